@@ -1,7 +1,7 @@
-//! What the proxy does for every request and every new host: the decision, and the certificate.
+//! Measures the proxy's cost per request and per new host: the decision and the certificate.
 //!
-//! Budgets, printed and not asserted: a decision is paid by each request, a certificate once a day for each
-//! host. Run with `cargo bench --bench proxy`.
+//! Budgets are printed, not asserted: each request needs a decision, each host a certificate once a day. Run with
+//! `cargo bench --bench request_path`.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -33,7 +33,7 @@ fn table() -> RouteTable {
     parse_routes(&text, Form::Runtime).expect("routes")
 }
 
-/// A request through the transparent way with the headers that agents send.
+/// A transparently proxied request with the headers that agents send.
 fn facts<'f>(
     host: &'f str,
     (method, target): (&'f str, &'f str),

@@ -1,6 +1,6 @@
-//! How long a selection takes that reaches a tree of 200 manifest files, from names to the resolved value.
+//! Measures how long it takes to resolve a selection with a tree of 200 manifest files.
 //!
-//! The goal is 20 ms: resolving is on the way of every start. Run with `cargo bench --bench resolve`.
+//! The goal is 20 ms, because every start resolves. Run with `cargo bench --bench resolve`.
 
 use std::fmt::Write;
 use std::fs;

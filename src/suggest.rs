@@ -1,8 +1,8 @@
-//! What was probably meant: one measure of nearness for every name a user types or writes.
+//! Suggests the nearest known word for a mistyped one.
 
-/// The word among `known` that was most likely meant by `word`, if one is near.
+/// The word among `known` that is nearest to `word`, if one is near enough.
 ///
-/// Case and the choice between `-` and `_` do not count; otherwise a third of the word may differ.
+/// Case and the difference between `-` and `_` are ignored; up to a third of the word may differ.
 pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let flat = |text: &str| text.to_lowercase().replace('_', "-");
     let wanted = flat(word);
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dashes_case_and_slips_are_forgiven() {
+    fn ignores_case_and_dashes_and_small_typing_errors() {
         let keys = ["extends", "git-gate", "agent_provider", "supervise"];
         for (typed, meant) in [
             ("extend", Some("extends")),

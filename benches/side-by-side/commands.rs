@@ -1,4 +1,4 @@
-//! Commands that a user waits for, beside those of tools they know. Goals: `--help` 5 ms, `list` 15 ms,
+//! Measures interactive commands beside those of other tools. Goals: `--help` 5 ms, `list` 15 ms,
 //! `start --dry-run` 25 ms.
 
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A commit of a large home in which 1 MiB changed, and a resume from it, against copying the home whole.
+//! Measures a commit of a large home with 1 MiB of changes, and a resume from it, against a full copy.
 //!
 //! The home has 4000 files and 1 GiB; each round one file of 1 MiB is written anew before the clock starts.
 //! Goal of the commit: 100 ms.

@@ -1,4 +1,4 @@
-//! Bottles on a container engine against what the engine itself takes, in turn.
+//! Measures bottles on a container engine against the engine's own operations, interleaved.
 //!
 //! - a start, to the agent's process, against the least that anybody could do one after the other: two networks
 //!   and two containers of the same images, hardened alike. Goal: 0.75 ×
@@ -23,7 +23,7 @@ use crate::start::since;
 
 const ROUNDS: usize = 12;
 
-/// What both containers of a bottle have taken from them, as far as the command line has words for it.
+/// The restrictions of a bottle's containers, as far as the command line supports them.
 const HARDENED: [&str; 15] = [
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
@@ -143,7 +143,7 @@ fn commit_and_resume() -> Result<()> {
         ],
     )?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
-    // A bottle is two containers and two networks whatever it stands on.
+    // A bottle has two containers and two networks on every backend.
     let [resume, start, of_snapshot, of_image] = &samples[..] else { return Ok(()) };
     let longer = of_snapshot.median().saturating_sub(of_image.median());
     let due = start.median() + longer;
@@ -155,7 +155,7 @@ fn commit_and_resume() -> Result<()> {
     Ok(())
 }
 
-/// Something of the engine's that was made for a round; dropping it removes it.
+/// An engine resource for one round; dropping it removes it.
 struct Own {
     kind: &'static str,
     id: String,
@@ -167,7 +167,7 @@ impl Own {
         Ok(Self { kind: "network", id })
     }
 
-    /// A container of this image that does nothing.
+    /// An idle container of this image.
     fn sleeper(image: &str, options: &[&str]) -> Result<Self> {
         let command = ["--entrypoint", "/bin/sleep", image, "100"];
         let id = docker(&[&["run", "--detach"], &HARDENED[..], options, &command].concat())?;

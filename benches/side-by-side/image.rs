@@ -1,4 +1,4 @@
-//! A bottle in an image against one on this machine's own system: starting, and a commit of 1 MiB that changed.
+//! Measures a bottle in an image against one on the host's system: a start, and a commit of 1 MiB of changes.
 //!
 //! The image has a few of this machine's programs and 1 GiB in 4096 files, unpacked before anything is measured.
 //! Goal of the commit: 100 ms.

@@ -1,7 +1,7 @@
-//! What the program takes, beside a peer where there is one; each prints what it measured.
+//! Benchmarks of the program, beside a peer where one exists.
 //!
 //! `cargo bench --bench side-by-side` runs all, `-- NAME…` some.
-#![allow(clippy::print_stdout, missing_docs, reason = "a bench prints what it measured")]
+#![allow(clippy::print_stdout, missing_docs, reason = "a bench prints its measurements")]
 
 mod commands;
 mod commit;

@@ -1,4 +1,4 @@
-//! Two hundred bottles at once on one machine: started, all answering, stopped.
+//! Measures two hundred concurrent bottles on one machine: start, exec in each, stop.
 //!
 //! `BOTTLE_BENCH_COUNT` asks for another number.
 
@@ -10,7 +10,7 @@ use crate::scene::Scene;
 use anyhow::{Result, anyhow, ensure};
 use bottle_test_support::measure::Sample;
 
-/// Commands running at the same time, as people on one machine would.
+/// Concurrent commands.
 const HANDS: usize = 8;
 
 pub(crate) fn run() -> Result<()> {
@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Does `run` for 0..count with a few hands at once.
+/// Runs `run` for 0..count with a few concurrent threads.
 fn each(count: usize, name: &str, run: &(dyn Fn(usize) -> Result<Duration> + Sync)) -> Result<Sample> {
     let next = AtomicUsize::new(0);
     let hand = || -> Result<Vec<Duration>> {

@@ -1,4 +1,4 @@
-//! What one idle bottle holds in memory: guest and bundle together. Goal: 20 MiB.
+//! Measures the memory of one idle bottle: guest and bundle together. Goal: 20 MiB.
 
 use std::time::Duration;
 

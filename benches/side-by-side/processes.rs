@@ -1,4 +1,4 @@
-//! The processes of a home and what they hold in memory, read from /proc.
+//! Reads the processes of a home and their memory from /proc.
 
 use std::fs;
 

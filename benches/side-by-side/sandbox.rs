@@ -1,4 +1,4 @@
-//! The sandbox alone, against bubblewrap with the same namespaces and the same things to see.
+//! Measures the sandbox alone against bubblewrap with the same namespaces and mounts.
 //!
 //! Ours is timed from its start until its pid 1 says that it is ready, by the trial that `doctor`
 //! makes. Bubblewrap has no such word, so it is timed until the first word of an `echo` inside, and
@@ -56,7 +56,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Bubblewrap set up as near to a bottle as it can be.
+/// Bubblewrap, configured as similar to a bottle as possible.
 fn bubblewrap(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["--unshare-all", "--unshare-user", "--new-session", "--uid", "1000", "--gid", "1000"]);
@@ -68,13 +68,13 @@ fn bubblewrap(program: &Path) -> Command {
     command
 }
 
-/// From the start of `command`, whose last word is `echo`, until it says something; it is then waited for.
+/// The time from the start of `command`, an `echo`, to its first output; then waits for its exit.
 fn first_word(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let mut child = command.arg("ready").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut output = child.stdout.take().context("its output")?;
     let mut word = [0; 6];
-    output.read_exact(&mut word).context("it said nothing")?;
+    output.read_exact(&mut word).context("no output")?;
     let took = started.elapsed();
     ensure!(child.wait()?.success(), "{command:?} failed");
     Ok(took)

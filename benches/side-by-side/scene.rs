@@ -1,4 +1,4 @@
-//! A home for measuring: one agent `bench` that runs a given command in a bottle.
+//! A home for benchmarks: one agent `bench` that runs a given command in a bottle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,9 +22,9 @@ impl Scene {
         Self::on("linux", command)
     }
 
-    /// The same in an image of a few of this machine's programs, and of 1 GiB that nobody reads.
+    /// The same in an image with a few of this machine's programs and 1 GiB of unused files.
     pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
-        let scene = Self::of("linux", command, "  image: ./system\n")?;
+        let scene = Self::with_provider("linux", command, "  image: ./system\n")?;
         let root = scene.home.bottle_home().join("system");
         small_root::make(&root)?;
         let block = vec![7; 256 << 10];
@@ -40,10 +40,10 @@ impl Scene {
 
     /// The same on another backend.
     pub(crate) fn on(backend: &'static str, command: &[&str]) -> Result<Self> {
-        Self::of(backend, command, "")
+        Self::with_provider(backend, command, "")
     }
 
-    fn of(backend: &'static str, command: &[&str], provider: &str) -> Result<Self> {
+    fn with_provider(backend: &'static str, command: &[&str], provider: &str) -> Result<Self> {
         let command = serde_json::Value::from(command);
         let mut home = TestHome::new()?;
         home.agent("bench", "---\nbottle: bench\n---\n")?;
@@ -59,7 +59,7 @@ impl Scene {
         Ok(self.home.program(arguments.iter().copied())?.run()?.expect_code(0))
     }
 
-    /// Starts a bottle of this label that lives on.
+    /// Starts a detached bottle with this label.
     pub(crate) fn start_detached(&self, label: &str) -> Result<Outcome> {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label])
     }
@@ -69,7 +69,7 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes"])
     }
 
-    /// Starts one more bottle that lives on; how long that took. It is ended afterwards.
+    /// Measures the start of a detached bottle, then stops it.
     pub(crate) fn one_more(&self) -> Result<Duration> {
         let label = format!("more-{}", self.more.fetch_add(1, Ordering::Relaxed));
         let took = timed(|| self.start_detached(&label))?;
@@ -77,7 +77,7 @@ impl Scene {
         Ok(took)
     }
 
-    /// Ends a bottle and resumes it from its snapshot; how long the latter took.
+    /// Stops a bottle and measures its resume from the snapshot.
     pub(crate) fn back_from_snapshot(&self, slug: &str) -> Result<Duration> {
         self.bottle(&["stop", slug, "--time", "0"])?;
         timed(|| self.bottle(&["resume", slug, "--snapshot", "--yes", "--detach", "-q"]))
@@ -88,7 +88,7 @@ impl Scene {
         self.home.bottle_home()
     }
 
-    /// What the command lines of this home's processes call it.
+    /// The home's label in its processes' command lines.
     pub(crate) fn label(&self) -> String {
         bottle::host::home_hash(&self.home.bottle_home())
     }

@@ -1,5 +1,5 @@
-//! From `bottle start` to the agent's process, the bundle and the proof of its isolation included. Goal: 120 ms,
-//! and with no more than a container engine does, which proves nothing, an eighth of `docker run`.
+//! Measures `bottle start` until the agent's process runs, including the bundle and the isolation probe. Goals:
+//! 120 ms, and an eighth of `docker run`, which has neither.
 //!
 //! The agent is `date`, which prints when it ran; the time is counted from the moment before the
 //! command was started. The same `date` without a bottle is measured in turn with it, as the floor, and in a
@@ -15,7 +15,7 @@ use bottle_test_support::measure::{Contender, interleaved};
 
 const ROUNDS: usize = 40;
 
-/// As small as what a bottle's own images are made of.
+/// An image as small as the base of a bottle's images.
 const BASE_IMAGE: &str = "debian:bookworm-slim";
 
 pub(crate) fn run() -> Result<()> {
@@ -55,7 +55,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// From `before` to the nanoseconds since the epoch that an agent printed.
+/// The time from `before` to the nanoseconds since the epoch that an agent printed.
 pub(crate) fn since(before: SystemTime, printed: &str) -> Result<Duration> {
     let nanoseconds = printed.trim().parse().with_context(|| format!("the agent printed {printed:?}"))?;
     let ran = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds);

@@ -1,4 +1,4 @@
-//! Files of routes: what is read and written is read as the same, in both forms.
+//! Fuzzes route files: parse and render round-trip in both forms.
 #![no_main]
 
 use bottle_contract::route::{Form, parse_routes, render_routes};

@@ -1,4 +1,4 @@
-//! The scanner: the same findings however the text is cut.
+//! Fuzzes the scanner: the same findings for any chunking.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

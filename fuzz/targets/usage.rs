@@ -1,4 +1,4 @@
-//! What a model's answer cost: the same however the answer is cut.
+//! Fuzzes the usage meter: the same usage for any chunking of the response.
 #![no_main]
 
 use bottle_contract::usage::Api;

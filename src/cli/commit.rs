@@ -13,8 +13,8 @@ use super::progress;
 use super::select_bottle::Question;
 use crate::backend::{Backend, BackendError, Copied, ProgressSink, registry};
 use crate::host::Host;
-use crate::instance::freeze::{self, FreezeError};
 use crate::instance::record::Record;
+use crate::instance::snapshots::{self, SnapshotError};
 use crate::instance::{ClaimError, State, Store};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
@@ -105,7 +105,7 @@ async fn commit_kept(
     let left = "there is no new snapshot; `bottle cleanup` removes what was copied for it";
     let commit = progress::shown("freezing", left, output, async |progress| {
         let told = ProgressSink::new(move |copied| progress.say(&words(copied)));
-        freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)
+        snapshots::commit(&*backend, &claim, told).await.map_err(not_frozen)
     });
     let commit = commit.await?;
     Ok(Committed {
@@ -172,10 +172,10 @@ pub(crate) fn taken(error: ClaimError) -> CliError {
 }
 
 /// A snapshot could not be made or removed.
-pub(crate) fn not_frozen(error: FreezeError) -> CliError {
+pub(crate) fn not_frozen(error: SnapshotError) -> CliError {
     match error {
-        FreezeError::Backend(error) => backend_error(error),
-        FreezeError::State(_) => CliError::failed(error.to_string()),
+        SnapshotError::Backend(error) => backend_error(error),
+        SnapshotError::State(_) => CliError::failed(error.to_string()),
     }
 }
 

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((error.kind, error.exit), (Kind::State, exit::FAILED));
         assert_eq!(
             error.message,
-            "one runs, and its keeper does not answer at /run/user/1000/one.sock: entity not found"
+            "cannot connect to the keeper of one at /run/user/1000/one.sock: entity not found"
         );
         assert!(error.hint.is_some_and(|hint| hint.contains("XDG_RUNTIME_DIR")));
     }

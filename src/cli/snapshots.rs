@@ -17,7 +17,7 @@ use super::output::{Output, one_line};
 use crate::backend::{Snapshot, registry};
 use crate::host::Host;
 use crate::instance::record::{Record, Status};
-use crate::instance::{State, Store, freeze};
+use crate::instance::{State, Store, snapshots};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// List snapshots, or remove one
@@ -149,7 +149,7 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
         return Err(none(slug));
     }
     let backend = backend_of(host, &record)?;
-    freeze::remove_snapshots(&*backend, &claim).await.map_err(not_frozen)?;
+    snapshots::remove_all(&*backend, &claim).await.map_err(not_frozen)?;
     if matches!(record.status, Status::Preserved) && !record.kept {
         // It was there for its snapshot alone; as long as a key of it could not be revoked, for that.
         if !record.deploy_keys.is_empty() {

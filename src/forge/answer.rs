@@ -1,12 +1,12 @@
-//! What a forge's answers say. They come from outside: whatever they are, reading them ends.
+//! Parses a forge's responses, which are untrusted.
 
 use bottle_contract::terminal::inert;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// As much of a forge's own words as is shown.
-const SAID_MAX: usize = 200;
+/// Most characters of a forge's message that are shown.
+const MESSAGE_MAX: usize = 200;
 
 /// One key of a list.
 #[derive(Debug, Deserialize)]
@@ -16,19 +16,19 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Whether it is the key with this public half; what follows the two words is a comment.
-    pub(super) fn is(&self, public: &str) -> bool {
+    /// Whether it has this public half, ignoring a comment.
+    pub(super) fn has_public_half(&self, public: &str) -> bool {
         self.key.split_ascii_whitespace().take(2).eq(public.split_ascii_whitespace().take(2))
     }
 }
 
-/// What a key that was made is called.
+/// The id of a created key.
 pub(super) fn id(body: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
-    struct Made {
+    struct Created {
         id: u64,
     }
-    serde_json::from_slice::<Made>(body).ok().map(|made| made.id)
+    serde_json::from_slice::<Created>(body).ok().map(|created| created.id)
 }
 
 /// A page of keys.
@@ -36,32 +36,32 @@ pub(super) fn listed(body: &[u8]) -> Option<Vec<Listed>> {
     serde_json::from_slice(body).ok()
 }
 
-/// The forge's own words, to be put behind ours; nothing where it has none.
-pub(super) fn said(body: &[u8]) -> String {
+/// The forge's error message, as a suffix for ours; empty without one.
+pub(super) fn error_suffix(body: &[u8]) -> String {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Said {
+    struct ErrorBody {
         message: String,
         errors: Vec<serde_json::Value>,
     }
-    let said: Said = serde_json::from_slice(body).unwrap_or_default();
-    let more = said.errors.iter().filter_map(|error| error.get("message")?.as_str());
-    let words: Vec<&str> = std::iter::once(said.message.as_str()).chain(more).collect();
-    let words: String = words.join("; ").chars().take(SAID_MAX).collect();
+    let error: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
+    let more = error.errors.iter().filter_map(|error| error.get("message")?.as_str());
+    let words: Vec<&str> = std::iter::once(error.message.as_str()).chain(more).collect();
+    let words: String = words.join("; ").chars().take(MESSAGE_MAX).collect();
     match inert(words.trim()).replace('\n', " ") {
         words if words.is_empty() => words,
         words => format!(": {words}"),
     }
 }
 
-/// When to come again, where the answer says that it was asked too often.
+/// When to retry, if the response is a rate limit.
 pub(super) fn rate_limited(status: StatusCode, headers: &HeaderMap) -> Option<String> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
-    let spent = number("x-ratelimit-remaining") == Some(0);
+    let exhausted = number("x-ratelimit-remaining") == Some(0);
     let wait = number("retry-after");
     let limited = match status {
         StatusCode::TOO_MANY_REQUESTS => true,
-        StatusCode::FORBIDDEN => spent || wait.is_some(),
+        StatusCode::FORBIDDEN => exhausted || wait.is_some(),
         _ => false,
     };
     let reset = || number("x-ratelimit-reset").and_then(|at| Timestamp::from_second(at).ok());
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forges_words_are_short_and_inert() {
+    fn shortens_and_sanitizes_the_forges_message() {
         for (body, expected) in [
             (r#"{"message":"Key title has been used"}"#, ": Key title has been used"),
             (
@@ -88,14 +88,15 @@ mod tests {
             ("", ""),
             (r#"{"message":7}"#, ""),
         ] {
-            assert_eq!(said(body.as_bytes()), expected, "{body}");
+            assert_eq!(error_suffix(body.as_bytes()), expected, "{body}");
         }
-        let long = said(format!(r#"{{"message":"\u001b]52;c;aaaa\u0007{}"}}"#, "x".repeat(9999)).as_bytes());
-        assert!(long.len() < 2 * SAID_MAX && !long.contains('\u{1b}'), "{long:?}");
+        let long =
+            error_suffix(format!(r#"{{"message":"\u001b]52;c;aaaa\u0007{}"}}"#, "x".repeat(9999)).as_bytes());
+        assert!(long.len() < 2 * MESSAGE_MAX && !long.contains('\u{1b}'), "{long:?}");
     }
 
     #[test]
-    fn too_often_is_told_from_not_allowed() {
+    fn distinguishes_a_rate_limit_from_a_denial() {
         let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
             let pairs = pairs.iter().map(|(name, value)| {
                 (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
@@ -121,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_by_its_public_half_alone() {
+    fn compares_keys_by_their_public_half_only() {
         let page = br#"[{"id": 3, "key": "ssh-ed25519 AAAA comment", "title": "x", "verified": true}]"#;
         let page = listed(page).expect("a page");
-        assert!(page[0].is("ssh-ed25519 AAAA") && !page[0].is("ssh-ed25519 AAAB"));
+        assert!(page[0].has_public_half("ssh-ed25519 AAAA") && !page[0].has_public_half("ssh-ed25519 AAAB"));
         assert!(listed(b"{}").is_none());
         assert_eq!((id(br#"{"id": 7}"#), id(br#"{"id": -7}"#), id(b"[]")), (Some(7), None, None));
     }

@@ -1,4 +1,4 @@
-//! One call of a forge's API: verified, within a deadline, its answer bounded.
+//! Calls a forge's API over verified TLS, with a deadline and a bounded response.
 
 use std::time::Duration;
 
@@ -9,43 +9,43 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use url::Url;
 
-/// How long a call may take, all of it.
-pub(super) const CALL_WITHIN: Duration = Duration::from_secs(30);
+/// Time limit of a whole call.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// More than a page of a hundred keys takes.
+/// Most bytes of a response: more than a page of a hundred keys.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// What was answered.
+/// A response.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    /// Nothing was asked.
+    /// The request was not sent.
     #[error("{0}")]
-    NotAsked(String),
-    /// It was asked, or may have been, and what became of that is not known.
+    NotSent(String),
+    /// The request was or may have been sent; its effect is unknown.
     #[error("{0}")]
-    NotAnswered(String),
+    NoResponse(String),
 }
 
-/// Asks what `request` says of the place `url`, of which the request has the path.
+/// Sends `request` to the host of `url`; the request has the path.
 ///
 /// # Errors
-/// [`CallError`]; no message of it holds anything of the request.
+/// [`CallError`]; its message contains nothing of the request.
 pub(super) async fn call(url: &Url, request: Request<Full<Bytes>>, roots: &str) -> Result<Answer, CallError> {
-    // Until a request is handed to a connection, nothing was asked.
-    let asked = std::sync::atomic::AtomicBool::new(false);
-    let answered = tokio::time::timeout(CALL_WITHIN, exchange(url, request, roots, &asked)).await;
+    // The request counts as sent from when it is given to a connection.
+    let sent = std::sync::atomic::AtomicBool::new(false);
+    let answered = tokio::time::timeout(CALL_TIMEOUT, exchange(url, request, roots, &sent)).await;
     answered.unwrap_or_else(|_| {
-        let why = format!("it did not answer within {} s", CALL_WITHIN.as_secs());
-        Err(match asked.into_inner() {
-            true => CallError::NotAnswered(why),
-            false => CallError::NotAsked(why),
+        let why = format!("it did not answer within {} s", CALL_TIMEOUT.as_secs());
+        Err(match sent.into_inner() {
+            true => CallError::NoResponse(why),
+            false => CallError::NotSent(why),
         })
     })
 }
@@ -54,31 +54,31 @@ async fn exchange(
     url: &Url,
     request: Request<Full<Bytes>>,
     roots: &str,
-    asked: &std::sync::atomic::AtomicBool,
+    sent: &std::sync::atomic::AtomicBool,
 ) -> Result<Answer, CallError> {
-    let not_asked = |why: String| CallError::NotAsked(why);
-    let host = url.host_str().ok_or_else(|| not_asked("its address names no host".to_owned()))?;
+    let not_sent = |why: String| CallError::NotSent(why);
+    let host = url.host_str().ok_or_else(|| not_sent("its URL has no host".to_owned()))?;
     let port = url.port_or_known_default().unwrap_or(443);
     let stream =
-        host_connector::connect(host, port, roots).await.map_err(|error| not_asked(error.to_string()))?;
+        host_connector::connect(host, port, roots).await.map_err(|error| not_sent(error.to_string()))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| not_asked(error.to_string()))?;
-    let talk = async {
-        asked.store(true, std::sync::atomic::Ordering::SeqCst);
-        let lost = |error: String| CallError::NotAnswered(format!("its answer broke off: {error}"));
+        .map_err(|error| not_sent(error.to_string()))?;
+    let send = async {
+        sent.store(true, std::sync::atomic::Ordering::SeqCst);
+        let lost = |error: String| CallError::NoResponse(format!("its response was interrupted: {error}"));
         let answer = sender.send_request(request).await.map_err(|error| lost(error.to_string()))?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, ANSWER_MAX).collect().await.map_err(|error| lost(error.to_string()))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     };
-    // The connection lives as long as the exchange, and goes with it.
+    // The connection is dropped with the exchange.
     let connection = async {
         let _ = connection.await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        answer = talk => answer,
-        () = connection => Err(CallError::NotAnswered("its answer broke off".to_owned())),
+        answer = send => answer,
+        () = connection => Err(CallError::NoResponse("its response was interrupted".to_owned())),
     }
 }

@@ -1,4 +1,4 @@
-//! A key pair that exists in memory only, in the two texts that forges and ssh read.
+//! Generates an ssh key pair in memory, in the text forms of OpenSSH.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -8,35 +8,35 @@ use rand::RngExt as _;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use zeroize::Zeroizing;
 
-/// The algorithm's name, as ssh has it.
+/// ssh's name of the algorithm.
 const ALGORITHM: &[u8] = b"ssh-ed25519";
 
 /// An ed25519 key pair for ssh.
 pub struct SshKey {
-    /// The private half, as `ssh-keygen` writes it, without a passphrase.
+    /// The private half in the format of `ssh-keygen`, without a passphrase.
     pub private: SecretText,
-    /// The public half, as `authorized_keys` has it, without a comment.
+    /// The public half in the format of `authorized_keys`, without a comment.
     pub public: String,
 }
 
 impl SshKey {
-    /// Draws one.
+    /// Generates a random key pair.
     ///
     /// # Errors
-    /// When the machine's random source or the key's mathematics fail, which nobody has seen.
-    pub fn draw() -> Result<Self, String> {
+    /// When the random source or the key generation fails.
+    pub fn generate() -> Result<Self, String> {
         let mut seed = Zeroizing::new([0_u8; 32]);
         let random = ring::rand::SystemRandom::new();
         ring::rand::SecureRandom::fill(&random, seed.as_mut_slice())
-            .map_err(|_| "no random bytes to make a key of".to_owned())?;
+            .map_err(|_| "cannot read random bytes for a key".to_owned())?;
         let mut check = [0_u8; 4];
         rand::rng().fill(&mut check);
-        Self::of(&seed, check)
+        Self::from_seed(&seed, check)
     }
 
-    fn of(seed: &[u8; 32], check: [u8; 4]) -> Result<Self, String> {
+    fn from_seed(seed: &[u8; 32], check: [u8; 4]) -> Result<Self, String> {
         let pair = Ed25519KeyPair::from_seed_unchecked(seed)
-            .map_err(|error| format!("no key could be made: {error}"))?;
+            .map_err(|error| format!("cannot make a key: {error}"))?;
         let public = blob(pair.public_key().as_ref());
         Ok(Self {
             private: SecretText(private(seed, pair.public_key().as_ref(), &public, check)),
@@ -45,7 +45,7 @@ impl SshKey {
     }
 }
 
-/// The public half on the wire, RFC 8709.
+/// The public half in wire format (RFC 8709).
 fn blob(public: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     string(&mut bytes, ALGORITHM);
@@ -53,10 +53,10 @@ fn blob(public: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// OpenSSH's own format (its `PROTOCOL.key`), of one key that no passphrase protects.
+/// OpenSSH's format (its `PROTOCOL.key`) of one key without a passphrase.
 fn private(seed: &[u8], public: &[u8], blob: &[u8], check: [u8; 4]) -> Secret {
     let mut inner = Zeroizing::new(Vec::with_capacity(256));
-    // Twice the same: a wrong passphrase would show here.
+    // Two equal numbers, with which ssh detects a wrong passphrase.
     inner.extend_from_slice(&check);
     inner.extend_from_slice(&check);
     string(&mut inner, ALGORITHM);
@@ -100,7 +100,7 @@ fn string(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-/// A length as ssh writes it; nothing here is longer than a few hundred bytes.
+/// A length in ssh's encoding; all lengths here are a few hundred bytes at most.
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -114,37 +114,40 @@ mod tests {
 
     /// RFC 8032, 7.1, test 1.
     #[test]
-    fn the_public_half_is_that_of_its_seed() {
+    fn derives_the_public_half_from_the_seed() {
         let seed =
             hex::decode("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").expect("hex");
         let public =
             hex::decode("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a").expect("hex");
-        let key = SshKey::of(&seed.try_into().expect("32 bytes"), [7; 4]).expect("a key");
+        let key = SshKey::from_seed(&seed.try_into().expect("32 bytes"), [7; 4]).expect("a key");
         assert_eq!(key.public, format!("ssh-ed25519 {}", BASE64_STANDARD.encode(blob(&public))));
     }
 
     #[test]
-    fn two_are_not_the_same() {
-        let [one, other] = [(); 2].map(|()| SshKey::draw().expect("a key"));
+    fn generates_different_keys() {
+        let [one, other] = [(); 2].map(|()| SshKey::generate().expect("a key"));
         assert_ne!(one.public, other.public);
         assert_ne!(one.private, other.private);
     }
 
-    /// The judge is the program whose format it is, where it is there.
+    /// Uses `ssh-keygen`, if it is installed, as the reference.
     #[test]
-    fn ssh_reads_it() {
+    fn ssh_keygen_parses_the_private_key() {
         if Command::new("ssh-keygen").arg("-?").output().is_err() {
-            bottle_test_support::skip::aloud("ssh_reads_it", &"there is no ssh-keygen on this machine");
+            bottle_test_support::skip::aloud(
+                "ssh_keygen_parses_the_private_key",
+                &"ssh-keygen is not installed",
+            );
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
-        let key = SshKey::draw().expect("a key");
+        let key = SshKey::generate().expect("a key");
         let mut file = std::fs::OpenOptions::new();
         let mut file = file.create_new(true).write(true).mode(0o600).open(&path).expect("a file");
         std::io::Write::write_all(&mut file, key.private.0.expose().as_bytes()).expect("written");
-        let said = Command::new("ssh-keygen").arg("-y").arg("-f").arg(&path).output().expect("ssh-keygen");
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-        assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), key.public);
+        let output = Command::new("ssh-keygen").arg("-y").arg("-f").arg(&path).output().expect("ssh-keygen");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), key.public);
     }
 }

@@ -1,12 +1,11 @@
-//! Deploy keys: what a forge is asked so that one launch has a key of its own, and nobody has it after.
+//! Registers and revokes deploy keys for one launch through a forge's API.
 //!
 //! ```text
-//! drawn (memory) ─► intent on disk ─► POST …/keys ─► id on disk ─► used ─► DELETE …/keys/ID ─► off the disk
-//!    [`SshKey`]      [`crate::instance::deploy_keys`]     [`Api`]
+//! generated (memory) ─► intent on disk ─► POST …/keys ─► id on disk ─► used ─► DELETE …/keys/ID ─► removed from disk
+//!      [`SshKey`]        [`crate::instance::deploy_keys`]     [`Api`]
 //! ```
-//! The routes are those of Gitea's and Forgejo's API and of GitHub's, which are the same but for their frame:
-//! `/repos/OWNER/NAME/keys`. The forge's answers are read as anything from outside is: bounded, never trusted,
-//! and shown inert.
+//! Gitea, Forgejo and GitHub have the same paths, `/repos/OWNER/NAME/keys`, below different roots. Responses are
+//! untrusted: bounded, and sanitized before they are shown.
 
 mod answer;
 mod https;
@@ -29,72 +28,71 @@ use https::{Answer, CallError};
 /// GitHub's public API.
 const GITHUB: &str = "https://api.github.com";
 
-/// Pages of keys that are looked through for one: more keys than any repository has.
+/// Most pages of keys to search: more than any repository has.
 const PAGES: usize = 100;
 
-/// How long a key that was asked for, and not answered, may take to show.
-const SHOWS_WITHIN: Duration = Duration::from_secs(1);
+/// How long a key of an unanswered request may take to appear in the list.
+const LIST_DELAY: Duration = Duration::from_secs(1);
 
-/// Whose API it is.
+/// The kind of forge API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Gitea's, which is Forgejo's too.
+    /// Gitea's and Forgejo's.
     Gitea,
     /// GitHub's.
     Github,
 }
 
-/// Where the deploy keys of one repository are.
+/// The deploy keys API of one repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
-    /// Whose API it is.
+    /// The kind of API.
     pub kind: Kind,
-    /// Where it is, without a slash at its end.
+    /// Its URL, without a trailing slash.
     pub api: String,
     /// `OWNER/NAME`.
     pub repository: String,
 }
 
-/// What a key is known by.
+/// The identification of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
-    /// What the forge shows of it.
+    /// The title that the forge shows.
     pub title: &'a str,
-    /// Its public half: no other key has it, whatever its title is.
+    /// Its public half, which is unique.
     pub public: &'a str,
-    /// What the forge calls it, where that is known.
+    /// The forge's id for it, if known.
     pub id: Option<u64>,
 }
 
-/// Why a key was not registered, or not revoked.
+/// Why a key could not be registered or revoked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ForgeError {
-    /// What was not done, with which key of which repository, and why.
+    /// The failed action, with key, repository and cause.
     pub message: String,
-    /// What the user does next.
+    /// The user's next step.
     pub hint: String,
-    /// Whether it may have been done all the same.
+    /// Whether the forge may have done it.
     pub unsure: bool,
 }
 
-/// A repository's address from which its name on the forge cannot be told; the rest of a sentence.
+/// A repository URL without a name on a forge; the rest of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("has the path `{0}`, and a forge's repositories are called OWNER/NAME")]
+#[error("has the path `{0}`, but a forge's repositories have the form OWNER/NAME")]
 pub struct NoRepository(String);
 
 impl Keys {
-    /// Those of the repository with the path `path` on `host`; the API is where `api` says, else where a forge
-    /// of that kind has it.
+    /// The keys API of the repository with the path `path` on `host`; `api` overrides the default URL of its kind.
     ///
     /// # Errors
     /// [`NoRepository`].
-    pub fn of(kind: Kind, api: Option<&str>, host: &str, path: &str) -> Result<Self, NoRepository> {
+    pub fn new(kind: Kind, api: Option<&str>, host: &str, path: &str) -> Result<Self, NoRepository> {
         let repository = path.trim_matches('/');
         let repository = repository.strip_suffix(".git").unwrap_or(repository);
         let is_name = |name: &str| {
-            // Nothing that means another place in a URL.
+            // No characters with a meaning in URLs.
             !matches!(name, "" | "." | "..")
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
@@ -109,7 +107,7 @@ impl Keys {
         Ok(Self { kind, api, repository: repository.to_owned() })
     }
 
-    /// The host of the API, for people.
+    /// The host of the API, for messages.
     #[must_use]
     pub fn host(&self) -> String {
         let url = Url::parse(&self.api).ok();
@@ -118,32 +116,32 @@ impl Keys {
         host.unwrap_or_else(|| self.api.clone())
     }
 
-    fn place(&self) -> String {
+    fn describe(&self) -> String {
         format!("{} at {}", self.repository, self.host())
     }
 }
 
-/// The API of one repository's keys, with what opens it.
+/// A client for one repository's keys API.
 pub struct Api<'a> {
-    /// Where.
+    /// The API.
     pub keys: &'a Keys,
     /// The token.
     pub token: &'a Secret,
-    /// Trusted roots, PEM; blank means those compiled in.
+    /// Trusted root certificates, PEM; blank means the built-in ones.
     pub roots: &'a str,
 }
 
 impl Api<'_> {
-    /// Registers a key; the answer is what the forge calls it.
+    /// Registers a key and returns its id.
     ///
     /// # Errors
-    /// [`ForgeError`]; where it is unsure, [`Api::revoke`] without an id finds what was made.
+    /// [`ForgeError`]; if it is unsure, [`Api::revoke`] without an id finds the key.
     pub async fn register(&self, key: Named<'_>, read_only: bool) -> Result<u64, ForgeError> {
         let failed = |(why, hint, unsure): (String, String, bool)| ForgeError {
             message: format!(
                 "cannot register the deploy key \"{}\" for {}: {why}",
                 key.title,
-                self.keys.place()
+                self.keys.describe()
             ),
             hint,
             unsure,
@@ -154,24 +152,24 @@ impl Api<'_> {
             return Err(failed(self.refused(&answer)));
         }
         answer::id(&answer.body)
-            .ok_or_else(|| failed(("its answer names no id".to_owned(), self.is_it_the_api(), true)))
+            .ok_or_else(|| failed(("its response has no id".to_owned(), self.api_hint(), true)))
     }
 
-    /// Revokes a key; one that is gone already is no error.
+    /// Revokes a key; succeeds if it does not exist.
     ///
     /// # Errors
-    /// [`ForgeError`]; it may still open the repository then.
+    /// [`ForgeError`]; the key may then still be valid.
     pub async fn revoke(&self, key: Named<'_>) -> Result<(), ForgeError> {
         let failed = |(why, _, unsure): (String, String, bool)| still_there(self.keys, key, &why, unsure);
         let id = match key.id {
             Some(id) => Some(id),
-            None => self.find_asked_for(key).await.map_err(failed)?,
+            None => self.find_unanswered(key).await.map_err(failed)?,
         };
         let Some(id) = id else { return Ok(()) };
         let answer = self.call(Method::DELETE, &format!("/{id}"), None).await.map_err(failed)?;
         match answer.status {
             StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
-            // A forge also says so to a token that may not see it: the list tells the two apart.
+            // A forge answers the same to a token without access; the list distinguishes the two.
             StatusCode::NOT_FOUND => match self.find(key.public).await.map_err(failed)? {
                 None => Ok(()),
                 Some(_) => Err(failed(self.refused(&answer))),
@@ -180,18 +178,18 @@ impl Api<'_> {
         }
     }
 
-    /// A key that was asked for and of which nothing was heard: the forge may still be at it.
-    async fn find_asked_for(&self, key: Named<'_>) -> Result<Option<u64>, Why> {
+    /// Finds the key of an unanswered request, which the forge may still be processing.
+    async fn find_unanswered(&self, key: Named<'_>) -> Result<Option<u64>, Why> {
         match self.find(key.public).await? {
             Some(id) => Ok(Some(id)),
             None => {
-                tokio::time::sleep(SHOWS_WITHIN).await;
+                tokio::time::sleep(LIST_DELAY).await;
                 self.find(key.public).await
             }
         }
     }
 
-    /// What the forge calls the key with this public half.
+    /// The id of the key with this public half.
     async fn find(&self, public: &str) -> Result<Option<u64>, Why> {
         let size = match self.keys.kind {
             Kind::Gitea => "limit=50",
@@ -203,11 +201,11 @@ impl Api<'_> {
                 return Err(self.refused(&answer));
             }
             let keys = answer::listed(&answer.body)
-                .ok_or_else(|| ("its answer is no list of keys".to_owned(), self.is_it_the_api(), false))?;
+                .ok_or_else(|| ("its response is not a list of keys".to_owned(), self.api_hint(), false))?;
             if keys.is_empty() {
                 return Ok(None);
             }
-            if let Some(found) = keys.iter().find(|listed| listed.is(public)) {
+            if let Some(found) = keys.iter().find(|listed| listed.has_public_half(public)) {
                 return Ok(Some(found.id));
             }
         }
@@ -215,15 +213,15 @@ impl Api<'_> {
     }
 
     async fn call(&self, method: Method, rest: &str, body: Option<serde_json::Value>) -> Result<Answer, Why> {
-        let no_address = || ("its address is no URL".to_owned(), self.is_it_the_api(), false);
+        let bad_url = || ("its address is not a URL".to_owned(), self.api_hint(), false);
         let address = format!("{}/repos/{}/keys{rest}", self.keys.api, self.keys.repository);
-        let url = Url::parse(&address).map_err(|_| no_address())?;
+        let url = Url::parse(&address).map_err(|_| bad_url())?;
         let request = self
             .request(method, &url, body)
-            .map_err(|why| (why, "`token_ref` has to lead to the token alone".to_owned(), false))?;
+            .map_err(|why| (why, "`token_ref` must resolve to the token alone".to_owned(), false))?;
         https::call(&url, request, self.roots).await.map_err(|error| match error {
-            CallError::NotAsked(why) => (why, self.is_it_the_api(), false),
-            CallError::NotAnswered(why) => (why, "try again in a moment".to_owned(), true),
+            CallError::NotSent(why) => (why, self.api_hint(), false),
+            CallError::NoResponse(why) => (why, "try again in a moment".to_owned(), true),
         })
     }
 
@@ -239,7 +237,7 @@ impl Api<'_> {
         };
         let credential = Secret::new(format!("{scheme} {}", self.token.expose()));
         let mut credential = HeaderValue::from_str(credential.expose())
-            .map_err(|_| "the token has characters that no token has".to_owned())?;
+            .map_err(|_| "the token has invalid characters".to_owned())?;
         credential.set_sensitive(true);
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let request = Request::builder()
@@ -254,73 +252,77 @@ impl Api<'_> {
             Kind::Gitea => request,
             Kind::Github => request.header("x-github-api-version", "2022-11-28"),
         };
-        request.body(Full::from(body)).map_err(|error| format!("no request can be made of it: {error}"))
+        request.body(Full::from(body)).map_err(|error| format!("cannot build a request: {error}"))
     }
 
-    /// Why the forge did not do it, in words, and what to do.
+    /// The cause of an error response, and the hint.
     fn refused(&self, answer: &Answer) -> Why {
         let Answer { status, headers, body } = answer;
         let code = status.as_u16();
-        let said = answer::said(body);
+        let detail = answer::error_suffix(body);
         let repository = &self.keys.repository;
         let rights = match self.keys.kind {
             Kind::Gitea => format!(
-                "the token needs the scope `write:repository`, and its user has to be an admin of {repository}"
+                "the token needs the scope `write:repository`, and its user must be an admin of {repository}"
             ),
             Kind::Github => format!(
                 "a fine-grained token needs `Administration: read and write` for {repository}; a classic one the \
-                 scope `repo`, and its user has to be an admin there"
+                 scope `repo`, and its user must be an admin there"
             ),
         };
         if let Some(when) = answer::rate_limited(*status, headers) {
-            return (format!("too much is asked of it ({code}){said}"), format!("try again {when}"), false);
+            return (
+                format!("it limits the rate of requests ({code}){detail}"),
+                format!("try again {when}"),
+                false,
+            );
         }
         match code {
             401 => (
-                format!("it does not accept the token ({code}){said}"),
-                "`token_ref` has to lead to a token of that forge that has not expired".to_owned(),
+                format!("it does not accept the token ({code}){detail}"),
+                "`token_ref` must resolve to a valid token of that forge".to_owned(),
                 false,
             ),
-            403 => (format!("the token may not do that ({code}){said}"), rights, false),
+            403 => (format!("the token may not do that ({code}){detail}"), rights, false),
             404 => (
-                format!("it shows the token no such repository ({code}){said}"),
-                format!("look at `url` and `api_url`; {rights}"),
+                format!("it has no such repository for the token ({code}){detail}"),
+                format!("check `url` and `api_url`; {rights}"),
                 false,
             ),
             422 => (
-                format!("there is such a key already, or it takes none ({code}){said}"),
+                format!("it has such a key already, or accepts none ({code}){detail}"),
                 format!(
-                    "`bottle cleanup` revokes what a bottle left; else delete the one of that title among the deploy \
+                    "revoke leftover keys with `bottle cleanup`, delete the one of that title among the deploy \
                      keys of {repository}, or choose another --label"
                 ),
                 false,
             ),
             300..=399 => (
-                format!("it leads elsewhere ({code})"),
-                format!("{repository} may be called otherwise by now: mend `url`, or `api_url`"),
+                format!("it redirects ({code})"),
+                format!("{repository} may have been renamed: fix `url` or `api_url`"),
                 false,
             ),
-            400..=499 => (format!("it answered {code}{said}"), self.is_it_the_api(), false),
-            // What it did before it failed is not known.
-            _ => (format!("it answered {code}{said}"), "try again in a moment".to_owned(), true),
+            400..=499 => (format!("it answered {code}{detail}"), self.api_hint(), false),
+            // The effect before the failure is unknown.
+            _ => (format!("it answered {code}{detail}"), "try again in a moment".to_owned(), true),
         }
     }
 
-    fn is_it_the_api(&self) -> String {
-        format!("its API is taken to be at {}; `api_url` says otherwise", self.keys.api)
+    fn api_hint(&self) -> String {
+        format!("its API is expected at {}; set `api_url` if it is elsewhere", self.keys.api)
     }
 }
 
-/// Why, what to do, and whether it may have been done all the same.
+/// The cause, the hint, and whether the forge may have done it.
 type Why = (String, String, bool);
 
-/// A key that could not be revoked.
+/// The error for a key that could not be revoked.
 #[must_use]
 pub fn still_there(keys: &Keys, key: Named<'_>, why: &str, unsure: bool) -> ForgeError {
     let id = key.id.map(|id| format!(" (id {id})")).unwrap_or_default();
     ForgeError {
-        message: format!("the deploy key \"{}\"{id} of {}: {why}", key.title, keys.place()),
-        hint: format!("by hand it is deleted among the deploy keys of {}", keys.repository),
+        message: format!("the deploy key \"{}\"{id} of {}: {why}", key.title, keys.describe()),
+        hint: format!("delete it by hand among the deploy keys of {}", keys.repository),
         unsure,
     }
 }

@@ -1,4 +1,4 @@
-//! The API against a forge that judges what it is sent, over TLS.
+//! Tests the API client against a fake forge that checks its requests, over TLS.
 
 use bottle_test_support::authority::Authority;
 use bottle_test_support::forge::{Dialect, Forge, REPOSITORY, TOKEN, Trouble};
@@ -23,9 +23,9 @@ impl Scene {
             Dialect::Gitea => Kind::Gitea,
             Dialect::Github => Kind::Github,
         };
-        let keys = Keys::of(kind, Some(&forge.api()), "unused.example.com", "/team/tool.git").expect("keys");
+        let keys = Keys::new(kind, Some(&forge.api()), "unused.example.com", "/team/tool.git").expect("keys");
         let token = Secret::new(TOKEN.to_owned());
-        Self { authority, forge, keys, token, key: SshKey::draw().expect("a key") }
+        Self { authority, forge, keys, token, key: SshKey::generate().expect("a key") }
     }
 
     fn api(&self) -> Api<'_> {
@@ -46,25 +46,25 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_key_is_registered_as_it_is_meant_and_revoked_by_its_id() {
+async fn registers_a_key_and_revokes_it_by_id() {
     for dialect in BOTH {
         let scene = Scene::new(dialect);
-        scene.forge.add("somebody's", "ssh-ed25519 AAAA");
+        scene.forge.add("another's", "ssh-ed25519 AAAA");
         for read_only in [false, true] {
             let id = scene.api().register(scene.named(None), read_only).await.expect("registered");
-            let found = scene.forge.keys().into_iter().find(|key| key.id == id).expect("it is there");
+            let found = scene.forge.keys().into_iter().find(|key| key.id == id).expect("the key exists");
             assert_eq!((found.title.as_str(), found.read_only), ("bottle a-1", read_only));
             assert_eq!(found.key, scene.key.public);
             scene.revoke(Some(id)).await.expect("revoked");
-            assert_eq!(scene.forge.keys().len(), 1, "nobody else's");
-            scene.revoke(Some(id)).await.expect("gone already");
+            assert_eq!(scene.forge.keys().len(), 1, "the other key stays");
+            scene.revoke(Some(id)).await.expect("revoked already");
         }
         assert_eq!(scene.forge.faults(), [""; 0]);
     }
 }
 
 #[tokio::test]
-async fn a_key_of_which_nothing_was_heard_is_found_by_its_public_half() {
+async fn finds_the_key_of_an_unanswered_request_by_its_public_half() {
     for dialect in BOTH {
         let scene = Scene::new(dialect);
         // More than a page, one with its title.
@@ -76,15 +76,15 @@ async fn a_key_of_which_nothing_was_heard_is_found_by_its_public_half() {
         scene.forge.next(Method::POST, Trouble::ClosesAfter);
         let error = scene.api().register(key, false).await.expect_err("no answer");
         assert!(error.unsure, "{error:?}");
-        assert_eq!(scene.forge.keys().len(), 6, "and yet it was made");
+        assert_eq!(scene.forge.keys().len(), 6, "the key was created");
         scene.revoke(None).await.expect("found and revoked");
         assert_eq!(scene.forge.keys().len(), 5);
     }
 }
 
 #[tokio::test]
-async fn every_refusal_is_told_with_the_next_step() {
-    let spent = vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "0")];
+async fn every_error_response_has_a_hint() {
+    let exhausted = vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "0")];
     for dialect in BOTH {
         for (status, headers, message, words, next) in [
             (
@@ -104,11 +104,11 @@ async fn every_refusal_is_told_with_the_next_step() {
                     Dialect::Github => "`Administration: read and write`",
                 },
             ),
-            (403, spent.clone(), "", "too much is asked of it (403)", "try again after 1970"),
-            (404, vec![], "Not Found", "shows the token no such repository (404)", "`api_url`"),
+            (403, exhausted.clone(), "", "limits the rate of requests (403)", "try again after 1970"),
+            (404, vec![], "Not Found", "no such repository for the token (404)", "`api_url`"),
             (422, vec![], "Key title has been used", "such a key already", "`bottle cleanup`"),
-            (429, vec![("retry-after", "9")], "", "too much is asked of it (429)", "try again in 9 s"),
-            (301, vec![("location", "https://elsewhere.example")], "", "leads elsewhere (301)", "`url`"),
+            (429, vec![("retry-after", "9")], "", "limits the rate of requests (429)", "try again in 9 s"),
+            (301, vec![("location", "https://elsewhere.example")], "", "it redirects (301)", "`url`"),
             (500, vec![], "", "it answered 500", "try again"),
         ] {
             let scene = Scene::new(dialect);
@@ -127,7 +127,7 @@ async fn every_refusal_is_told_with_the_next_step() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_revoked_says_so_and_an_unseen_key_is_not_taken_for_a_gone_one() {
+async fn reports_keys_it_cannot_revoke_or_cannot_see() {
     for dialect in BOTH {
         let scene = Scene::new(dialect);
         let id = scene.register().await.expect("registered");
@@ -140,27 +140,27 @@ async fn what_cannot_be_revoked_says_so_and_an_unseen_key_is_not_taken_for_a_gon
         // A token that sees nothing of the repository any more.
         scene.forge.next(Method::DELETE, Trouble::Status(404, vec![], ""));
         scene.forge.next(Method::GET, Trouble::Status(404, vec![], ""));
-        let _ = scene.revoke(Some(id)).await.expect_err("nobody knows");
+        let _ = scene.revoke(Some(id)).await.expect_err("unknown");
         scene.revoke(Some(id)).await.expect("revoked");
     }
 }
 
 #[tokio::test]
-async fn a_forge_that_hangs_is_given_up() {
+async fn times_out_on_a_forge_that_hangs() {
     let scene = Scene::new(Dialect::Gitea);
     scene.forge.next(Method::POST, Trouble::HangsAfter);
-    // The clock is wound once the call is there: the forge's own thread knows nothing of it.
+    // The paused clock advances when the call has arrived; the forge's own thread does not use it.
     let waiting = async {
         while scene.forge.calls().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::pause();
-        tokio::time::advance(https::CALL_WITHIN).await;
+        tokio::time::advance(https::CALL_TIMEOUT).await;
         std::future::pending::<()>().await;
     };
     let error = tokio::select! {
         answer = scene.register() => answer.expect_err("it hangs"),
-        () = waiting => unreachable!("it waits for ever"),
+        () = waiting => unreachable!("it waits forever"),
     };
     assert!(error.message.contains("did not answer within 30 s") && error.unsure, "{error:?}");
     tokio::time::resume();
@@ -169,7 +169,7 @@ async fn a_forge_that_hangs_is_given_up() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_a_forge_that_cannot_be_trusted_or_is_not_there() {
+async fn sends_nothing_to_an_untrusted_or_missing_forge() {
     let scene = Scene::new(Dialect::Github);
     let other = Authority::new("another").expect("authority");
     let api = Api { roots: other.pem(), ..scene.api() };
@@ -181,17 +181,17 @@ async fn nothing_is_asked_of_a_forge_that_cannot_be_trusted_or_is_not_there() {
     assert!(error.hint.contains("https://127.0.0.1:1") && !error.unsure, "{error:?}");
     let token = Secret::new("two\nlines".to_owned());
     let error = Api { token: &token, ..scene.api() }.register(scene.named(None), false).await;
-    assert!(error.expect_err("no token").message.contains("characters that no token has"));
+    assert!(error.expect_err("no token").message.contains("invalid characters"));
     assert_eq!(scene.forge.calls(), [""; 0]);
 }
 
 #[tokio::test]
-async fn answers_that_are_none_are_refused_and_end() {
+async fn refuses_malformed_responses() {
     let scene = Scene::new(Dialect::Gitea);
     scene.forge.next(Method::POST, Trouble::Status(201, vec![], "no id"));
     let error = scene.register().await.expect_err("no id");
-    assert!(error.message.contains("names no id") && error.unsure, "{error:?}");
+    assert!(error.message.contains("has no id") && error.unsure, "{error:?}");
     scene.forge.next(Method::GET, Trouble::Status(200, vec![], "no list"));
     let error = scene.revoke(None).await.expect_err("no list");
-    assert!(error.message.contains("no list of keys"), "{error}");
+    assert!(error.message.contains("not a list of keys"), "{error}");
 }

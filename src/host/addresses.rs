@@ -1,12 +1,12 @@
-//! The addresses this machine owns: nothing a bottle asks for may lead to them.
+//! Lists this machine's addresses, which bottles must not reach.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-/// Every address of every interface, loopback included, as it is at this moment.
+/// Every current address of every interface, loopback included.
 ///
 /// # Errors
-/// When the kernel does not list them; the caller must not go on without.
+/// When the kernel cannot list them; the caller must then fail.
 pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = nix::ifaddrs::getifaddrs()?
         .filter_map(|interface| {
@@ -20,8 +20,8 @@ pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The addresses by which another machine, or a bottle, could reach this one, without a port: not loopback. Those
-/// that are local to a link come last, of the newest interface first, and have its number.
+/// The non-loopback addresses by which another machine or a bottle could reach this one, with port 0. Link-local ones
+/// come last, those of the newest interface first, with their scope id.
 ///
 /// # Errors
 /// As [`of_this_host`].
@@ -32,18 +32,18 @@ pub fn reachable() -> io::Result<Vec<SocketAddr>> {
             wide.push(SocketAddr::from((v4.ip(), 0)));
         }
         if let Some(v6) = address.as_sockaddr_in6().filter(|v6| !v6.ip().is_loopback()) {
-            let place = SocketAddrV6::new(v6.ip(), 0, 0, v6.scope_id());
-            if v6.ip().is_unicast_link_local() { local.push(place) } else { wide.push(place.into()) }
+            let address = SocketAddrV6::new(v6.ip(), 0, 0, v6.scope_id());
+            if v6.ip().is_unicast_link_local() { local.push(address) } else { wide.push(address.into()) }
         }
     }
-    local.sort_by_key(|place| std::cmp::Reverse(place.scope_id()));
+    local.sort_by_key(|address| std::cmp::Reverse(address.scope_id()));
     Ok(wide.into_iter().chain(local.into_iter().map(SocketAddr::from)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn loopback_is_always_among_them() {
+    fn lists_loopback_addresses() {
         let addresses = super::of_this_host().expect("addresses");
         assert!(addresses.contains(&std::net::Ipv4Addr::LOCALHOST.into()), "{addresses:?}");
     }

@@ -1,24 +1,24 @@
-//! Whether this machine's clock was set back since something was noted.
+//! Detects whether this machine's clock was set back.
 //!
-//! Files are stamped by the clock that people set. What compares such times has to know when that clock went
-//! back: a file may then be changed later and look older.
+//! File time stamps use the realtime clock, which users can set. After it was set back, a later change can have an
+//! older time stamp.
 
 use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Less than this is no step of the clock, but a pause between looking at one clock and the other.
-const NOTICEABLE: SignedDuration = SignedDuration::from_millis(50);
+/// Smallest difference that counts as a step: less is the delay between two clock reads.
+const MIN_STEP: SignedDuration = SignedDuration::from_millis(50);
 
-/// Two looks at one clock with a look at the other between them take no longer, unless something came between.
-const UNDISTURBED: SignedDuration = SignedDuration::from_millis(1);
+/// Most time for three consecutive clock reads, unless the process was interrupted.
+const UNINTERRUPTED: SignedDuration = SignedDuration::from_millis(1);
 
-/// How often it is tried to look undisturbed.
+/// Most attempts at an uninterrupted read.
 const TRIES: usize = 20;
 
-/// How far the clock is ahead of the time since boot. It changes when somebody sets the clock, and at no other
-/// time: both are slowed and sped up alike, and both go on in a machine that sleeps.
+/// The offset of the realtime clock to the time since boot. It changes only when the clock is set: both are adjusted
+/// alike, and both advance during suspend.
 #[must_use]
-pub fn lead() -> SignedDuration {
+pub fn boot_offset() -> SignedDuration {
     let mut best: Option<(SignedDuration, SignedDuration)> = None;
     for _ in 0..TRIES {
         let before = now(ClockId::Boottime);
@@ -27,18 +27,17 @@ pub fn lead() -> SignedDuration {
         if best.is_none_or(|(least, _)| took < least) {
             best = Some((took, clock.saturating_sub(before)));
         }
-        if took < UNDISTURBED {
+        if took < UNINTERRUPTED {
             break;
         }
     }
-    best.map_or(SignedDuration::ZERO, |(_, lead)| lead)
+    best.map_or(SignedDuration::ZERO, |(_, offset)| offset)
 }
 
-/// By how much the clock was set back since its lead was `then`, when it is `now`. A machine that was started
-/// anew since leads by more.
+/// How far the clock was set back between the offsets `then` and `now`. After a reboot the offset is larger.
 #[must_use]
 pub fn set_back(then: SignedDuration, now: SignedDuration) -> Option<SignedDuration> {
-    Some(then.saturating_sub(now)).filter(|back| *back > NOTICEABLE)
+    Some(then.saturating_sub(now)).filter(|back| *back > MIN_STEP)
 }
 
 fn now(clock: ClockId) -> SignedDuration {
@@ -51,15 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_nobody_sets_keeps_its_lead() {
-        let then = lead();
+    fn the_offset_of_an_unchanged_clock_is_stable() {
+        let then = boot_offset();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert_eq!(set_back(then, lead()), None);
+        assert_eq!(set_back(then, boot_offset()), None);
         assert!(then > SignedDuration::from_hours(24 * 365), "it is not the year 1970: {then}");
     }
 
     #[test]
-    fn a_step_back_is_seen_and_one_forward_or_a_new_boot_is_none() {
+    fn detects_a_step_back_but_not_forward_or_a_reboot() {
         let then = SignedDuration::from_hours(1000);
         let hour = SignedDuration::from_hours(1);
         assert_eq!(set_back(then, then - hour), Some(hour));

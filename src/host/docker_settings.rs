@@ -1,4 +1,4 @@
-//! `docker:` of `settings.yml`: how bottles stand on a container engine.
+//! Parses `docker:` of `settings.yml`: how bottles use a container engine.
 
 use std::net::Ipv4Addr;
 
@@ -6,29 +6,29 @@ use bottle_contract::yaml::Spanned;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
-/// What a user set for the Docker backend, complete.
+/// The settings of the Docker backend, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerSettings {
     /// `transport`: how a bottle reaches its bundle.
     pub transport: DockerTransport,
-    /// `subnets`: the range that bottles' networks come from.
+    /// `subnets`: the range of the bottles' networks.
     pub subnets: Ipv4Net,
-    /// `runtime`: what runs the agent's container (`runsc`); the engine's own default when absent.
+    /// `runtime`: the OCI runtime of the agent's container (`runsc`); the engine's default when absent.
     pub runtime: Option<String>,
 }
 
-/// See [`DockerSettings::transport`].
+/// The connection between a bottle and its bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DockerTransport {
-    /// Over a network that bottle and bundle have for themselves.
+    /// A private network of bottle and bundle.
     Network,
-    /// By sockets in a shared volume; the bottle has no network at all.
+    /// Sockets in a shared volume; the bottle has no network.
     Socket,
 }
 
 impl DockerTransport {
-    /// As it is written.
+    /// The value in `settings.yml`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl DockerTransport {
     }
 }
 
-/// The range when nobody sets one: private, and in no engine's own pools.
+/// The default range: private, and not in an engine's default pools.
 const SUBNETS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 213, 0, 0), 16);
 
 /// The longest prefix that has room for one bottle's two networks.
@@ -50,11 +50,11 @@ impl Default for DockerSettings {
     }
 }
 
-/// As it is written.
+/// The section as written.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
-    /// `door` until the key had its name.
+    /// `door` is the key's old name.
     #[serde(alias = "door")]
     transport: Option<DockerTransport>,
     subnets: Option<Spanned<String>>,
@@ -62,10 +62,10 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The complete value.
+    /// Applies defaults and checks values.
     ///
     /// # Errors
-    /// The key's place, and what is wrong with its value, as the rest of a sentence that begins with it.
+    /// The value with its position, and the message.
     pub(super) fn settle(self) -> Result<DockerSettings, (Spanned<String>, &'static str)> {
         let default = DockerSettings::default();
         Ok(DockerSettings {
@@ -87,7 +87,7 @@ fn subnets(text: Spanned<String>) -> Result<Ipv4Net, (Spanned<String>, &'static 
 }
 
 fn runtime(name: Spanned<String>) -> Result<String, (Spanned<String>, &'static str)> {
-    let good =
+    let valid =
         !name.value.is_empty() && name.value.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-    if good { Ok(name.value) } else { Err((name, "`docker.runtime` must be a name, as in `runsc`")) }
+    if valid { Ok(name.value) } else { Err((name, "`docker.runtime` must be a name, as in `runsc`")) }
 }

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Replaces files atomically.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,29 +8,32 @@ use tempfile::NamedTempFile;
 
 use super::disk;
 
-/// A file that is being written, in few large pieces whatever the writer's are.
+/// The buffered writer for a file's new content.
 pub type Filled<'a> = BufWriter<&'a mut File>;
 
-/// Puts what `fill` writes in the place of the file at `path`, for this user alone (mode 0600). A reader sees
-/// what was there before or all of the new; after a loss of power it may be either, or empty.
+/// Replaces the file at `path` with what `fill` writes, with mode 0600. A reader sees the old or the new content;
+/// after a loss of power the file may have either, or be empty.
 ///
 /// # Errors
-/// Those of `fill`, and when the folder of `path` cannot be written to; what was there stays.
+/// Those of `fill`, and when the folder of `path` cannot be written; the old file then stays.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
-    persist(written(path, fill)?, path)
+    persist(write_temporary(path, fill)?, path)
 }
 
-/// As [`replace`]; and the new content is on the disk before it has its name.
+/// Like [`replace`], and syncs the new content to disk before the rename.
 ///
 /// # Errors
 /// Those of [`replace`].
 pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
-    let file = written(path, fill)?;
+    let file = write_temporary(path, fill)?;
     file.as_file().sync_data()?;
     persist(file, path)
 }
 
-fn written(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<NamedTempFile> {
+fn write_temporary(
+    path: &Path,
+    fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>,
+) -> io::Result<NamedTempFile> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
     let mut file = NamedTempFile::new_in(folder).map_err(disk::plain)?;
     let mut out = BufWriter::new(file.as_file_mut());
@@ -51,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_stays_until_the_new_is_whole() {
+    fn keeps_the_old_file_until_the_new_one_is_complete() {
         let here = tempfile::tempdir().expect("folder");
         let path = here.path().join("file");
         replace(&path, |file| file.write_all(b"one")).expect("written");

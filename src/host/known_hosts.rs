@@ -1,4 +1,4 @@
-//! Which hosts ssh knows on this machine, as `known_hosts` files have it (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
+//! Parses `known_hosts` files (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
 
-/// As much of a file as is read.
+/// Most bytes read of a file.
 const FILE_MAX: u64 = 256 << 10;
 
-/// The text of all these files that are there.
+/// The text of those files that exist.
 ///
 /// # Errors
-/// A sentence that names the one that cannot be read.
+/// A message with the path of an unreadable file.
 pub fn read(files: &[PathBuf]) -> Result<String, String> {
     let mut text = String::new();
     for path in files {
@@ -28,8 +28,8 @@ pub fn read(files: &[PathBuf]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Whether `text` has a key, or an authority, for the host and port. As ssh has it, a host that is known without
-/// a port is known on every port.
+/// Whether `text` has a key or a certificate authority for the host and port. As in ssh, an entry without a port
+/// applies to every port.
 #[must_use]
 pub fn knows(text: &str, host: &str, port: Option<u16>) -> bool {
     let host = host.to_ascii_lowercase();
@@ -40,10 +40,10 @@ pub fn knows(text: &str, host: &str, port: Option<u16>) -> bool {
     text.lines().any(|line| names.iter().any(|name| is_for(line, name)))
 }
 
-/// Whether a line gives this name a key.
+/// Whether a line has a key for this name.
 fn is_for(line: &str, name: &str) -> bool {
     let mut words = line.split_ascii_whitespace().peekable();
-    // One that was taken back is no key, and a comment is none either.
+    // Skips comments and revoked keys.
     if words.next_if(|word| *word == "@cert-authority").is_none()
         && words.peek().is_none_or(|word| word.starts_with(['@', '#']))
     {
@@ -53,39 +53,40 @@ fn is_for(line: &str, name: &str) -> bool {
     match hosts.strip_prefix("|1|") {
         Some(hashed) => is_hash_of(hashed, name).unwrap_or(false),
         None => {
-            let fits = |pattern: &str| fits(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes());
-            let refused = |pattern: &str| pattern.strip_prefix('!').is_some_and(fits);
-            hosts.split(',').any(fits) && !hosts.split(',').any(refused)
+            let matches =
+                |pattern: &str| glob_matches(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes());
+            let negated = |pattern: &str| pattern.strip_prefix('!').is_some_and(matches);
+            hosts.split(',').any(matches) && !hosts.split(',').any(negated)
         }
     }
 }
 
-/// `SALT|HASH`, where names are not to be read off the file.
+/// Compares a name with a hashed entry, `SALT|HASH`.
 fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let [salt, hash] = [BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?];
-    // The format's own choice; nothing here rests on its strength.
+    // The format requires SHA-1; security does not depend on its strength here.
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
 
-/// `*` is anything, `?` one character. Goes back to the last `*` alone, so that it ends soon for any pattern.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut of, mut star) = (0, 0, None);
-    while of < name.len() {
+/// Glob matching: `*` matches anything, `?` one character. Backtracks to the last `*` only, which bounds its time.
+fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut pos, mut star) = (0, 0, None);
+    while pos < name.len() {
         match pattern.get(at) {
             Some(b'*') => {
-                star = Some((at, of));
+                star = Some((at, pos));
                 at += 1;
             }
-            Some(&byte) if byte == b'?' || byte == name[of] => {
+            Some(&byte) if byte == b'?' || byte == name[pos] => {
                 at += 1;
-                of += 1;
+                pos += 1;
             }
             _ => match star {
-                Some((star_at, star_of)) => {
-                    star = Some((star_at, star_of + 1));
-                    (at, of) = (star_at + 1, star_of + 1);
+                Some((star_at, star_pos)) => {
+                    star = Some((star_at, star_pos + 1));
+                    (at, pos) = (star_at + 1, star_pos + 1);
                 }
                 None => return false,
             },
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_known_as_ssh_knows_it() {
+    fn matches_hosts_as_ssh_does() {
         for (line, host, port, known) in [
             ("git.example.com ssh-ed25519 AAAA", "git.example.com", None, true),
             ("git.example.com ssh-ed25519 AAAA", "Git.Example.com", Some(22), true),
@@ -124,9 +125,9 @@ mod tests {
         }
     }
 
-    /// The judge is the program whose format it is, where it is there.
+    /// Uses `ssh-keygen`, if it is installed, as the reference.
     #[test]
-    fn names_that_ssh_hashed_are_found() {
+    fn finds_names_hashed_by_ssh_keygen() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("known_hosts");
         let key = "AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
@@ -138,8 +139,8 @@ mod tests {
         let hashed = std::process::Command::new("ssh-keygen").arg("-H").arg("-f").arg(&path).output();
         if !hashed.is_ok_and(|done| done.status.success()) {
             bottle_test_support::skip::aloud(
-                "names_that_ssh_hashed_are_found",
-                &"there is no ssh-keygen here",
+                "finds_names_hashed_by_ssh_keygen",
+                &"ssh-keygen is not installed",
             );
             return;
         }
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_many_stars_ends() {
+    fn a_pattern_with_many_stars_terminates() {
         let pattern = "*a".repeat(2000);
         assert!(!knows(&format!("{pattern} ssh-ed25519 AAAA"), &"a".repeat(1999), None));
     }

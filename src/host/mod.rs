@@ -1,6 +1,6 @@
-//! The world outside: clock, randomness, environment and folders as one value that tests replace.
+//! The host machine: environment, folders and settings as one value that tests replace.
 //!
-//! Everything before a launch reads the world through this and is otherwise deterministic.
+//! Everything before a launch reads the machine through this value and is otherwise deterministic.
 
 pub mod addresses;
 pub mod byte_size;
@@ -25,7 +25,7 @@ pub use process_host::HostError;
 pub use rules::{OwnRules, OwnRulesError};
 pub use settings::{Settings, SettingsError};
 
-/// The user's machine as `bottle` sees it.
+/// The user's machine.
 #[derive(Clone)]
 pub struct Host {
     /// Environment variables.
@@ -34,11 +34,11 @@ pub struct Host {
     pub cwd: PathBuf,
     /// `$BOTTLE_HOME`, absolute.
     pub home: PathBuf,
-    /// The user's own home directory.
+    /// The user's home directory.
     pub user_home: PathBuf,
-    /// Where sockets of running bottles lie: private to this user and this `$BOTTLE_HOME`, short.
+    /// The folder for sockets of running bottles: private to this user and this `$BOTTLE_HOME`, with a short path.
     pub runtime: PathBuf,
-    /// This program.
+    /// The path of this program.
     pub program: PathBuf,
 }
 
@@ -49,27 +49,27 @@ impl Host {
         self.home.join("state")
     }
 
-    /// A variable that is set, not empty and UTF-8.
+    /// The value of a variable; none if it is unset, empty or not UTF-8.
     #[must_use]
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
     }
 
-    /// Eight hex digits that tell this home from another on the same machine.
+    /// Eight hex digits that distinguish this home from others on the same machine.
     #[must_use]
     pub fn home_hash(&self) -> String {
         home_hash(&self.home)
     }
 }
 
-/// Without the environment: half of a developer's secrets stand there.
+/// Omits the environment, which contains secrets.
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host").field("home", &self.home).field("cwd", &self.cwd).finish_non_exhaustive()
     }
 }
 
-/// See [`Host::home_hash`].
+/// The hash of a home's path, as in [`Host::home_hash`].
 #[must_use]
 pub fn home_hash(home: &Path) -> String {
     use sha2::Digest;

@@ -1,4 +1,4 @@
-//! Opening a file that was found to be one, without falling for what has taken its place since.
+//! Opens and reads regular files safely, even if they were replaced since their check.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -7,16 +7,15 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Reads a file of at most `most` bytes; one byte more comes back when it is longer.
+/// Reads up to `most` bytes of a file, and one byte more if it is longer.
 ///
-/// The path's links are resolved already: one that appears in its last part is refused, and the writer
-/// of a pipe is not waited for.
+/// The caller has resolved the path's links: a link in its last component is refused. A pipe does not block.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     read_bounded(file, most)
 }

@@ -1,9 +1,9 @@
-//! A process of this machine, named so that a reused number is never taken for it.
+//! Identifies processes safely against reused process ids.
 //!
-//! On disk and in the ledger a process is `pid:start`, its number and the kernel's start time (field 22
-//! of `/proc/PID/stat`, clock ticks since boot). A zombie counts as ended: it holds nothing any more.
-//! Signals go through a pidfd that was opened before the start time was compared, so the process that is
-//! signalled is the one that was named, or nothing happens.
+//! On disk and in the ledger a process is `pid:start`, its id and the kernel's start time (field 22
+//! of `/proc/PID/stat`, clock ticks since boot). A zombie counts as ended, because it has no resources.
+//! Signals use a pidfd that is opened before the start time is compared, so a signal reaches the identified process
+//! or none.
 
 use std::fmt;
 use std::io;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// See the module.
+/// A process id with the process's start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
-    /// Its number in the namespace of this program.
+    /// Its id in the PID namespace of this program.
     pub pid: u32,
     /// Clock ticks from boot to its start.
     pub start: u64,
 }
 
 impl ProcessId {
-    /// The process that has this number now; `None` when none has, or only a zombie.
+    /// The process that has this id now; `None` without one, or for a zombie.
     ///
     /// # Errors
     /// When `/proc` cannot be read for another reason.
@@ -37,9 +37,7 @@ impl ProcessId {
         match parse_stat(&stat) {
             Some((b'Z' | b'X', _)) => Ok(None),
             Some((_, start)) => Ok(Some(Self { pid, start })),
-            None => {
-                Err(io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is not readable")))
-            }
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/{pid}/stat"))),
         }
     }
 
@@ -48,7 +46,7 @@ impl ProcessId {
     /// # Errors
     /// When `/proc` is not mounted.
     pub fn own() -> io::Result<Self> {
-        Self::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not know this process"))
+        Self::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not list this process"))
     }
 
     /// Whether it still runs.
@@ -57,10 +55,10 @@ impl ProcessId {
         matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
     }
 
-    /// Kills it and waits until it has ended. One that has ended already is no error.
+    /// Kills it and waits until it has ended; succeeds if it has ended already.
     ///
     /// # Errors
-    /// When it may not be signalled, or lives on for longer than `patience`.
+    /// When it may not be signalled, or does not end within `patience`.
     pub fn kill(self, patience: Duration) -> io::Result<()> {
         let Some(process) = self.signal(Signal::KILL)? else { return Ok(()) };
         let deadline = Instant::now() + patience;
@@ -68,7 +66,7 @@ impl ProcessId {
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = Timespec::try_from(left).map_err(|_| io::Error::other("the wait is too long"))?;
             match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&wait)) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not end")),
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the process does not end")),
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -76,7 +74,7 @@ impl ProcessId {
         }
     }
 
-    /// Asks it to end what it does, as Ctrl-C would. One that has ended already is no error.
+    /// Sends SIGINT, like Ctrl-C; succeeds if it has ended already.
     ///
     /// # Errors
     /// When it may not be signalled.
@@ -84,7 +82,7 @@ impl ProcessId {
         self.signal(Signal::INT).map(drop)
     }
 
-    /// Signals it; nothing when it has ended.
+    /// Sends a signal; none if it has ended.
     fn signal(self, signal: Signal) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -121,7 +119,7 @@ impl FromStr for ProcessId {
 
 /// A text that is not `pid:start`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} does not name a process as pid:start")]
+#[error("{0:?} is not a process in the form pid:start")]
 pub struct BadProcessId(String);
 
 /// Whether an error from `/proc/PID` means that the process ended meanwhile.
@@ -130,7 +128,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
-/// State and start time. The name in parentheses may hold anything, so fields count from the last `)`.
+/// The state and start time. The name in parentheses may contain anything, so fields count from the last `)`.
 fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
     let name_end = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
@@ -146,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_and_spaces_does_not_move_the_fields() {
+    fn parses_names_with_parentheses_and_spaces() {
         let stat = b"42 (a) R 1 (b) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
         assert_eq!(parse_stat(stat), Some((b'S', 987_654)));
         for broken in [&b""[..], b"42 (a", b"42 (a) S 1 2", b"42 (\xff) \xff"] {
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_form_round_trips_and_refuses_the_rest() {
+    fn parses_and_displays_the_text_form() {
         let own = ProcessId::own().expect("own");
         assert_eq!(own.to_string().parse(), Ok(own));
         for bad in ["", "1", "1:", ":1", "1:2:3", "-1:2", "a:b"] {
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn kills_what_was_named_and_nothing_that_took_its_number() {
+    fn kills_the_identified_process_and_no_reused_id() {
         let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("sleep");
         let named = ProcessId::of(child.id()).expect("read").expect("alive");
         let other = ProcessId { start: named.start + 1, ..named };

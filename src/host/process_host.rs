@@ -1,7 +1,7 @@
-//! [`Host`] as this process finds it, and the private folder for its sockets.
+//! Reads the [`Host`] of this process, and creates the private folder for its sockets.
 //!
-//! Reading the world happens here once, at the start of a command; everything after works on the value.
-//! Nothing is created by looking: only [`Host::open_runtime`] makes a folder.
+//! A command reads the machine here once, at its start, and then uses the value. Only [`Host::open_runtime`] creates
+//! a folder.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,10 +12,10 @@ use bottle_contract::names::SLUG_MAX;
 
 use super::{Host, disk};
 
-/// The longest path of a unix socket that every system takes (104 on a Mac, 108 on Linux), with room.
+/// The longest socket path that every system supports (104 on macOS, 108 on Linux), with a margin.
 const SOCKET_PATH_MAX: usize = 100;
 
-/// The longest name below the runtime folder: the socket of a bundle of the fake backend.
+/// The longest name in the runtime folder: the bundle socket of the fake backend.
 const SOCKET_NAME_MAX: usize = "/.fake/".len() + SLUG_MAX + "/bundle".len();
 
 /// Why this process has no usable host.
@@ -27,13 +27,13 @@ pub enum HostError {
     /// Neither `HOME` nor the user database names a home directory.
     #[error("cannot find your home directory: HOME is not set to an absolute path")]
     NoHome,
-    /// The path of `$BOTTLE_HOME` is no text, which records of it and what is told to the processes of a bottle are.
-    #[error("the path {} is no UTF-8 text", .0.display())]
+    /// The path of `$BOTTLE_HOME` is not UTF-8, which records and messages need.
+    #[error("the path {} is not UTF-8", .0.display())]
     HomeNotText(PathBuf),
-    /// `$BOTTLE_HOME` is there and no folder.
-    #[error("{} is no folder", .0.display())]
+    /// `$BOTTLE_HOME` exists and is not a folder.
+    #[error("{} is not a folder", .0.display())]
     HomeNotFolder(PathBuf),
-    /// `$BOTTLE_HOME` is somebody else's, who would decide what this user's agents may reach.
+    /// `$BOTTLE_HOME` belongs to another user, who would control what this user's agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
         /// The folder.
@@ -41,7 +41,7 @@ pub enum HostError {
         /// Its owner's name, or number.
         owner: String,
     },
-    /// `$BOTTLE_HOME` cannot be looked at.
+    /// `$BOTTLE_HOME` cannot be inspected.
     #[error("cannot use {}: {source}", path.display())]
     Home {
         /// The folder.
@@ -55,19 +55,19 @@ pub enum HostError {
     /// Socket paths below the runtime folder would be too long.
     #[error("the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes with a slug)", .0.display())]
     RuntimeTooLong(PathBuf),
-    /// The runtime folder belongs to somebody else or is open to others.
+    /// The runtime folder belongs to another user or is accessible to others.
     #[error("{} is not private: it must be a folder of yours with mode 0700", .0.display())]
     RuntimeNotPrivate(PathBuf),
-    /// Sockets cannot be made in the runtime folder, as on some disks on a network.
-    #[error("no socket can be made in {}: {source}", path.display())]
+    /// Sockets cannot be created in the runtime folder, as on some network disks.
+    #[error("cannot create a socket in {}: {source}", path.display())]
     RuntimeNoSockets {
         /// The folder.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// The runtime folder cannot be made.
-    #[error("cannot make {}: {source}", path.display())]
+    /// The runtime folder cannot be created.
+    #[error("cannot create {}: {source}", path.display())]
     Runtime {
         /// The folder.
         path: PathBuf,
@@ -77,17 +77,17 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// What the user does next.
+    /// The user's next step.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Cwd(_) => "change into a directory that exists",
             Self::NoHome => "set HOME, or BOTTLE_HOME and HOME both",
-            Self::HomeNotText(_) => "set BOTTLE_HOME to a folder with a name that is",
+            Self::HomeNotText(_) => "set BOTTLE_HOME to a folder with a UTF-8 path",
             Self::HomeNotFolder(_) => "move it away, or set BOTTLE_HOME to a folder",
             Self::HomeNotYours { .. } => "run bottle as that user, or set BOTTLE_HOME to a folder of yours",
             Self::Home { source, .. } => disk::hint(source),
-            Self::Program(_) => "start bottle by its path",
+            Self::Program(_) => "start bottle with its full path",
             Self::RuntimeNoSockets { .. } => {
                 "set XDG_RUNTIME_DIR to a folder of yours with mode 0700 on a disk of this machine"
             }
@@ -99,7 +99,7 @@ impl HostError {
 }
 
 impl Host {
-    /// The user's machine as this process sees it. Creates nothing.
+    /// Reads the machine of this process. Creates nothing.
     ///
     /// # Errors
     /// [`HostError`] when the working directory, the home or this program cannot be found.
@@ -111,19 +111,19 @@ impl Host {
         };
         let user_home = path_in("HOME")
             .filter(|home| home.is_absolute())
-            .or_else(home_of_the_user)
+            .or_else(home_from_user_database)
             .ok_or(HostError::NoHome)?;
         let home = path_in("BOTTLE_HOME").unwrap_or_else(|| user_home.join(".bottle"));
-        let home = settled(&cwd.join(home));
+        let home = resolve_existing(&cwd.join(home));
         let runtime = runtime_folder(path_in("XDG_RUNTIME_DIR").as_deref(), &home);
         let program = std::env::current_exe().map_err(HostError::Program)?;
         Ok(Self { env, cwd, home, user_home, runtime, program })
     }
 
-    /// That `$BOTTLE_HOME` has a path that is text and, when it is there, is a folder of this user.
+    /// Checks that the path of `$BOTTLE_HOME` is UTF-8 and that, if it exists, it is a folder of this user.
     ///
     /// # Errors
-    /// [`HostError`] when it is something else or somebody else's.
+    /// [`HostError`] otherwise.
     pub fn check_home(&self) -> Result<(), HostError> {
         let path = self.home.clone();
         if path.to_str().is_none() {
@@ -134,16 +134,16 @@ impl Host {
             Err(source) => Err(HostError::Home { path, source }),
             Ok(found) if !found.is_dir() => Err(HostError::HomeNotFolder(path)),
             Ok(found) if found.uid() != rustix::process::geteuid().as_raw() => {
-                Err(HostError::HomeNotYours { path, owner: name_of(found.uid()) })
+                Err(HostError::HomeNotYours { path, owner: user_name(found.uid()) })
             }
             Ok(_) => Ok(()),
         }
     }
 
-    /// The runtime folder, made if it is missing, and checked: of this user and closed to all others.
+    /// Creates the runtime folder if it is missing, and checks that it is private to this user.
     ///
     /// # Errors
-    /// [`HostError`] when it cannot be made, is somebody else's, or its path is too long for a socket.
+    /// [`HostError`] when it cannot be created, is not private, or its path is too long for a socket.
     pub fn open_runtime(&self) -> Result<&Path, HostError> {
         let path = self.runtime.as_path();
         if path.as_os_str().len() + SOCKET_NAME_MAX > SOCKET_PATH_MAX {
@@ -155,7 +155,7 @@ impl Host {
             .mode(0o700)
             .create(path)
             .map_err(|source| HostError::Runtime { path: path.to_owned(), source })?;
-        // A disk does not change its mind, so it is asked once.
+        // A disk's support for sockets does not change, so a new folder is tested once.
         if is_new && let Err(source) = try_socket(path) {
             let _ = std::fs::remove_dir(path);
             return Err(HostError::RuntimeNoSockets { path: path.to_owned(), source });
@@ -164,7 +164,7 @@ impl Host {
     }
 }
 
-/// `$XDG_RUNTIME_DIR/bottle/<hash>` where the login manager made a private one, else inside the home.
+/// `$XDG_RUNTIME_DIR/bottle/<hash>` if that directory is private, else `run` in the home.
 fn runtime_folder(xdg: Option<&Path>, home: &Path) -> PathBuf {
     match xdg {
         Some(xdg) if xdg.is_absolute() && is_private(xdg) => xdg.join("bottle").join(super::home_hash(home)),
@@ -178,7 +178,7 @@ fn try_socket(folder: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// A real folder (no link) of this user that nobody else can enter.
+/// Whether a path is a folder (not a link) of this user without access for others.
 fn is_private(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| {
         found.is_dir()
@@ -187,9 +187,9 @@ fn is_private(path: &Path) -> bool {
     })
 }
 
-/// The path with the links of its existing part resolved, so that one home has one name and one hash
-/// before and after it is made.
-fn settled(path: &Path) -> PathBuf {
+/// Resolves the links of the path's existing part, so that a home has the same path and hash before and after its
+/// creation.
+fn resolve_existing(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
             return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
@@ -198,12 +198,12 @@ fn settled(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-fn name_of(uid: u32) -> String {
+fn user_name(uid: u32) -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| format!("user id {uid}"), |user| user.name)
 }
 
-fn home_of_the_user() -> Option<PathBuf> {
+fn home_from_user_database() -> Option<PathBuf> {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??;
     user.dir.is_absolute().then_some(user.dir)
 }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_runtime_folder_of_the_login_manager_is_used_and_an_open_one_is_not() {
+    fn uses_xdg_runtime_dir_only_if_it_is_private() {
         let root = tempfile::tempdir().expect("folder");
         let xdg = root.path().join("run");
         std::fs::create_dir(&xdg).expect("folder");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_folder_is_made_closed_and_an_open_one_refused() {
+    fn creates_a_private_runtime_folder_and_refuses_an_open_one() {
         let root = tempfile::tempdir().expect("folder");
         let host = host(root.path().join("a/b"));
         assert!(is_private(host.open_runtime().expect("made")));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_folder_too_deep_for_sockets_is_refused_before_it_is_made() {
+    fn refuses_a_runtime_folder_whose_path_is_too_long() {
         let root = tempfile::tempdir().expect("folder");
         let host = host(root.path().join("d".repeat(60)));
         assert!(matches!(host.open_runtime(), Err(HostError::RuntimeTooLong(_))));
@@ -259,15 +259,15 @@ mod tests {
     }
 
     #[test]
-    fn a_home_has_one_name_before_and_after_it_is_made() {
+    fn a_home_has_the_same_path_before_and_after_its_creation() {
         let root = tempfile::tempdir().expect("folder");
         let real = root.path().join("real");
         std::fs::create_dir(&real).expect("folder");
         let link = root.path().join("link");
         std::os::unix::fs::symlink(&real, &link).expect("link");
-        let before = settled(&link.join(".bottle"));
+        let before = resolve_existing(&link.join(".bottle"));
         std::fs::create_dir(link.join(".bottle")).expect("folder");
-        assert_eq!(before, settled(&link.join(".bottle")));
-        assert_eq!(before, settled(&real.join(".bottle")));
+        assert_eq!(before, resolve_existing(&link.join(".bottle")));
+        assert_eq!(before, resolve_existing(&real.join(".bottle")));
     }
 }

@@ -1,7 +1,7 @@
-//! `$BOTTLE_HOME/settings.yml`: what a user sets once for every bottle.
+//! Loads `$BOTTLE_HOME/settings.yml`: the user's settings for every bottle.
 //!
-//! A missing file means the defaults. Keys are strict, and a key that is known and has no effect yet is
-//! refused with that word: a setting that is taken and ignored would be a promise not kept.
+//! A missing file means the defaults. Unknown keys are refused, and so are known keys without an effect, because an
+//! ignored setting would mislead.
 
 use std::fmt;
 use std::fs::File;
@@ -20,42 +20,42 @@ use super::docker_settings::{self, DockerSettings};
 use crate::host::byte_size::ByteSize;
 use crate::suggest::suggest;
 
-/// What a user set, complete.
+/// The user's settings, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `backend`: taken when neither a flag, nor `BOTTLE_BACKEND`, nor the bottle names one.
+    /// `backend`: used when neither a flag, nor `BOTTLE_BACKEND`, nor the bottle names one.
     pub backend: Option<String>,
-    /// `detach_keys`: the bytes that leave a session running; absent switches them off.
+    /// `detach_keys`: the key sequence that detaches from a session; absent disables it.
     pub detach_keys: Option<DetachKeys>,
-    /// `terminal.pass`: what an agent's output may do to the user's terminal beyond text and colours.
+    /// `terminal.pass`: terminal features that an agent's output may use besides text and colours.
     pub terminal_pass: Pass,
-    /// `home_allow`: paths of the user's home that host mode may show, read-only; `~` is that home.
+    /// `home_allow`: paths in the user's home that a bottle may see read-only.
     pub home_allow: Vec<PathBuf>,
-    /// `logs.keep`: bytes of the proxy's log that are kept of each bottle.
+    /// `logs.keep`: most bytes of each bottle's proxy log.
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
-    /// `supervise.notify`: a program and its arguments, run for each new question.
+    /// `supervise.notify`: a program and its arguments, run for each new proposal.
     pub notify: Option<Vec<String>>,
-    /// `keep_days`: how long what a bottle's models cost stays on record.
+    /// `keep_days`: how long usage records stay.
     pub keep_days: u32,
-    /// `docker`: how bottles stand on a container engine.
+    /// `docker`: how bottles use a container engine.
     pub docker: DockerSettings,
 }
 
-/// `logs.keep` when nobody sets it.
+/// The default of `logs.keep`.
 const LOG_KEEP: u64 = 64 << 20;
 
-/// How long a user is waited for, in seconds.
+/// How long proposals wait for the user, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// `supervise.token_timeout`: by a request that holds what they have to allow.
+    /// `supervise.token_timeout`: for a blocked request.
     pub token_seconds: u64,
-    /// `supervise.git_timeout`: by such a push.
+    /// `supervise.git_timeout`: for a blocked push.
     pub git_seconds: u64,
-    /// `supervise.call_wait`: by a call of the agent, before it is told that nobody has decided yet.
+    /// `supervise.call_wait`: for the agent's tool call, before it returns without a decision.
     pub call_seconds: u64,
 }
 
@@ -65,19 +65,19 @@ impl Default for Waits {
     }
 }
 
-/// `keep_days` when nobody sets it.
+/// The default of `keep_days`.
 const KEEP_DAYS: u32 = 90;
 
-/// The least `logs.keep`: a ring of files smaller than this would lose what just happened.
+/// The least `logs.keep`: smaller log files would lose the latest entries.
 const LOG_KEEP_MIN: u64 = 1 << 20;
 
-/// The least `egress.body_limit` and `egress.spool_quota`: what is held in memory anyway.
+/// The least `egress.body_limit` and `egress.spool_quota`: the size that is buffered in memory anyway.
 const LIMIT_MIN: u64 = 1 << 20;
 
-/// The longest that a user is waited for. What waits holds a place among few, and its client is gone by then.
+/// The longest wait for the user. A pending request uses one of few slots, and its client has given up by then.
 const WAIT_MAX: u64 = 24 * 60 * 60;
 
-/// The longest that a call waits: clients cut calls at a minute.
+/// The longest wait of a tool call: clients time out after a minute.
 const CALL_WAIT_MAX: u64 = 55;
 
 impl Default for Settings {
@@ -97,7 +97,7 @@ impl Default for Settings {
     }
 }
 
-/// Keys pressed one after the other, as the bytes a terminal sends for them.
+/// A key sequence, as the bytes that a terminal sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachKeys {
     /// Never empty.
@@ -106,10 +106,10 @@ pub struct DetachKeys {
     text: String,
 }
 
-/// Settings that cannot be used.
+/// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
         /// The file.
@@ -117,12 +117,12 @@ pub enum SettingsError {
         /// The cause.
         source: io::Error,
     },
-    /// The file says something that cannot be meant.
+    /// The file is invalid.
     #[error("{}:{problem}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What, with its place.
+        /// The position and problem.
         problem: String,
         /// The next step.
         hint: Option<String>,
@@ -130,7 +130,7 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// What the user does next.
+    /// The user's next step.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
@@ -141,7 +141,7 @@ impl SettingsError {
 }
 
 impl Settings {
-    /// The settings of this home.
+    /// Loads the settings of this home.
     ///
     /// # Errors
     /// [`SettingsError`] with file, line and column, and the nearest known key.
@@ -164,13 +164,13 @@ impl Settings {
 }
 
 impl DetachKeys {
-    /// What is set when nobody sets anything: far from what programs use, and easy to say.
+    /// The default: rarely used by programs.
     pub const DEFAULT: &str = "ctrl-],d";
 
-    /// `ctrl-X` or single characters, separated by commas.
+    /// Parses `ctrl-X` or single characters, separated by commas.
     ///
     /// # Errors
-    /// A fragment that names the key that is none.
+    /// A fragment with the invalid key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bytes = text.split(',').map(key).collect::<Result<Vec<u8>, String>>()?;
         Ok(Self { bytes, text: text.to_owned() })
@@ -198,13 +198,13 @@ fn key(word: &str) -> Result<u8, String> {
             Ok(letter.to_ascii_uppercase() & 0x1f)
         }
         ([character @ 0x20..=0x7e], false) => Ok(*character),
-        _ => {
-            Err(format!("{word:?} is no key; write `ctrl-` and a letter or one of @[\\]^_, or one character"))
-        }
+        _ => Err(format!(
+            "{word:?} is not a key; write `ctrl-` and a letter or one of @[\\]^_, or one character"
+        )),
     }
 }
 
-/// The file as it is written.
+/// The file as written.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
@@ -265,36 +265,36 @@ struct Supervise {
     token_timeout: Option<Spanned<String>>,
     git_timeout: Option<Spanned<String>>,
     call_wait: Option<Spanned<String>>,
-    notify: Option<Spanned<Words>>,
+    notify: Option<Spanned<CommandLine>>,
 }
 
-/// A program and its arguments: as a list, or on a line as a shell would split it, which expands nothing.
-struct Words(Result<Vec<String>, &'static str>);
+/// A program and its arguments: as a list, or as a line that is split like in a shell, without expansion.
+struct CommandLine(Result<Vec<String>, &'static str>);
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for CommandLine {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct LineOrList;
         impl<'de> Visitor<'de> for LineOrList {
-            type Value = Words;
+            type Value = CommandLine;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a command: a line, or a list of words")
             }
 
-            fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<Words, E> {
-                Ok(Words::of(shlex::split(line).ok_or("has a quote that does not end")))
+            fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<CommandLine, E> {
+                Ok(CommandLine::new(shlex::split(line).ok_or("has an unclosed quote")))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Words, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(|words| Words::of(Ok(words)))
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<CommandLine, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(|words| CommandLine::new(Ok(words)))
             }
         }
         deserializer.deserialize_any(LineOrList)
     }
 }
 
-impl Words {
-    fn of(words: Result<Vec<String>, &'static str>) -> Self {
+impl CommandLine {
+    fn new(words: Result<Vec<String>, &'static str>) -> Self {
         Self(words.and_then(|words| match words.first() {
             Some(program) if !program.is_empty() && words.iter().all(|word| !word.contains('\0')) => {
                 Ok(words)
@@ -304,7 +304,7 @@ impl Words {
     }
 }
 
-/// Line, column and problem, and the next step.
+/// The position and problem, and the hint.
 type Problem = (String, Option<String>);
 
 fn parse(text: &str) -> Result<Settings, Problem> {
@@ -372,8 +372,8 @@ fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
     if path.value.is_absolute() || path.value.starts_with("~") {
         return Ok(path.value);
     }
-    let problem = at(&path, &format!("`home_allow`: {} is no absolute path", path.value.display()));
-    Err((problem, Some("write it from `/` or from `~/`".to_owned())))
+    let problem = at(&path, &format!("`home_allow`: {} is not an absolute path", path.value.display()));
+    Err((problem, Some("begin it with `/` or `~/`".to_owned())))
 }
 
 fn byte_size(text: &Spanned<String>, key: &str, least: u64) -> Result<u64, Problem> {
@@ -385,12 +385,12 @@ fn byte_size(text: &Spanned<String>, key: &str, least: u64) -> Result<u64, Probl
     }
 }
 
-fn notify(words: Spanned<Words>) -> Result<Vec<String>, Problem> {
+fn notify(words: Spanned<CommandLine>) -> Result<Vec<String>, Problem> {
     let problem = |why| (at(&words, &format!("`supervise.notify` {why}")), None);
     words.value.0.clone().map_err(problem)
 }
 
-/// A number with `s`, `m` or `h` behind it.
+/// Parses a number followed by `s`, `m` or `h`.
 fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem> {
     let problem = |why: String| (at(text, &format!("`{key}` {why}, as in `90s`, `5m` or `1h`")), None);
     let digits = text.value.trim_end_matches(|character: char| !character.is_ascii_digit());
@@ -398,9 +398,10 @@ fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem>
         "s" => 1,
         "m" => 60,
         "h" => 60 * 60,
-        _ => return Err(problem(format!("is no time: {:?}", text.value))),
+        _ => return Err(problem(format!("is not a duration: {:?}", text.value))),
     };
-    let number = digits.parse::<u64>().map_err(|_| problem(format!("is no time: {:?}", text.value)))?;
+    let number =
+        digits.parse::<u64>().map_err(|_| problem(format!("is not a duration: {:?}", text.value)))?;
     match number.checked_mul(unit) {
         Some(seconds) if (1..=most).contains(&seconds) => Ok(seconds),
         _ if most == WAIT_MAX => Err(problem("must be from 1s to 24h".to_owned())),
@@ -438,7 +439,7 @@ mod tests {
     use crate::host::docker_settings::DockerTransport;
 
     #[test]
-    fn nothing_written_means_the_defaults() {
+    fn an_empty_file_means_the_defaults() {
         for text in ["", "\n\n", "# only words\n"] {
             assert_eq!(parse(text), Ok(Settings::default()), "{text:?}");
         }
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_written_is_taken() {
+    fn parses_every_key() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_is_named_with_the_nearest_and_its_place() {
+    fn reports_invalid_settings_with_position_and_hint() {
         let (problem, hint) = parse("backend: linux\ndetach-keys: none\n").expect_err("an error");
         assert!(problem.starts_with("2:1: unknown key `detach-keys`"), "{problem}");
         assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
@@ -487,12 +488,12 @@ mod tests {
         let listed = parse("supervise:\n  notify: [ntfy, 'a b']\n").expect("settings").notify;
         assert_eq!(listed, Some(vec!["ntfy".to_owned(), "a b".to_owned()]));
         let (problem, _) = parse("supervise:\n  token_timeout: soon\n").expect_err("an error");
-        assert!(problem.starts_with("2:18: `supervise.token_timeout` is no time"), "{problem}");
+        assert!(problem.starts_with("2:18: `supervise.token_timeout` is not a duration"), "{problem}");
         let (problem, hint) = parse("supervise: {token-timeout: 5m}\n").expect_err("an error");
         assert_eq!(hint.as_deref(), Some("did you mean `token_timeout`?"), "{problem}");
         assert_eq!(parse("supervise: {git_timeout: 45s}\n").expect("settings").waits.git_seconds, 45);
         let (problem, _) = parse("detach_keys: ctrl-é\n").expect_err("an error");
-        assert!(problem.contains("is no key"), "{problem}");
+        assert!(problem.contains("is not a key"), "{problem}");
         for text in [
             "backend: [a]\n",
             "backend: a\nbackend: b\n",
@@ -532,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_the_bytes_a_terminal_sends() {
+    fn parses_keys_to_terminal_bytes() {
         for (text, bytes) in [("ctrl-],d", vec![0x1d, b'd']), ("ctrl-a", vec![1]), ("~,.", vec![b'~', b'.'])]
         {
             assert_eq!(DetachKeys::parse(text).expect("keys").bytes(), bytes, "{text}");

@@ -1,8 +1,8 @@
-//! What was decided, and what became live because of it: `$BOTTLE_HOME/audit/<slug>.jsonl`.
+//! The audit log of decisions and live routes: `$BOTTLE_HOME/audit/<slug>.jsonl`.
 //!
-//! A line for each, chained to the one before ([`bottle_contract::audit`]); the last hash also stands in
-//! `audit/heads/<slug>`, so that a file cut short shows. Both outlive the bottle, and bottles of one name share
-//! them.
+//! Each entry is a line that contains the hash of the one before ([`bottle_contract::audit`]); the last hash is also
+//! in `audit/heads/<slug>`, so that a truncated file is detected. Both outlive the bottle, and bottles of one slug
+//! share them.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,35 +19,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::files;
 
-/// Bytes of one file that are read: tens of thousands of decisions.
-const MOST: u64 = 256 << 20;
+/// Most bytes of one file: tens of thousands of decisions.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// Bytes of a head: a number and 64 digits.
-const MOST_HEAD: u64 = 128;
+/// Most bytes of a head: a number and 64 digits.
+const MAX_HEAD_BYTES: u64 = 128;
 
-/// What a line says.
+/// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
-    /// A user answered, and nothing at the proxy changes by it.
+    /// The user answered; the routes do not change.
     Decided {
         /// The question.
         proposal: Id,
-        /// What was asked for.
+        /// The proposal's tool.
         tool: Tool,
         /// The answer.
         status: Status,
         /// The reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// SHA-256 of what was asked, in hexadecimal.
+        /// SHA-256 of the proposed file, in hexadecimal.
         payload: String,
     },
-    /// These routes are about to become live, because a user said so.
+    /// These routes are about to become live by the user's decision.
     Intent {
         /// The question.
         proposal: Id,
-        /// What was asked for.
+        /// The proposal's tool.
         tool: Tool,
         /// The answer.
         status: Status,
@@ -57,43 +57,43 @@ pub enum Entry {
         /// The reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// The number they will have.
+        /// Their revision.
         revision: u64,
-        /// What they allow that the ones before did not.
+        /// What they newly allow.
         gains: Vec<String>,
         /// The change, as a unified diff.
         diff: String,
     },
-    /// They are live.
+    /// The routes are live.
     Live {
         /// The question.
         proposal: Id,
-        /// Their number.
+        /// Their revision.
         revision: u64,
     },
-    /// A request passed by what was allowed for one: from here on nothing does.
+    /// A request used a one-time grant, which is then gone.
     Spent {
         /// The question.
         proposal: Id,
     },
-    /// The bottle guessed at credentials that its agent does not hold, and was locked: until its run ends nothing
-    /// leaves it.
+    /// The bottle guessed at credentials that its agent does not have, and was locked: all its traffic is denied until
+    /// its run ends.
     LockedOut(LockOut),
-    /// They are not, and the question waits on.
+    /// The routes did not become live, and the question stays pending.
     Failed {
         /// The question.
         proposal: Id,
-        /// The number they would have had.
+        /// Their revision.
         revision: u64,
         /// Why.
         why: String,
     },
 }
 
-/// Why a chain is not what it was.
+/// Why the audit log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// It cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -101,7 +101,7 @@ pub enum AuditError {
         /// The cause.
         source: io::Error,
     },
-    /// It was altered.
+    /// The log was altered.
     #[error("{}: {why}", path.display())]
     Broken {
         /// The file.
@@ -111,17 +111,17 @@ pub enum AuditError {
     },
 }
 
-/// The audit of one bottle's name.
+/// The audit log of one slug.
 #[derive(Debug, Clone)]
 pub struct Trail {
     path: PathBuf,
     head: PathBuf,
 }
 
-/// Whose audits there are.
+/// The slugs with an audit log.
 ///
 /// # Errors
-/// When the folder is there and cannot be read.
+/// When the folder exists and cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     let entries = match std::fs::read_dir(home.join("audit")) {
         Ok(entries) => entries,
@@ -138,17 +138,17 @@ pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
 }
 
 impl Trail {
-    /// The audit of this name; nothing is made before the first line.
+    /// The audit log of this slug; creates nothing before the first entry.
     #[must_use]
     pub fn of(home: &Path, slug: &Slug) -> Self {
         let folder = home.join("audit");
         Self { path: folder.join(format!("{slug}.jsonl")), head: folder.join("heads").join(slug.as_str()) }
     }
 
-    /// Adds a line. When it returns the line is on the disk.
+    /// Appends an entry durably.
     ///
     /// # Errors
-    /// [`AuditError`]; then there is no such line. To a chain that is broken nothing is added.
+    /// [`AuditError`]; the entry is then not in the log. A broken log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
         DirBuilder::new()
@@ -160,7 +160,7 @@ impl Trail {
         let text = read(&file).map_err(|error| self.io(error))?;
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         if whole < text.len() {
-            // Of a write that was cut off: nothing was done because of it.
+            // The rest of an interrupted write, on which nothing depends.
             file.set_len(whole as u64).map_err(|error| self.io(error))?;
         }
         let head = self.check(&text[..whole])?;
@@ -171,7 +171,7 @@ impl Trail {
             .and_then(|_| file.write_all(format!("{line}\n").as_bytes()))
             .and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // Best effort: what is left is cut off before the next line.
+            // Best effort: the next append truncates the rest.
             let _ = file.set_len(whole as u64);
             return Err(self.io(error));
         }
@@ -179,16 +179,16 @@ impl Trail {
             .map_err(|source| AuditError::Io { path: self.head.clone(), source })
     }
 
-    /// The last line as it was kept beside the file, for a user to keep elsewhere; none where nothing was decided.
+    /// The head stored beside the log, for the user to keep elsewhere; none where nothing was decided.
     #[must_use]
-    pub fn kept_head(&self) -> Option<String> {
+    pub fn stored_head(&self) -> Option<String> {
         let file = File::open(&self.head).ok()?;
-        let mut kept = String::new();
-        file.take(MOST_HEAD).read_to_string(&mut kept).ok()?;
-        (!kept.is_empty()).then_some(kept)
+        let mut stored = String::new();
+        file.take(MAX_HEAD_BYTES).read_to_string(&mut stored).ok()?;
+        (!stored.is_empty()).then_some(stored)
     }
 
-    /// All lines, checked.
+    /// Reads and verifies all entries.
     ///
     /// # Errors
     /// [`AuditError`].
@@ -201,7 +201,7 @@ impl Trail {
             Err(error) => return Err(self.io(error)),
         };
         let text = read(&file).map_err(|error| self.io(error))?;
-        // A write that was cut off; the next one takes its beginning away.
+        // Ignores an interrupted write, which the next append truncates.
         let text = &text[..text.rfind('\n').map_or(0, |at| at + 1)];
         self.check(text)?;
         let mut head = Head::default();
@@ -215,28 +215,27 @@ impl Trail {
         Ok((records, head))
     }
 
-    /// Checks the chain, and that the head which was kept beside it is part of it.
+    /// Verifies the chain, and that it contains the stored head.
     fn check(&self, text: &str) -> Result<Head, AuditError> {
         let head = audit::verify(text.lines()).map_err(|broken| self.broken(broken.to_string()))?;
-        let kept = match std::fs::read_to_string(&self.head) {
-            Ok(kept) => kept,
+        let stored = match std::fs::read_to_string(&self.head) {
+            Ok(stored) => stored,
             Err(error) if error.kind() == io::ErrorKind::NotFound && head.seq <= 1 => return Ok(head),
             Err(source) => return Err(AuditError::Io { path: self.head.clone(), source }),
         };
-        let seq = kept.split(':').next().and_then(|seq| usize::try_from(seq.parse::<u64>().ok()?).ok());
-        let seq = seq.ok_or_else(|| self.broken("the head that was kept of it cannot be read".to_owned()))?;
-        // A keeper that was killed between the two has written one line more than the head says.
-        let there =
+        let seq = stored.split(':').next().and_then(|seq| usize::try_from(seq.parse::<u64>().ok()?).ok());
+        let seq = seq.ok_or_else(|| self.broken("cannot parse its stored head".to_owned()))?;
+        // A keeper killed between the two writes has appended one entry more than the head covers.
+        let at_head =
             audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken.to_string()))?;
-        if there.to_string() == kept {
+        if at_head.to_string() == stored {
             return Ok(head);
         }
-        let why =
-            format!("it was cut short or written anew: it does not lead to the head kept of it, {kept}");
+        let why = format!("it was truncated or rewritten: it does not contain its stored head {stored}");
         Err(self.broken(why))
     }
 
-    /// Opens the file, and holds off whoever writes to it.
+    /// Opens and locks the file, exclusively for writing.
     fn open(&self, write: bool) -> io::Result<File> {
         let no_links = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
         let mut options = OpenOptions::new();
@@ -263,8 +262,8 @@ fn read(file: &File) -> io::Result<String> {
     let mut text = String::new();
     let mut file = file;
     file.seek(SeekFrom::Start(0))?;
-    if file.take(MOST + 1).read_to_string(&mut text)? as u64 > MOST {
-        return Err(io::Error::other("it is larger than any audit that is read; move it away"));
+    if file.take(MAX_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("larger than {} MiB; move it away", MAX_BYTES >> 20)));
     }
     Ok(text)
 }
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_what_was_done_to_it_shows() {
+    fn reads_back_entries_and_detects_alterations() {
         let (home, trail) = trail();
         let (records, head) = trail.read().expect("read");
         assert_eq!(
@@ -302,29 +301,29 @@ mod tests {
             (format!("{}\n{}\n", lines[0], lines[1]), "cut short"),
             (String::new(), "emptied"),
             (text.replacen("\"revision\":1", "\"revision\":7", 1), "altered"),
-            (format!("{}\n{}\n", lines[0], lines[2]), "a line taken out"),
+            (format!("{}\n{}\n", lines[0], lines[2]), "a line removed"),
         ] {
             std::fs::write(&trail.path, done).expect("written");
             assert!(matches!(trail.read(), Err(AuditError::Broken { .. })), "{what}");
             assert!(trail.append("someone", &entry(9)).is_err(), "{what}");
         }
         std::fs::remove_file(&trail.path).expect("removed");
-        assert!(trail.read().is_err(), "a file that is gone shows as well");
+        assert!(trail.read().is_err(), "the file is missing");
     }
 
     #[test]
-    fn a_kill_at_any_byte_of_a_write_breaks_nothing() {
+    fn survives_a_kill_at_any_byte_of_a_write() {
         let (_home, trail) = trail();
         let text = std::fs::read_to_string(&trail.path).expect("text");
-        let kept = std::fs::read_to_string(&trail.head).expect("head");
+        let stored = std::fs::read_to_string(&trail.head).expect("head");
         trail.append("someone", &entry(3)).expect("appended");
         let longer = std::fs::read_to_string(&trail.path).expect("text");
-        // The line is whole and the head is not written yet.
-        std::fs::write(&trail.head, &kept).expect("head");
+        // The line is complete and the head is not written yet.
+        std::fs::write(&trail.head, &stored).expect("head");
         assert_eq!(trail.read().expect("read").1.seq, 4);
         for cut in (text.len()..longer.len()).step_by(7) {
             std::fs::write(&trail.path, &longer[..cut]).expect("cut");
-            std::fs::write(&trail.head, &kept).expect("head");
+            std::fs::write(&trail.head, &stored).expect("head");
             trail.append("someone", &entry(4)).expect("appended");
             assert_eq!(trail.read().expect("read").1.seq, 4);
         }

@@ -1,11 +1,11 @@
-//! Finding and removing what belongs to no living bottle.
+//! Finds and removes everything that belongs to no running bottle.
 //!
-//! Two sources are held side by side: the state folders of this home, and what each backend finds by its
-//! own labels. So a resource whose record was lost and a record whose resources are gone are both found. Deploy keys
-//! are known by the records alone: one that cannot be revoked keeps its record.
-//! Left alone: living bottles, detached bottles whose guest still lives (the next command adopts them),
-//! preserved work, the snapshot that a bottle's state names, records of a newer program, and everything of
-//! other homes.
+//! It compares two sources: the state folders of this home, and the resources that each backend finds by its labels.
+//! So it finds both a resource without a record and a record without resources. Only the records name deploy keys:
+//! a key that cannot be revoked keeps its record.
+//! It leaves alone: running bottles, detached bottles whose guest still runs (the next command adopts them),
+//! preserved work, the snapshot that a bottle's state names, records of a newer version, and everything of other
+//! homes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,65 +14,65 @@ use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
 use super::deploy_keys::{self, DeployKey, Tokens};
-use super::freeze;
 use super::record::{Record, Status};
+use super::snapshots;
 use super::store::{ClaimError, State, Store, Unlistable};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::host::Host;
 use crate::host::settings::Settings;
 
-/// What a cleanup would do.
+/// Everything a cleanup would remove.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Bottles without a keeper, and resources without a bottle.
     pub orphans: Vec<Orphan>,
-    /// Snapshots that their bottle's state does not name: replaced by a newer one, or never recorded.
+    /// Snapshots that their bottle's state does not name: replaced, or never recorded.
     pub snapshots: Vec<Unnamed>,
-    /// What bottles were made of and none will be any more, with its backend's name.
+    /// Unused images and other inputs of bottles, with their backend's name.
     pub unused: Vec<(&'static str, Unused)>,
-    /// Folders of claims that never finished, and sockets nobody listens on.
+    /// Folders of unfinished claims and conversation copies, and stale sockets.
     pub litter: Vec<PathBuf>,
-    /// Records of usage that are too old to be kept, by the bottle's name.
+    /// Number of usage records older than `keep_days`, by slug.
     pub usage: Vec<(Slug, usize)>,
-    /// What was left alone and why, a sentence each.
+    /// What stays and why, a sentence each.
     pub left: Vec<String>,
-    /// What could not be looked at; the rest was.
+    /// What could not be inspected; the rest was.
     pub errors: Vec<String>,
 }
 
-/// Something to remove.
+/// A bottle to remove.
 #[derive(Debug)]
 pub struct Orphan {
     /// Its slug.
     pub slug: Slug,
-    /// What it is, for the user.
+    /// Why it is removed, for the user.
     pub why: String,
     /// Its backend's name.
     pub backend: String,
-    /// What of it is kept.
+    /// What of it stays.
     pub keeps: Keeps,
-    /// What its backend made.
+    /// Its resources.
     pub resources: Vec<Resource>,
-    /// What is to be revoked on forges.
+    /// Its deploy keys, to revoke.
     pub deploy_keys: Vec<DeployKey>,
     /// Whether it has a state folder.
     pub has_state: bool,
 }
 
-/// What of an orphan is kept.
+/// What of an orphan stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
     /// Nothing.
     Nothing,
-    /// There is work in its layers: it is stopped and preserved.
+    /// Its layers have unsaved work: it is stopped and preserved.
     Work,
-    /// Its layers go; there is a snapshot, which its state has to name.
+    /// Its layers are removed; its state stays, because it names a snapshot.
     Snapshot,
 }
 
 impl Keeps {
-    fn of(work: bool, snapshot: bool) -> Self {
+    fn from_flags(work: bool, snapshot: bool) -> Self {
         match (work, snapshot) {
             (true, _) => Self::Work,
             (false, true) => Self::Snapshot,
@@ -102,34 +102,34 @@ impl Found {
     }
 }
 
-/// Looks at everything of this home; changes nothing.
+/// Inspects everything of this home; changes nothing.
 ///
 /// # Errors
-/// [`Unlistable`]: without the state, anything found could belong to a living bottle.
+/// [`Unlistable`]: without the state, any resource could belong to a running bottle.
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, Unlistable> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     let mut resources = enumerate(backends, &mut found.errors).await;
     for listed in store.list()? {
         let of_backend: BTreeMap<_, _> =
-            resources.iter_mut().map(|(name, all)| (*name, take_of(all, &listed.slug))).collect();
+            resources.iter_mut().map(|(name, all)| (*name, extract_for(all, &listed.slug))).collect();
         match listed.state {
             State::Alive(_) => {}
             State::Preserved(record) => {
-                let keeps = Keeps::of(record.kept || !has_snapshot(&store, &record), true);
+                let keeps = Keeps::from_flags(record.kept || !has_snapshot(&store, &record), true);
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
                     left.into_iter().filter(|r| keeps != Keeps::Work || r.kind != LAYERS).collect();
                 if !left.is_empty() || !record.deploy_keys.is_empty() {
                     found.orphans.push(orphan(
                         &record,
-                        "left something over when it was preserved",
+                        "has resources left from before it was preserved",
                         keeps,
                         left,
                     ));
                 }
             }
-            State::Dead(record) => look_at_dead(&store, &record, backends, of_backend, &mut found).await,
+            State::Dead(record) => inspect_dead(&store, &record, backends, of_backend, &mut found).await,
             State::Damaged(why) => found.left.push(format!(
                 "{} has a damaged record ({why}); look into {} and remove it by hand",
                 listed.slug,
@@ -156,7 +156,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
             has_state: false,
         }));
     }
-    look_at_snapshots(&store, backends, &mut found).await;
+    inspect_snapshots(&store, backends, &mut found).await;
     for backend in backends {
         match backend.unused().await {
             Ok(all) => found.unused.extend(all.into_iter().map(|unused| (backend.name(), unused))),
@@ -167,24 +167,24 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
     let unfinished = transcripts::unfinished(&host.home).into_iter();
     let dead = unfinished.filter(|(slug, _)| !matches!(store.state(slug), Some(State::Alive(_))));
     found.litter.extend(dead.map(|(_, path)| path));
-    match kept_since(host).and_then(|then| Ok(usage::older_than(&host.home, then)?)) {
+    match usage_cutoff(host).and_then(|then| Ok(usage::older_than(&host.home, then)?)) {
         Ok(old) => found.usage = old,
-        Err(error) => found.errors.push(format!("records of usage: {error}")),
+        Err(error) => found.errors.push(format!("cannot read usage records: {error}")),
     }
     Ok(found)
 }
 
-/// What is older than this is not kept, as `keep_days` has it.
-fn kept_since(host: &Host) -> anyhow::Result<Timestamp> {
+/// The time before which usage records are removed, by `keep_days`.
+fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
     let days = i64::from(Settings::load(host)?.keep_days);
     Ok(Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * days))?)
 }
 
-/// Removes what [`find`] found; tries everything and reports every failure. Running it twice is no error.
+/// Removes what [`find`] found. Tries everything and returns every failure; a second run is harmless.
 pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -> Vec<String> {
     let store = Store::of(host);
     let mut failures = Vec::new();
-    // Before their bottles, whose state says which snapshot is named.
+    // Before their bottles, whose state names the snapshot to keep.
     for unnamed in &found.snapshots {
         if let Err(failure) = remove_unnamed(&store, backends, unnamed).await {
             failures.push(format!("{}: {failure}", unnamed.snapshot.slug));
@@ -199,7 +199,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             failures.push(format!("{}: {failure}", orphan.slug));
         }
     }
-    // After the bottles, which stand on it.
+    // After the bottles, which use them.
     for backend in backends {
         let own = found.unused.iter().filter(|(name, _)| *name == backend.name());
         let own: Vec<Unused> = own.map(|(_, unused)| unused.clone()).collect();
@@ -217,26 +217,26 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             failures.push(format!("{}: {error}", path.display()));
         }
     }
-    forget_usage(host, &found.usage, &mut failures);
+    remove_old_usage(host, &found.usage, &mut failures);
     failures
 }
 
-fn forget_usage(host: &Host, old: &[(Slug, usize)], failures: &mut Vec<String>) {
+fn remove_old_usage(host: &Host, old: &[(Slug, usize)], failures: &mut Vec<String>) {
     if old.is_empty() {
         return;
     }
-    let then = match kept_since(host) {
+    let then = match usage_cutoff(host) {
         Ok(then) => then,
-        Err(error) => return failures.push(format!("records of usage: {error}")),
+        Err(error) => return failures.push(format!("cannot read usage records: {error}")),
     };
     for (slug, _) in old {
-        if let Err(error) = usage::forget(&host.home, slug, then) {
+        if let Err(error) = usage::remove_older(&host.home, slug, then) {
             failures.push(format!("{}: {error}", usage::path(&host.home, slug).display()));
         }
     }
 }
 
-async fn look_at_dead(
+async fn inspect_dead(
     store: &Store,
     record: &Record,
     backends: &[Box<dyn Backend>],
@@ -244,27 +244,28 @@ async fn look_at_dead(
     found: &mut Found,
 ) {
     let Some(backend) = backends.iter().find(|b| b.name() == record.backend) else {
-        found
-            .left
-            .push(format!("{} belongs to the backend {}, which is not here", record.slug, record.backend));
+        found.left.push(format!(
+            "{} belongs to the backend {}, which this build does not have",
+            record.slug, record.backend
+        ));
         return;
     };
-    // While it is looked at nobody adopts it: two on one guest's channel would spoil it for both.
+    // The claim prevents an adoption meanwhile: two clients of one guest's channel would break both connections.
     let _claim = match store.adopt(&record.slug) {
         Ok(claim) => claim,
-        // Somebody has, this moment, or cleans up too.
+        // Another process adopts it or cleans up too.
         Err(ClaimError::Taken { .. }) => return,
         Err(error) => return found.errors.push(error.to_string()),
     };
     if record.is_adoptable() {
-        let says = match backend.connect_guest(&record.slug).await {
-            Ok(_) => Some("lives without its keeper; the next command adopts it".to_owned()),
-            // Alive as far as anybody can tell.
+        let note = match backend.connect_guest(&record.slug).await {
+            Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
+            // It may be running.
             Err(error) if error.kind == BackendErrorKind::Busy => Some(format!("is left alone: {error}")),
             Err(_) => None,
         };
-        if let Some(says) = says {
-            found.left.push(format!("{} {says}", record.slug));
+        if let Some(note) = note {
+            found.left.push(format!("{} {note}", record.slug));
             return;
         }
     }
@@ -275,28 +276,28 @@ async fn look_at_dead(
         }
     }
     let ended = record.status == Status::Ended;
-    let work = match freeze::work_since(&**backend, &store.folder(&record.slug), record).await {
-        // Its keeper looked, and removed the workspace with the rest.
+    let work = match snapshots::work_since(&**backend, &store.folder(&record.slug), record).await {
+        // Its keeper checked, and removed the workspace with the rest.
         _ if ended => false,
         _ if record.kept => true,
         Some(since) => backend.holds_work(&record.slug, since).await.unwrap_or(true),
         None => false,
     };
-    let keeps = Keeps::of(work, has_snapshot(store, record));
+    let keeps = Keeps::from_flags(work, has_snapshot(store, record));
     let why = match (ended, record.deploy_keys.is_empty()) {
-        (true, true) => "ended; only its logs are left",
-        (true, false) => "ended; a deploy key of it is left",
+        (true, true) => "ended; only its logs remain",
+        (true, false) => "ended; one of its deploy keys remains",
         (false, _) => "has no keeper",
     };
     found.orphans.push(orphan(record, why, keeps, resources));
 }
 
-/// One that cannot be told from none is taken for one.
+/// Whether the bottle has a snapshot; an unreadable state counts as one.
 fn has_snapshot(store: &Store, record: &Record) -> bool {
     !matches!(store.snapshot(&record.slug), Ok(None))
 }
 
-async fn look_at_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: &mut Found) {
+async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: &mut Found) {
     for backend in backends {
         let all = match backend.snapshots().await {
             Ok(all) => all,
@@ -307,7 +308,7 @@ async fn look_at_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
         };
         for snapshot in all {
             match store.state(&snapshot.slug) {
-                // Its keeper may be making it, or about to name it.
+                // Its keeper may be making this snapshot, or about to name it.
                 Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
                 Some(State::Dead(_) | State::Preserved(_)) => {
                     if is_unnamed(store, &snapshot) {
@@ -315,7 +316,7 @@ async fn look_at_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
                     }
                 }
                 None => found.left.push(format!(
-                    "the snapshot of {0} has no record; `bottle snapshots rm {0}` removes it",
+                    "the snapshot of {0} has no record; remove it with `bottle snapshots rm {0}`",
                     snapshot.slug
                 )),
             }
@@ -323,11 +324,11 @@ async fn look_at_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
     }
 }
 
-/// Whether the bottle's state says that this is not its snapshot.
+/// Whether the bottle's state names another snapshot or none.
 fn is_unnamed(store: &Store, snapshot: &Snapshot) -> bool {
     match store.snapshot(&snapshot.slug) {
         Ok(named) => named.is_none_or(|named| named.reference != snapshot.reference),
-        // It cannot say.
+        // Unknown.
         Err(_) => false,
     }
 }
@@ -337,7 +338,7 @@ async fn remove_unnamed(
     backends: &[Box<dyn Backend>],
     unnamed: &Unnamed,
 ) -> anyhow::Result<()> {
-    // Held to the end: a bottle that is gone on with meanwhile may commit.
+    // Held until the end: a bottle that is resumed meanwhile could commit.
     let _claim = store.adopt(&unnamed.snapshot.slug)?;
     if is_unnamed(store, &unnamed.snapshot) {
         named(backends, &unnamed.backend)?.remove_snapshot(&unnamed.snapshot).await?;
@@ -347,7 +348,7 @@ async fn remove_unnamed(
 
 fn named<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a dyn Backend> {
     let found = backends.iter().find(|backend| backend.name() == name);
-    found.map(AsRef::as_ref).ok_or_else(|| anyhow::anyhow!("the backend {name} is not here"))
+    found.map(AsRef::as_ref).ok_or_else(|| anyhow::anyhow!("this build has no backend {name}"))
 }
 
 fn orphan(record: &Record, why: &str, keeps: Keeps, resources: Vec<Resource>) -> Orphan {
@@ -368,20 +369,20 @@ async fn remove_orphan(
     backend: &dyn Backend,
     orphan: &Orphan,
 ) -> anyhow::Result<()> {
-    // Held to the end, so that neither an adoption nor another cleanup works on the same bottle.
+    // Held until the end, so that neither an adoption nor another cleanup touches the bottle.
     let claim = if orphan.has_state { Some(store.adopt(&orphan.slug)?) } else { None };
-    let works = orphan.keeps == Keeps::Work;
-    let doomed: Vec<Resource> =
-        orphan.resources.iter().filter(|r| !works || r.kind != LAYERS).rev().cloned().collect();
-    backend.remove(&doomed).await?;
-    // After what used them. The record goes last: it alone says what is still to be revoked.
+    let keep_layers = orphan.keeps == Keeps::Work;
+    let resources: Vec<Resource> =
+        orphan.resources.iter().filter(|r| !keep_layers || r.kind != LAYERS).rev().cloned().collect();
+    backend.remove(&resources).await?;
+    // After the bottle that used them. The record is removed last: only it names the keys to revoke.
     let keys = match &claim {
         Some(claim) => deploy_keys::revoke(host, claim, &Tokens::default()).await,
         None => Vec::new(),
     };
     match (claim, orphan.keeps) {
         (None, _) => {}
-        (Some(claim), Keeps::Work | Keeps::Snapshot) => claim.preserve(works)?,
+        (Some(claim), Keeps::Work | Keeps::Snapshot) => claim.preserve(keep_layers)?,
         (Some(claim), Keeps::Nothing) if keys.is_empty() => claim.remove()?,
         (Some(claim), Keeps::Nothing) => claim.update(|record| {
             record.status = Status::Ended;
@@ -391,23 +392,24 @@ async fn remove_orphan(
     if keys.is_empty() { Ok(()) } else { Err(still_registered(&keys)) }
 }
 
-/// Removes what was kept of a preserved bottle; a snapshot stays, and the state that names it. Whether there is one.
+/// Removes the preserved layers of a bottle; a snapshot and the state that names it stay. Returns whether there is
+/// one.
 ///
 /// # Errors
-/// When something could not be removed or revoked: the bottle is then still there, and this goes on where it ended.
+/// When something cannot be removed or revoked. The bottle then stays, and a retry continues.
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
     let snapshot = has_snapshot(&store, record);
     let found = backend.enumerate().await?;
     let own = found.into_iter().filter(|resource| resource.slug == record.slug).collect();
-    let doomed = orphan(record, "was thrown away", Keeps::of(false, snapshot), own);
-    remove_orphan(host, &store, backend, &doomed).await?;
+    let orphan = orphan(record, "was discarded", Keeps::from_flags(false, snapshot), own);
+    remove_orphan(host, &store, backend, &orphan).await?;
     Ok(snapshot)
 }
 
-/// Keys that could not be revoked, and what becomes of them.
+/// The error for keys that could not be revoked.
 fn still_registered(keys: &[String]) -> anyhow::Error {
-    let again = "the next `bottle cleanup` tries again, with the token from where the manifest had it";
+    let again = "`bottle cleanup` tries again, with the token from the manifest's source";
     anyhow::anyhow!("{}; {again}", keys.join("; "))
 }
 
@@ -425,7 +427,7 @@ async fn enumerate(
     resources
 }
 
-fn take_of(resources: &mut Vec<Resource>, slug: &Slug) -> Vec<Resource> {
+fn extract_for(resources: &mut Vec<Resource>, slug: &Slug) -> Vec<Resource> {
     resources.extract_if(.., |resource| resource.slug == *slug).collect()
 }
 
@@ -436,7 +438,7 @@ fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let slug = name.to_str().and_then(|n| n.strip_suffix(".sock")).and_then(|n| n.parse().ok());
-            // A bottle that waits for its next keeper keeps its place.
+            // The next keeper of an adoptable bottle uses this socket.
             slug.is_some_and(|slug| match store.state(&slug) {
                 Some(State::Alive(_)) => false,
                 Some(State::Dead(record)) => !record.is_adoptable(),

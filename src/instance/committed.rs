@@ -1,5 +1,5 @@
-//! `committed-image`: which snapshot of a bottle is its last whole one. A wire type: converted at the edge,
-//! versioned.
+//! Reads and writes `committed-image`, which names a bottle's last complete snapshot. A wire type: converted at the
+//! edge, versioned.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -20,12 +20,12 @@ const SCHEMA: u32 = 1;
 /// More than a reference needs; a larger file is damaged.
 const MAX: u64 = 64 << 10;
 
-/// A bottle's last whole snapshot.
+/// A bottle's last complete snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// What of the workspace is not newer is in it, by the clock that stamps files.
+    /// Changes up to this time are in it, by the clock that stamps files.
     pub covers: Timestamp,
 }
 
@@ -40,7 +40,7 @@ struct Written {
 /// The bottle's snapshot; none when it was never committed.
 ///
 /// # Errors
-/// When the file is there and cannot be read: then it is not known whether there is one.
+/// When the file exists and cannot be read; then it is unknown whether there is a snapshot.
 pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
     let path = folder.join(NAME);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -60,10 +60,10 @@ pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
     Ok(Some(Committed { snapshot: written.snapshot, covers: written.covers }))
 }
 
-/// Records the snapshot in place of the one before, in one step and durably.
+/// Replaces the recorded snapshot atomically and durably.
 ///
 /// # Errors
-/// When it cannot be written; the one before then stands.
+/// When it cannot be written; the old one then stays.
 pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
     let Committed { snapshot, covers } = committed.clone();
     let written = Written { schema: SCHEMA, snapshot, covers };
@@ -73,11 +73,11 @@ pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
     })
 }
 
-/// Forgets the snapshot; none there is no error.
+/// Removes the file; succeeds if it does not exist.
 ///
 /// # Errors
 /// When the file cannot be removed.
-pub(super) fn forget(folder: &Path) -> io::Result<()> {
+pub(super) fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_recorded_is_read_back_and_what_cannot_be_read_is_no_absence() {
+    fn reads_back_the_snapshot_and_fails_on_a_damaged_file() {
         let here = tempfile::tempdir().expect("folder");
         let snapshot = |reference: &str| Committed {
             snapshot: Snapshot {
@@ -111,8 +111,8 @@ mod tests {
             fs::write(here.path().join(NAME), broken).expect("written");
             assert!(read(here.path()).is_err(), "{broken}");
         }
-        forget(here.path()).expect("forgotten");
-        forget(here.path()).expect("twice is no error");
+        remove(here.path()).expect("removed");
+        remove(here.path()).expect("twice is no error");
         assert_eq!(read(here.path()).expect("read"), None);
     }
 }

@@ -1,28 +1,28 @@
-//! A bottle that exists: its record, its lock, and the transitions it can take.
+//! The state of bottles on disk: record, lock, logs, audit log, usage, and cleanup.
 //!
 //! ```text
 //! $BOTTLE_HOME/state/<slug>/
-//!     metadata.json   what is known of it ([`record`]), written before the first resource exists
-//!     lock            held by the living keeper; the only proof of life
+//!     metadata.json   the bottle's record ([`record`]), written before the first resource exists
+//!     lock            held by the running keeper; the only proof that it runs
 //!     agent/          the backend's writable layers
-//!     committed-image the bottle's last whole snapshot ([`committed`])
-//!     routes.json     the routes that its proxy goes by now ([`routes`])
-//!     manifest.yml    what it was started from, for a user to compare with
-//!     logs/           the agent's output, and what the program's own roles say, redacted
-//!     logs/guards/    the proxy's log, and what it counted and no keeper took ([`crate::backend::SIDECAR_LOGS`])
-//!     .preserve       there is work in it, or a snapshot: no cleanup takes it away
+//!     committed-image the bottle's last complete snapshot ([`committed`])
+//!     routes.json     the routes that its proxy uses now ([`routes`])
+//!     manifest.yml    the resolved manifest at its start, for comparison
+//!     logs/           the agent's output and the logs of our processes, redacted
+//!     logs/guards/    the proxy's log, and usage records not yet collected ([`crate::backend::SIDECAR_LOGS`])
+//!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder
 //! ```
 //! A claim is one rename: the folder appears under its slug complete, with its lock held and its record
-//! written, or not at all. So a folder without a living lock is always an orphan, never a beginner.
+//! written, or not at all. So a folder whose lock is free is always an orphan, never a launch in progress.
 
 pub mod audit;
 pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;
-pub mod freeze;
-pub mod journal;
+pub mod proxy_log;
 pub mod record;
 pub mod routes;
+pub mod snapshots;
 pub mod store;
 pub mod transcripts;
 pub mod usage;

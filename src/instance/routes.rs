@@ -1,6 +1,6 @@
-//! The routes that a bottle goes by now: `state/<slug>/routes.json`.
+//! Reads and writes a bottle's current routes: `state/<slug>/routes.json`.
 //!
-//! Written before the proxy gets them, so that whoever takes the bottle over knows at least as much as the proxy.
+//! The keeper writes them before it sends them to the proxy, so that the next keeper knows at least as much.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use bottle_contract::session::bundle::Routes;
 
 use crate::host::files;
 
-/// Where they are in a bottle's folder.
+/// The file in a bottle's folder.
 #[must_use]
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("routes.json")
 }
 
-/// Reads them; none when the bottle was started by a version that did not write them.
+/// Reads the routes; none when a version that did not write them started the bottle.
 ///
 /// # Errors
 /// When the file cannot be read, or is not what [`write`] writes.
@@ -27,10 +27,10 @@ pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     }
 }
 
-/// Replaces them. When it returns they are on the disk.
+/// Replaces the routes durably.
 ///
 /// # Errors
-/// When they cannot be written; then the ones before are still there.
+/// When they cannot be written; the old ones then stay.
 pub fn write(folder: &Path, routes: &Routes) -> io::Result<()> {
     let text = serde_json::to_vec(routes)?;
     files::replace_durably(&path(folder), |file| file.write_all(&text))
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_read_back_and_a_damaged_file_is_no_absence() {
+    fn reads_back_routes_and_fails_on_a_damaged_file() {
         let folder = tempfile::tempdir().expect("folder");
         assert_eq!(read(folder.path()).expect("none yet"), None);
         let routes = Routes { revision: 3, ..Routes::first("routes: []\n".to_owned()) };

@@ -1,4 +1,4 @@
-//! The folders under `$BOTTLE_HOME/state`: claim, read, list, write.
+//! Claims, reads, lists and writes the bottles' folders in `$BOTTLE_HOME/state`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,20 +15,19 @@ use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
 use crate::host::files::{self, Filled};
 use crate::host::{Host, disk};
 
-/// More than any record needs; a larger file is damaged.
+/// Most bytes of a record; a larger file is damaged.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// Folders that a claim builds before they get their slug, or that have given it back; one without a living
-/// lock is an orphan.
-const BEGINNER: &str = ".new-";
+/// Name prefix of a folder before its claim and during its removal; one whose lock is free is an orphan.
+const STAGING_PREFIX: &str = ".new-";
 
-/// What a bottle was started from.
+/// The resolved manifest at the bottle's start.
 const MANIFEST: &str = "manifest.yml";
 
-/// More than any manifests come to (1 MiB each is refused when they are read).
+/// Most bytes of a resolved manifest (each source above 1 MiB is refused).
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// The mark of a bottle that no cleanup takes away.
+/// Marks a bottle that no cleanup removes.
 const PRESERVED: &str = ".preserve";
 
 /// Every bottle of one home.
@@ -37,39 +36,39 @@ pub struct Store {
     root: PathBuf,
 }
 
-/// A bottle as its folder shows it.
+/// A bottle's folder and state.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The folder's name.
     pub slug: Slug,
-    /// What is known of it.
+    /// Its state.
     pub state: State,
 }
 
-/// What a bottle's folder says.
+/// The state of a bottle's folder.
 #[derive(Debug, Clone)]
 pub enum State {
-    /// Its keeper lives.
+    /// Its keeper runs.
     Alive(Box<Record>),
-    /// It has no keeper and nobody asked for it to be kept.
+    /// It has no keeper and is not preserved.
     Dead(Box<Record>),
-    /// It has no keeper and there is work in it.
+    /// It ended with unsaved work or a snapshot.
     Preserved(Box<Record>),
-    /// The record cannot be read; a sentence fragment says why.
+    /// The record cannot be read; the cause as a fragment.
     Damaged(String),
-    /// The record was written by a newer program, with this schema.
+    /// A newer version wrote the record, with this schema.
     Newer(u32),
 }
 
-/// Why a slug could not be claimed.
+/// Why a slug cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The slug belongs to a bottle that is there.
+    /// Another bottle has the slug.
     #[error("{slug} is taken: {why}")]
     Taken {
         /// The slug.
         slug: Slug,
-        /// By what, as a fragment.
+        /// The state of that bottle, as a fragment.
         why: &'static str,
     },
     /// The state folder cannot be written.
@@ -82,7 +81,7 @@ pub enum ClaimError {
     },
 }
 
-/// The state folder cannot be looked into.
+/// The state folder cannot be listed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {source}", path.display())]
 pub struct Unlistable {
@@ -91,7 +90,7 @@ pub struct Unlistable {
 }
 
 impl Unlistable {
-    /// What the user does next.
+    /// The user's next step.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         disk::hint(&self.source)
@@ -99,7 +98,7 @@ impl Unlistable {
 }
 
 impl Store {
-    /// The store of this home. Touches nothing.
+    /// The store of this home. Does no I/O.
     #[must_use]
     pub fn of(host: &Host) -> Self {
         Self { root: host.state() }
@@ -111,23 +110,23 @@ impl Store {
         self.root.join(slug.as_str())
     }
 
-    /// Every bottle, by slug. A folder that cannot be read is listed as damaged and hides no other; no state
-    /// at all is no bottle.
+    /// Lists every bottle, sorted by slug. An unreadable folder is listed as damaged; a missing state folder means no
+    /// bottles.
     ///
     /// # Errors
-    /// When the state is there and cannot be looked into: then nothing is known of any bottle.
+    /// When the state folder exists and cannot be listed.
     pub fn list(&self) -> Result<Vec<Listed>, Unlistable> {
         let mut listed: Vec<Listed> = self
             .names()?
             .into_iter()
             .filter_map(|name| name.parse::<Slug>().ok())
-            .map(|slug| Listed { state: self.state(&slug).unwrap_or_else(gone), slug })
+            .map(|slug| Listed { state: self.state(&slug).unwrap_or_else(vanished), slug })
             .collect();
         listed.sort_by(|a, b| a.slug.cmp(&b.slug));
         Ok(listed)
     }
 
-    /// One bottle; absent when there is no folder of that name.
+    /// The state of one bottle; absent when it has no folder.
     #[must_use]
     pub fn state(&self, slug: &Slug) -> Option<State> {
         let folder = self.folder(slug);
@@ -139,7 +138,7 @@ impl Store {
             Err(Unreadable::Damaged(why)) => return Some(State::Damaged(why)),
             Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
         };
-        // A bottle that was gone on with keeps its mark; what became of it since stands in its record.
+        // A resumed bottle keeps the marker file; its record has its current status.
         let preserved = folder.join(PRESERVED).exists() && record.status == Status::Preserved;
         Some(if lock_is_held(&folder) {
             State::Alive(record)
@@ -150,8 +149,8 @@ impl Store {
         })
     }
 
-    /// What a bottle was last started from, as [`crate::resolve::comparable`] has it; nothing when that is not
-    /// known.
+    /// The resolved manifest of a bottle's last start, in the form of [`crate::resolve::comparable`]; none when it is
+    /// unknown.
     #[must_use]
     pub fn manifest(&self, slug: &Slug) -> Option<String> {
         let mut text = String::new();
@@ -160,7 +159,7 @@ impl Store {
         Some(text)
     }
 
-    /// The snapshot of a bottle, whatever its state.
+    /// The snapshot of a bottle in any state.
     ///
     /// # Errors
     /// As [`committed::read`].
@@ -168,36 +167,36 @@ impl Store {
         Ok(committed::read(&self.folder(slug))?.map(|committed| committed.snapshot))
     }
 
-    /// Claims the record's slug: from here on its folder exists, with its lock held by the answer. Of a bottle
-    /// that had it and ended with nothing to lose the logs go.
+    /// Claims the record's slug: creates its folder, whose lock the returned claim holds. Replaces an ended bottle
+    /// that left only logs.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when a bottle of that name is there, in any other state; nothing is changed.
+    /// [`ClaimError::Taken`] when a bottle in any other state has the slug; nothing changes.
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| ClaimError::Io { path, source: disk::plain(source) }
         };
         private_folders().create(&self.root).map_err(io(&self.root))?;
-        let beginner = tempfile::Builder::new()
-            .prefix(BEGINNER)
+        let staging = tempfile::Builder::new()
+            .prefix(STAGING_PREFIX)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
             .tempdir_in(&self.root)
             .map_err(io(&self.root))?;
-        let lock = open_lock(beginner.path()).map_err(io(&self.root))?;
-        // Waits out a reader that looks at this folder right now; nobody else may hold it.
+        let lock = open_lock(staging.path()).map_err(io(&self.root))?;
+        // Waits for a reader that checks this lock right now; no other process may hold it.
         lock.lock().map_err(io(&self.root))?;
-        write_record(beginner.path(), &record, is_precious(true, &record)).map_err(io(&self.root))?;
+        write_record(staging.path(), &record, must_be_durable(true, &record)).map_err(io(&self.root))?;
         let folder = self.folder(&record.slug);
-        // A folder takes the place of none that has something in it, and a claimed one has. A rename that is
-        // told not to replace says the same, and disks on a network do not know it.
-        let mut renamed = rustix::fs::rename(beginner.path(), &folder);
+        // A rename replaces no folder that has files in it, as a claimed one does. RENAME_NOREPLACE would say the
+        // same, but network disks do not support it.
+        let mut renamed = rustix::fs::rename(staging.path(), &folder);
         if renamed.is_err() && self.remove_ended(&record.slug) {
-            renamed = rustix::fs::rename(beginner.path(), &folder);
+            renamed = rustix::fs::rename(staging.path(), &folder);
         }
         match renamed {
             Ok(()) => {
-                let _ = beginner.keep();
+                let _ = staging.keep();
                 Ok(Claim { folder, lock, new: true, record: Mutex::new(record) })
             }
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => Err(self.taken(record.slug)),
@@ -205,29 +204,28 @@ impl Store {
         }
     }
 
-    /// Takes over a bottle whose keeper is gone.
+    /// Claims a bottle whose keeper died.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when another keeper was faster; `Io` when there is no readable record.
+    /// [`ClaimError::Taken`] when another process holds the lock; `Io` when the record cannot be read.
     pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
         let folder = self.folder(slug);
         let io = |source| ClaimError::Io { path: folder.clone(), source };
         let lock = open_lock(&folder).map_err(io)?;
-        if !take(&lock).map_err(io)? {
+        if !try_lock(&lock).map_err(io)? {
             return Err(ClaimError::Taken { slug: slug.clone(), why: "it runs" });
         }
         let record = read_record(&folder).map_err(|error| io(io::Error::other(error)))?;
         Ok(Claim { folder, lock, new: false, record: Mutex::new(record) })
     }
 
-    /// Folders that a killed claim left before they had their slug or after. One whose claim goes on is not
-    /// listed.
+    /// Staging folders that a killed process left. One whose lock is held is not listed.
     ///
     /// # Errors
     /// As [`Store::list`].
     pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, Unlistable> {
-        let beginners = self.names()?.into_iter().filter(|name| name.starts_with(BEGINNER));
-        Ok(beginners.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
+        let staging = self.names()?.into_iter().filter(|name| name.starts_with(STAGING_PREFIX));
+        Ok(staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
     }
 
     fn names(&self) -> Result<Vec<String>, Unlistable> {
@@ -243,13 +241,13 @@ impl Store {
         Ok(names)
     }
 
-    /// Removes what a bottle left that ended: logs. False when there is more, or somebody else is at it.
+    /// Removes an ended bottle that left only logs. False when there is more, or another process has its lock.
     fn remove_ended(&self, slug: &Slug) -> bool {
         let Some(State::Dead(record)) = self.state(slug) else { return false };
         if !record.has_only_logs() {
             return false;
         }
-        // It may have changed until its lock was ours.
+        // Checked again under the lock.
         self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
@@ -263,12 +261,12 @@ impl Store {
     }
 }
 
-/// A bottle's folder with its lock held: whoever has this is its keeper.
+/// A bottle's folder with its lock held: the owner is the bottle's keeper, or a cleanup.
 #[derive(Debug)]
 pub struct Claim {
     folder: PathBuf,
     lock: File,
-    /// Whether there was no such bottle before.
+    /// Whether the bottle is new, and not resumed or adopted.
     new: bool,
     record: Mutex<Record>,
 }
@@ -286,22 +284,22 @@ impl Claim {
         self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Changes the record before returning: on the disk, once more than a first launch would be lost with it.
+    /// Changes the record on disk; durably, unless only a first launch would be lost with it.
     ///
     /// # Errors
-    /// When it cannot be written; the one in memory is then unchanged too.
+    /// When it cannot be written; the record in memory is then unchanged too.
     pub fn update(&self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
         let mut record = self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut changed = record.clone();
         change(&mut changed);
         if changed != *record {
-            write_record(&self.folder, &changed, is_precious(self.new, &changed))?;
+            write_record(&self.folder, &changed, must_be_durable(self.new, &changed))?;
             *record = changed;
         }
         Ok(())
     }
 
-    /// Notes what the bottle was started from, in place of what is noted.
+    /// Writes the resolved manifest of the bottle's start.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -309,17 +307,17 @@ impl Claim {
         files::replace(&self.folder.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
-    /// Gives a preserved bottle the record of its next launch. What it is and what it made so far stays: the
-    /// time of its first launch, and what stands in the ledger; and with [`Origin::Kept`] what counts as work.
+    /// Replaces a preserved bottle's record for its next launch. Keeps the time of its first launch and its
+    /// resources; with [`Origin::Kept`], also the times that define unsaved work.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn begin_again(&self, new: Record, origin: &Origin) -> io::Result<()> {
+    pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
         if matches!(origin, Origin::New) {
-            // There was one, and somebody removed it.
-            committed::forget(&self.folder)?;
+            // The snapshot that it names was removed.
+            committed::remove(&self.folder)?;
         }
-        self.gather_usage()?;
+        self.collect_usage()?;
         self.update(|record| {
             let kept = *origin == Origin::Kept;
             let before = std::mem::replace(record, new);
@@ -338,14 +336,13 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle as ended and kept, with its layers or without: from now on no cleanup takes its folder
-    /// away.
+    /// Marks the bottle as ended and preserved, with or without its layers: no cleanup removes its folder.
     ///
     /// # Errors
     /// When the mark cannot be written.
     pub fn preserve(&self, layers: bool) -> io::Result<()> {
         self.mark_preserved()?;
-        self.gather_usage()?;
+        self.collect_usage()?;
         self.update(|record| {
             record.status = Status::Preserved;
             record.kept = layers;
@@ -353,7 +350,7 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle as one to keep, however it ends.
+    /// Marks the bottle's folder as one to preserve, however the bottle ends.
     ///
     /// # Errors
     /// When the mark cannot be written.
@@ -361,41 +358,40 @@ impl Claim {
         private_file().create(true).write(true).truncate(true).open(self.folder.join(PRESERVED)).map(drop)
     }
 
-    /// Whether there is a snapshot of the bottle. One that cannot be told from none is taken for one.
+    /// Whether the bottle has a snapshot; an unreadable state counts as one.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
         !matches!(committed::read(&self.folder), Ok(None))
     }
 
-    /// Takes over what the bottle's proxy counted and no keeper did. The proxy has ended.
+    /// Collects the usage records that the bottle's proxy could not deliver. The proxy has ended.
     ///
     /// # Errors
-    /// When it cannot be written; it then stays in the folder.
-    pub fn gather_usage(&self) -> io::Result<()> {
+    /// When they cannot be written; they then stay in the folder.
+    pub fn collect_usage(&self) -> io::Result<()> {
         let Record { slug, agent, .. } = self.record();
-        // The home holds the folder of all states.
+        // `<home>/state/<slug>`
         let Some(home) = self.folder.ancestors().nth(2) else { return Ok(()) };
-        usage::gather(home, &self.folder, &slug, agent.as_str()).map_err(|error| {
+        usage::collect(home, &self.folder, &slug, agent.as_str()).map_err(|error| {
             let path = usage::path(home, &slug);
             io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
         })
     }
 
-    /// Removes the folder: the claim ends here, and the slug is free in one step. What is to outlive it was taken
-    /// over before.
+    /// Removes the folder and ends the claim; one rename frees the slug. Usage records are collected first.
     ///
     /// # Errors
-    /// When something of it cannot be taken over or removed, and when it still names a deploy key, of which nobody
-    /// else knows; what is left is found by cleanup.
+    /// When usage cannot be collected, something cannot be removed, or the record still names a deploy key, which is
+    /// known nowhere else. Cleanup finds the rest.
     pub fn remove(self) -> io::Result<()> {
         if let Some(key) = self.record().deploy_keys.first() {
             return Err(io::Error::other(format!("the deploy key {} is still registered", key.describe())));
         }
-        self.gather_usage()?;
-        let name = format!("{BEGINNER}{}-{}", self.record().slug, std::process::id());
+        self.collect_usage()?;
+        let name = format!("{STAGING_PREFIX}{}-{}", self.record().slug, std::process::id());
         let aside = self.folder.with_file_name(name);
         fs::rename(&self.folder, &aside)?;
-        // Let go of first: on a disk on a network a file that somebody has open leaves something behind.
+        // Closed first: on a network disk an open file leaves a hidden one in the folder.
         drop(self.lock);
         match fs::remove_dir_all(&aside) {
             // A cleanup was faster.
@@ -423,8 +419,8 @@ impl Ledger for Claim {
     }
 }
 
-fn gone() -> State {
-    State::Damaged("it went away while it was read".to_owned())
+fn vanished() -> State {
+    State::Damaged("it was removed while it was read".to_owned())
 }
 
 fn lock_is_held(folder: &Path) -> bool {
@@ -432,8 +428,8 @@ fn lock_is_held(folder: &Path) -> bool {
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Takes the lock, waiting out readers, who hold it for an instant; false when a keeper has it.
-fn take(lock: &File) -> io::Result<bool> {
+/// Locks exclusively. Retries while readers hold the lock for an instant; false when a keeper holds it.
+fn try_lock(lock: &File) -> io::Result<bool> {
     for _ in 0..20 {
         match lock.try_lock() {
             Ok(()) => return Ok(true),
@@ -475,7 +471,7 @@ fn read_record(folder: &Path) -> Result<Record, Unreadable> {
     let mut text = Vec::new();
     file.take(RECORD_MAX + 1).read_to_end(&mut text).map_err(|error| damaged(error.to_string()))?;
     if text.len() as u64 > RECORD_MAX {
-        return Err(damaged("larger than any record".to_owned()));
+        return Err(damaged("larger than a record may be".to_owned()));
     }
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
@@ -484,13 +480,13 @@ fn read_record(folder: &Path) -> Result<Record, Unreadable> {
             Err(Unreadable::Newer(u32::try_from(schema).unwrap_or(u32::MAX)))
         }
         Some(_) => serde_json::from_value(value).map_err(|error| damaged(error.to_string())),
-        None => Err(damaged("it names no schema".to_owned())),
+        None => Err(damaged("no schema".to_owned())),
     }
 }
 
-/// Whether a loss of power must not take the record. A kill does not: what was written is the machine's by then.
-/// Of a bottle that was never running nothing is left without power but what is found by its name.
-fn is_precious(new: bool, record: &Record) -> bool {
+/// Whether the record must survive a loss of power. It survives a kill in any case, because the kernel has the data.
+/// A bottle that never ran leaves nothing after a loss of power that cleanup cannot find by name.
+fn must_be_durable(new: bool, record: &Record) -> bool {
     !new || record.status != Status::Starting || !record.deploy_keys.is_empty()
 }
 
@@ -548,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_alive_until_it_is_dropped_and_excludes_another() {
+    fn a_claim_is_alive_until_dropped_and_excludes_another() {
         let (_home, store) = store();
         let claim = store.claim(record("one")).expect("claim");
         assert!(matches!(store.state(&"one".parse().expect("slug")), Some(State::Alive(_))));
@@ -560,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_nobody_claimed_is_taken_and_one_that_is_no_folder_is_not() {
+    fn claims_an_empty_folder_but_never_replaces_a_file() {
         let (_home, store) = store();
         fs::create_dir_all(store.root.join("empty")).expect("folder");
         let claim = store.claim(record("empty")).expect("nothing is in it");
@@ -572,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bottle_that_left_only_logs_makes_room_for_one_of_its_name() {
+    fn a_new_bottle_replaces_one_that_left_only_logs() {
         let (_home, store) = store();
         let slug: Slug = "one".parse().expect("slug");
         let end = |resources: Vec<Resource>| {
@@ -594,11 +590,11 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_names_a_deploy_key_stays() {
+    fn keeps_a_record_that_names_a_deploy_key() {
         use crate::instance::deploy_keys::DeployKey;
         let (_home, store) = store();
         let slug: Slug = "one".parse().expect("slug");
-        let keys = crate::forge::Keys::of(crate::forge::Kind::Gitea, None, "git.example.com", "a/b");
+        let keys = crate::forge::Keys::new(crate::forge::Kind::Gitea, None, "git.example.com", "a/b");
         let key = DeployKey {
             repo: "tool".parse().expect("name"),
             keys: keys.expect("a repository"),
@@ -612,20 +608,17 @@ mod tests {
         claim
             .update(|record| (record.status, record.deploy_keys) = (Status::Ended, vec![key]))
             .expect("written");
-        let error = claim.remove().expect_err("nobody else knows of it").to_string();
+        let error = claim.remove().expect_err("a key is registered").to_string();
         assert!(error.contains("\"bottle one\" of a/b at git.example.com"), "{error}");
         assert!(matches!(store.state(&slug), Some(State::Dead(_))));
-        assert!(
-            matches!(store.claim(record("one")), Err(ClaimError::Taken { .. })),
-            "nor is its name given away"
-        );
+        assert!(matches!(store.claim(record("one")), Err(ClaimError::Taken { .. })), "its slug stays taken");
         let claim = store.adopt(&slug).expect("adopted");
         claim.update(|record| record.deploy_keys.clear()).expect("written");
         claim.remove().expect("removed");
     }
 
     #[test]
-    fn the_ledger_is_on_disk_before_record_returns() {
+    fn the_ledger_is_on_disk_when_record_returns() {
         let (_home, store) = store();
         let claim = store.claim(record("one")).expect("claim");
         let resource =
@@ -639,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_and_damaged_records_are_named_and_hide_nothing() {
+    fn lists_newer_and_damaged_records_with_the_others() {
         let (_home, store) = store();
         for slug in ["good", "newer", "damaged"] {
             drop(store.claim(record(slug)).expect("claim"));
@@ -654,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_cannot_be_looked_into_is_no_empty_one() {
+    fn fails_to_list_a_state_folder_that_cannot_be_read() {
         let (_home, store) = store();
         assert!(store.list().expect("nothing is there yet").is_empty());
         fs::write(&store.root, "no folder").expect("write");
@@ -663,14 +656,14 @@ mod tests {
     }
 
     #[test]
-    fn a_preserved_bottle_that_was_gone_on_with_counts_by_its_record() {
+    fn a_resumed_bottles_state_follows_its_record() {
         let (_home, store) = store();
         let slug = "one".parse().expect("slug");
         let claim = store.claim(record("one")).expect("claim");
         claim.preserve(true).expect("preserved");
         drop(claim);
         assert!(matches!(store.state(&slug), Some(State::Preserved(record)) if record.kept));
-        let claim = store.adopt(&slug).expect("gone on with");
+        let claim = store.adopt(&slug).expect("adopted");
         claim.update(|record| record.status = Status::Running).expect("written");
         assert!(matches!(store.state(&slug), Some(State::Alive(_))));
         drop(claim);
@@ -678,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_was_killed_early_is_found() {
+    fn finds_the_folder_of_a_killed_claim() {
         let (_home, store) = store();
         fs::create_dir_all(store.root.join(".new-abc")).expect("folder");
         assert_eq!(store.unfinished_claims().expect("listed"), [store.root.join(".new-abc")]);

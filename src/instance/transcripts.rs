@@ -1,7 +1,7 @@
-//! Where the agents' conversations stay: `$BOTTLE_HOME/transcripts/<slug>/<first launch>/`.
+//! Stores the agents' conversations: `$BOTTLE_HOME/transcripts/<slug>/<first launch>/`.
 //!
-//! Below that their paths are as they are inside, so that a bottle that is built anew can be given them back.
-//! They stay when the bottle goes; of one name, those of the last few lives.
+//! Below that folder, paths are the same as in the bottle, so that they can be restored into a new one. They outlive
+//! the bottle; for each slug, the last few bottles' conversations stay.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use super::record::Record;
 use crate::host::disk;
 
-/// Lives of bottles of one name whose conversations are kept.
-const LIVES: usize = 10;
+/// Bottles of one slug whose conversations are kept.
+const MAX_KEPT: usize = 10;
 
-/// Begins the name of what is not whole.
+/// Name prefix of an incomplete copy.
 const UNFINISHED: &str = ".new-";
 
 /// The conversations of one bottle.
@@ -28,7 +28,7 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// Those of this bottle, whether there are any or not.
+    /// The conversations of this bottle, which may not exist yet.
     #[must_use]
     pub fn of(home: &Path, record: &Record) -> Self {
         let own = home.join("transcripts").join(record.slug.as_str());
@@ -36,50 +36,50 @@ impl Transcripts {
         Self { own, folder }
     }
 
-    /// The folder that holds them, seen from the bottle's root.
+    /// The folder that corresponds to the bottle's root.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// An empty folder to copy them into.
+    /// Creates an empty folder to copy them into.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn begin(&self) -> io::Result<TempDir> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.own)?;
         tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.own).map_err(disk::plain)
     }
 
-    /// Puts what was copied in the place of what was there.
+    /// Replaces the stored conversations with the copy, and removes the oldest ones of the slug.
     ///
     /// # Errors
-    /// When it cannot be moved, or an old life cannot be forgotten.
+    /// When the copy cannot be moved, or an old folder cannot be removed.
     pub fn finish(&self, copied: TempDir) -> io::Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         fs::rename(copied.keep(), &self.folder)?;
-        let mut lives: Vec<PathBuf> = Vec::new();
+        let mut folders: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(&self.own)? {
-            lives.push(entry?.path());
+            folders.push(entry?.path());
         }
-        lives.retain(|life| !is_unfinished(life));
+        folders.retain(|folder| !is_unfinished(folder));
         // Their names are times.
-        lives.sort();
-        let old = lives.len().saturating_sub(LIVES);
-        lives[..old].iter().try_for_each(fs::remove_dir_all)
+        folders.sort();
+        let old = folders.len().saturating_sub(MAX_KEPT);
+        folders[..old].iter().try_for_each(fs::remove_dir_all)
     }
 
-    /// There was nothing to copy. What an earlier life left stays.
+    /// Removes an empty copy; earlier conversations stay.
     pub fn abandon(&self, copied: TempDir) {
         drop(copied);
         let _ = fs::remove_dir(&self.own);
     }
 }
 
-/// What killed keepers did not finish, with the name of its bottle, which may live by now.
+/// Incomplete copies of killed keepers, with their bottle's slug; a bottle of that slug may run.
 #[must_use]
 pub fn unfinished(home: &Path) -> Vec<(Slug, PathBuf)> {
     let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);

@@ -1,8 +1,8 @@
-//! What agents' models cost: `$BOTTLE_HOME/usage/<slug>.jsonl`, a line for each answer.
+//! Stores token usage: `$BOTTLE_HOME/usage/<slug>.jsonl`, a line for each model response.
 //!
-//! The file outlives its bottle, and bottles of one name share it. A record is written once: it is known by its
-//! id when it comes again, because a keeper died before it could say that it had it, or because it was found in
-//! the folder of a bottle whose proxy was killed ([`gather`]).
+//! The file outlives its bottle, and bottles of one slug share it. A record is written once; its id identifies a
+//! duplicate, which arrives when a keeper died before it acknowledged the record, or when the record was found in
+//! the folder of a bottle whose proxy was killed ([`collect`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -19,20 +19,19 @@ use serde::{Deserialize, Serialize};
 use crate::backend::SIDECAR_LOGS;
 use crate::host::files;
 
-/// Bytes of one file, a million answers. An agent that makes more of them, of a host that helps it, shall not
-/// fill the user's disk.
-const MOST: u64 = 256 << 20;
+/// Most bytes of one file: a million responses. An agent with the help of a hostile host must not fill the disk.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// Bytes at a file's end whose records are known again: many times what a proxy hands over at once.
+/// Bytes at a file's end in which duplicates are found: many times one batch of a proxy.
 const TAIL: u64 = 1 << 20;
 
-/// Records that are known again.
-const KNOWN: usize = 4096;
+/// Most ids cached to find duplicates.
+const MAX_KNOWN_IDS: usize = 4096;
 
-/// Bytes that are read of a proxy's own file of records; it keeps it shorter.
-const WAITING_MAX: u64 = 64 << 20;
+/// Most bytes read of a proxy's file of unacknowledged records; the proxy keeps it shorter.
+const MAX_PENDING_BYTES: u64 = 64 << 20;
 
-/// A line as it is written: fields are only ever added.
+/// A line as it is written. Fields are only ever added.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     agent: &'a str,
@@ -40,40 +39,40 @@ struct Line<'a> {
     usage: &'a Usage,
 }
 
-/// As much of a line as it takes to know it again.
+/// The fields of a line that identify and date it.
 #[derive(Debug, Deserialize)]
-struct Mark {
+struct LineKey {
     id: String,
     time: Timestamp,
 }
 
-/// The file of one bottle's name, open to be added to. Only the keeper of that bottle, or whoever holds its
-/// claim, may have one; what is old may be taken away meanwhile ([`forget`]).
+/// The usage file of one slug, open for appending. Only the process with the bottle's claim may have one; a cleanup
+/// may remove old records meanwhile ([`remove_older`]).
 #[derive(Debug)]
 pub struct UsageFile {
     path: PathBuf,
     file: File,
     agent: String,
-    known: VecDeque<String>,
+    known_ids: VecDeque<String>,
 }
 
-/// Where the records of that name are.
+/// The usage file of a slug.
 #[must_use]
 pub fn path(home: &Path, slug: &Slug) -> PathBuf {
     home.join("usage").join(format!("{slug}.jsonl"))
 }
 
 impl UsageFile {
-    /// Opens it, and takes away a last line that is not whole.
+    /// Opens the file, and truncates an incomplete last line.
     ///
     /// # Errors
-    /// When it cannot be made, read or written.
+    /// When it cannot be created, read or written.
     pub fn open(home: &Path, slug: &Slug, agent: &str) -> io::Result<Self> {
         let path = path(home, slug);
         let folder = home.join("usage");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let mut file = locked(&path)?;
-        // Without it a loss of power may take the name back.
+        // A loss of power could remove the new directory entry otherwise.
         File::open(&folder)?.sync_all()?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
@@ -84,20 +83,21 @@ impl UsageFile {
             file.set_len(length - (tail.len() - whole) as u64)?;
         }
         let lines = tail[..whole].split(|byte| *byte == b'\n');
-        let known = lines.filter_map(|line| Some(serde_json::from_slice::<Mark>(line).ok()?.id)).collect();
+        let known_ids =
+            lines.filter_map(|line| Some(serde_json::from_slice::<LineKey>(line).ok()?.id)).collect();
         file.unlock()?;
-        Ok(Self { path, file, agent: agent.to_owned(), known })
+        Ok(Self { path, file, agent: agent.to_owned(), known_ids })
     }
 
-    /// Adds the records that are not there yet. When it returns they are on the disk.
+    /// Appends the new ones of these records durably.
     ///
     /// # Errors
-    /// When they cannot be written; then none of them is there.
+    /// When they cannot be written; then none of them is.
     pub fn append(&mut self, records: &[Usage]) -> io::Result<()> {
-        let new: Vec<&Usage> = records.iter().filter(|usage| !self.known.contains(&usage.id)).collect();
+        let new: Vec<&Usage> = records.iter().filter(|usage| !self.known_ids.contains(&usage.id)).collect();
         self.write(&new)?;
-        self.known.extend(new.iter().map(|usage| usage.id.clone()));
-        self.known.drain(..self.known.len().saturating_sub(KNOWN));
+        self.known_ids.extend(new.iter().map(|usage| usage.id.clone()));
+        self.known_ids.drain(..self.known_ids.len().saturating_sub(MAX_KNOWN_IDS));
         Ok(())
     }
 
@@ -121,17 +121,17 @@ impl UsageFile {
 
     fn write_locked(&mut self, text: &[u8]) -> io::Result<()> {
         let before = self.file.metadata()?.len();
-        if before + text.len() as u64 > MOST {
-            return Err(io::Error::other(format!("it is full: move {} away", self.path.display())));
+        if before + text.len() as u64 > MAX_BYTES {
+            return Err(io::Error::other(format!("the file is full; move {} away", self.path.display())));
         }
         self.file.write_all(text).and_then(|()| self.file.sync_data()).inspect_err(|_| {
-            // All or nothing: what stood there for a moment comes again.
+            // All or nothing: the proxy sends the records again.
             let _ = self.file.set_len(before);
         })
     }
 }
 
-/// The file of this name, opened and locked. One that was put aside before the lock was had is not it.
+/// Opens and locks the file at `path`. Opens it again if it was replaced before the lock was acquired.
 fn locked(path: &Path) -> io::Result<File> {
     loop {
         let file = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
@@ -144,42 +144,42 @@ fn locked(path: &Path) -> io::Result<File> {
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     match std::fs::metadata(path) {
-        Ok(there) => {
-            let own = file.metadata()?;
-            Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
+        Ok(at_path) => {
+            let opened = file.metadata()?;
+            Ok((opened.dev(), opened.ino()) == (at_path.dev(), at_path.ino()))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Takes over what a bottle's proxy could not hand over, found in the bottle's folder. Whoever calls it holds the
-/// bottle's claim, and its proxy has ended.
+/// Collects the records that a bottle's proxy could not deliver, from the bottle's folder. The caller has the
+/// bottle's claim, and the proxy has ended.
 ///
 /// # Errors
-/// When it cannot be read or written; then it is still there.
-pub fn gather(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Result<()> {
-    let Some(file) = open_waiting(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
-    let mut waiting: Vec<Usage> = lines(file.take(WAITING_MAX))
+/// When they cannot be read or written; they then stay in the folder.
+pub fn collect(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Result<()> {
+    let Some(file) = open_pending(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
+    let mut pending: Vec<Usage> = lines(file.take(MAX_PENDING_BYTES))
         .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
         .collect::<io::Result<_>>()?;
-    if waiting.is_empty() {
+    if pending.is_empty() {
         return Ok(());
     }
-    let mut own = UsageFile::open(home, slug, agent)?;
-    let mut missing: HashSet<String> = waiting.iter().map(|usage| usage.id.clone()).collect();
-    for line in lines(File::open(&own.path)?) {
-        if let Ok(Mark { id, .. }) = serde_json::from_slice(&line?) {
+    let mut target = UsageFile::open(home, slug, agent)?;
+    let mut missing: HashSet<String> = pending.iter().map(|usage| usage.id.clone()).collect();
+    for line in lines(File::open(&target.path)?) {
+        if let Ok(LineKey { id, .. }) = serde_json::from_slice(&line?) {
             missing.remove(&id);
         }
     }
-    // Each once, should the file name it twice.
-    waiting.retain(|usage| missing.remove(&usage.id));
-    own.write(&waiting.iter().collect::<Vec<_>>())
+    // Each id once, even if the file has it twice.
+    pending.retain(|usage| missing.remove(&usage.id));
+    target.write(&pending.iter().collect::<Vec<_>>())
 }
 
-/// The folder may be another user's, who may have put anything there.
-fn open_waiting(path: &Path) -> io::Result<Option<File>> {
+/// Opens the proxy's file of records. Another user may own the folder and put anything there.
+fn open_pending(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     match File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
@@ -190,7 +190,7 @@ fn open_waiting(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Lines that are not too long; the others come in pieces, which nobody can read.
+/// Splits the file into lines. A line above [`MAX_LINE`] comes in pieces, which do not parse.
 fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     let mut reader = BufReader::new(file);
     std::iter::from_fn(move || {
@@ -203,10 +203,10 @@ fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     })
 }
 
-/// The files in which something is older than this, each with how many records of it are.
+/// The slugs with records older than `then`, each with their number.
 ///
 /// # Errors
-/// When the folder cannot be listed or a file not be read.
+/// When the folder or a file cannot be read.
 pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>> {
     let mut found = Vec::new();
     let entries = match std::fs::read_dir(home.join("usage")) {
@@ -229,16 +229,16 @@ pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>
     Ok(found)
 }
 
-/// Takes away what is older than this; a file with nothing left in it goes.
+/// Removes records older than `then`, and the file if it is then empty.
 ///
 /// # Errors
-/// When it cannot be written anew; then all of it is still there.
-pub fn forget(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
+/// When the file cannot be rewritten; it is then unchanged.
+pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
     let path = path(home, slug);
     if !path.exists() {
         return Ok(());
     }
-    // Held to the end: a keeper that waits for it sees that the file is another one by then.
+    // Locked until the end: a keeper that waits for the lock then finds that the file was replaced.
     let mut source = locked(&path)?;
     source.rewind()?;
     let mut kept = 0_usize;
@@ -255,14 +255,14 @@ pub fn forget(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
     if kept > 0 {
         return Ok(());
     }
-    // It has a new file by now, which nobody may add to between the look and the removal.
+    // The lock on the new file keeps records from being appended between the check and the removal.
     let empty = locked(&path)?;
     if empty.metadata()?.len() == 0 { std::fs::remove_file(&path) } else { Ok(()) }
 }
 
-/// What cannot be read is not known to be.
+/// Whether a line is older than `then`; an unreadable line is not.
 fn is_older(line: &[u8], then: Timestamp) -> bool {
-    serde_json::from_slice::<Mark>(line).is_ok_and(|mark| mark.time < then)
+    serde_json::from_slice::<LineKey>(line).is_ok_and(|line| line.time < then)
 }
 
 #[cfg(test)]
@@ -294,22 +294,22 @@ mod tests {
 
     fn ids(home: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(path(home, &slug())).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str::<Mark>(line).expect(line).id).collect()
+        text.lines().map(|line| serde_json::from_str::<LineKey>(line).expect(line).id).collect()
     }
 
-    fn waits(folder: &Path, text: &str) {
-        let guards = folder.join(SIDECAR_LOGS);
-        std::fs::create_dir_all(&guards).expect("folder");
-        std::fs::write(guards.join(WAITING_FILE), text).expect("write");
+    fn write_pending(folder: &Path, text: &str) {
+        let logs = folder.join(SIDECAR_LOGS);
+        std::fs::create_dir_all(&logs).expect("folder");
+        std::fs::write(logs.join(WAITING_FILE), text).expect("write");
     }
 
     #[test]
-    fn a_record_is_written_once_whoever_brings_it_again() {
+    fn writes_a_duplicate_record_once() {
         let home = tempfile::tempdir().expect("home");
         let mut first = UsageFile::open(home.path(), &slug(), "claude").expect("open");
         first.append(&[now("a"), now("b")]).expect("append");
         first.append(&[now("b"), now("c")]).expect("append");
-        // Another keeper, after the first was killed before it could say that it had `c`.
+        // Another keeper, after the first was killed before it acknowledged `c`.
         let mut second = UsageFile::open(home.path(), &slug(), "claude").expect("open");
         second.append(&[now("c"), now("d")]).expect("append");
         assert_eq!(ids(home.path()), ["a", "b", "c", "d"]);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_goes_and_its_record_comes_again() {
+    fn truncates_an_incomplete_line_and_accepts_its_record_again() {
         let home = tempfile::tempdir().expect("home");
         UsageFile::open(home.path(), &slug(), "a").expect("open").append(&[now("a")]).expect("append");
         let path = path(home.path(), &slug());
@@ -334,27 +334,27 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_full_is_said_and_stays_as_it_is() {
+    fn refuses_to_grow_a_full_file() {
         let home = tempfile::tempdir().expect("home");
         let mut file = UsageFile::open(home.path(), &slug(), "a").expect("open");
-        file.file.set_len(MOST - 10).expect("a hole");
+        file.file.set_len(MAX_BYTES - 10).expect("a hole");
         let error = file.append(&[now("a")]).expect_err("full");
         assert!(error.to_string().contains("one.jsonl"), "{error}");
-        assert_eq!(file.file.metadata().expect("file").len(), MOST - 10);
-        assert!(file.known.is_empty());
+        assert_eq!(file.file.metadata().expect("file").len(), MAX_BYTES - 10);
+        assert!(file.known_ids.is_empty());
     }
 
     #[test]
-    fn what_a_killed_proxy_left_is_taken_over_once() {
+    fn collects_the_records_of_a_killed_proxy_once() {
         let home = tempfile::tempdir().expect("home");
         let folder = home.path().join("state/one");
-        let gather = || gather(home.path(), &folder, &slug(), "claude");
-        gather().expect("there is nothing");
+        let collect = || collect(home.path(), &folder, &slug(), "claude");
+        collect().expect("there is nothing");
         assert!(!path(home.path(), &slug()).exists());
         UsageFile::open(home.path(), &slug(), "claude").expect("open").append(&[now("a")]).expect("append");
         let line = |id| serde_json::to_string(&now(id)).expect("line");
         let long = "x".repeat(3 * MAX_LINE);
-        waits(
+        write_pending(
             &folder,
             &format!(
                 "{}\n{}\n{long}\nnonsense\n{}\n{}\n{{\"id\":\"cut",
@@ -364,30 +364,30 @@ mod tests {
                 line("b")
             ),
         );
-        gather().expect("gathered");
-        gather().expect("again");
+        collect().expect("collected");
+        collect().expect("again");
         assert_eq!(ids(home.path()), ["a", "b", "c"]);
     }
 
     #[test]
-    fn what_is_no_file_of_the_proxy_is_left_alone() {
+    fn ignores_links_and_folders_in_place_of_the_proxys_file() {
         let home = tempfile::tempdir().expect("home");
         let folder = home.path().join("state/one");
-        waits(&folder, "");
-        let waiting = folder.join(SIDECAR_LOGS).join(WAITING_FILE);
-        std::fs::remove_file(&waiting).expect("remove");
+        write_pending(&folder, "");
+        let pending = folder.join(SIDECAR_LOGS).join(WAITING_FILE);
+        std::fs::remove_file(&pending).expect("remove");
         let line = serde_json::to_string(&now("a")).expect("line");
         std::fs::write(home.path().join("elsewhere"), line + "\n").expect("write");
-        std::os::unix::fs::symlink(home.path().join("elsewhere"), &waiting).expect("link");
-        gather(home.path(), &folder, &slug(), "a").expect("nothing");
-        std::fs::remove_file(&waiting).expect("remove");
-        std::fs::create_dir(&waiting).expect("folder");
-        gather(home.path(), &folder, &slug(), "a").expect("nothing");
+        std::os::unix::fs::symlink(home.path().join("elsewhere"), &pending).expect("link");
+        collect(home.path(), &folder, &slug(), "a").expect("nothing");
+        std::fs::remove_file(&pending).expect("remove");
+        std::fs::create_dir(&pending).expect("folder");
+        collect(home.path(), &folder, &slug(), "a").expect("nothing");
         assert_eq!(ids(home.path()), [] as [String; 0]);
     }
 
     #[test]
-    fn what_is_old_is_found_and_forgotten() {
+    fn finds_and_removes_old_records() {
         let home = tempfile::tempdir().expect("home");
         let then = "2026-01-01T00:00:00Z".parse().expect("time");
         assert_eq!(older_than(home.path(), then).expect("none"), []);
@@ -395,13 +395,13 @@ mod tests {
         file.append(&[usage("a", "2025-12-31T23:59:59Z"), usage("b", "2026-01-01T00:00:00Z")])
             .expect("append");
         assert_eq!(older_than(home.path(), then).expect("found"), [(slug(), 1)]);
-        forget(home.path(), &slug(), then).expect("forgotten");
+        remove_older(home.path(), &slug(), then).expect("removed");
         assert_eq!(ids(home.path()), ["b"]);
-        // A keeper had it open all the while.
+        // A keeper had the file open meanwhile.
         file.append(&[now("c"), usage("b", "2026-01-01T00:00:00Z")]).expect("append");
         assert_eq!(ids(home.path()), ["b", "c"]);
         assert_eq!(older_than(home.path(), then).expect("none"), []);
-        forget(home.path(), &slug(), "2027-01-01T00:00:00Z".parse().expect("time")).expect("forgotten");
+        remove_older(home.path(), &slug(), "2027-01-01T00:00:00Z".parse().expect("time")).expect("removed");
         assert!(!path(home.path(), &slug()).exists());
     }
 }

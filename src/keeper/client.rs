@@ -1,4 +1,4 @@
-//! How a command reaches a bottle's keeper: starts one, finds the living one, or has one adopt.
+//! Connects a command to a bottle's keeper: starts one, finds the running one, or makes one adopt the bottle.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,13 +20,13 @@ use crate::instance::{State, Store};
 use crate::launch::order::LaunchOrder;
 use crate::suggest::suggest;
 
-/// How long a keeper that holds its lock may take until its socket is there: it is launching.
-const SOCKET_WITHIN: Duration = Duration::from_secs(30);
+/// How long to wait for the socket of a keeper that has its lock, because it may still be launching.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long to wait between two attempts.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Pause between two attempts.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Variables a keeper inherits. The rest of the user's environment stays with the user.
+/// Environment variables a keeper inherits, besides `BOTTLE_*`.
 const INHERITED: [&str; 11] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
@@ -41,34 +41,34 @@ const INHERITED: [&str; 11] = [
     "RUST_BACKTRACE",
 ];
 
-/// A launch under way.
+/// A launch in progress.
 #[derive(Debug)]
 pub struct Launched {
     /// The first client's connection. Dropping it ends an attached bottle.
     pub channel: Channel,
-    /// Brings [`KeeperEvent`]s: phases, then `Running` or `Failed`.
+    /// Receives [`KeeperEvent`]s: phases, then `Running` or `Failed`.
     pub progress: StreamReceiver,
 }
 
-/// Why there is no keeper to talk to.
+/// Why a command cannot connect to a keeper.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No bottle has that slug.
     #[error("there is no bottle named {slug}")]
     NoSuchBottle {
-        /// As asked for.
+        /// As given by the user.
         slug: Slug,
-        /// One that is nearly called so.
+        /// The bottle with the most similar name.
         near: Option<Slug>,
     },
     /// The bottle has ended.
-    #[error("{slug} does not run: {why}")]
+    #[error("{slug} is not running: {why}")]
     NotRunning {
         /// The slug.
         slug: Slug,
-        /// What became of it.
+        /// How it ended.
         why: String,
-        /// Whether it can be gone on with.
+        /// Whether it can be resumed.
         preserved: bool,
     },
     /// The bottle was attached and its keeper died.
@@ -85,24 +85,24 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
-    /// Its keeper lives and is not to be reached.
-    #[error("{slug} runs, and its keeper does not answer at {}: {source}", path.display())]
+    /// Its keeper is alive but does not accept connections.
+    #[error("cannot connect to the keeper of {slug} at {}: {source}", path.display())]
     Unreached {
         /// The slug.
         slug: Slug,
-        /// Where it was looked for.
+        /// The keeper's socket.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// Its keeper lives, and listens in another folder than this program looks in.
-    #[error("{slug} runs, and its keeper listens in {}, not in {}", there.display(), here.display())]
+    /// Its keeper is alive and listens in another runtime folder.
+    #[error("cannot connect to the keeper of {slug}: it listens in {}, not in {}", there.display(), here.display())]
     Elsewhere {
         /// The slug.
         slug: Slug,
-        /// Where it listens.
+        /// The keeper's runtime folder.
         there: PathBuf,
-        /// Where it was looked for.
+        /// This process's runtime folder.
         here: PathBuf,
     },
     /// The keeper could not be started or reached.
@@ -110,22 +110,22 @@ pub enum ClientError {
     Failed(String),
 }
 
-/// Where a bottle's keeper listens.
+/// The path of a keeper's socket.
 #[must_use]
 pub fn socket(host: &Host, slug: &Slug) -> PathBuf {
     host.runtime.join(format!("{slug}.sock"))
 }
 
-/// Starts a keeper and gives it the order.
+/// Starts a keeper and sends it the launch order.
 ///
 /// # Errors
-/// [`ClientError::Failed`] when the process cannot be started; what goes wrong later comes as an event.
+/// [`ClientError::Failed`] when the process cannot start; later failures arrive as events.
 pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, ClientError> {
     let channel = spawn(host, &order.plan.identity.slug).await?;
     let request = KeeperRequest::Launch(Box::new(order.clone()));
     let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
     let stream = channel.open(&request).await.map_err(failed)?;
-    // Ended, not dropped: a sender that goes away without an end takes its request back.
+    // Ended, not dropped: a dropped sender cancels its request.
     stream.end().await.map_err(failed)?;
     let (_, progress) = stream.split();
     Ok(Launched { channel, progress })
@@ -134,12 +134,12 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 /// Connects to a bottle's keeper. A detached bottle whose keeper died gets a new one first.
 ///
 /// # Errors
-/// [`ClientError`], one for each state in which there is nobody to talk to.
+/// [`ClientError`], one for each state without a reachable keeper.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
-    let end = tokio::time::Instant::now() + SOCKET_WITHIN;
-    // Asked again each time: a keeper that is killed lets go of its socket before its lock, a cleanup holds the lock
-    // while it looks, and somebody else's command may have the bottle adopted.
+    let end = tokio::time::Instant::now() + SOCKET_TIMEOUT;
+    // The state is read on each attempt: a killed keeper closes its socket before it releases its lock, a cleanup
+    // holds the lock while it inspects the bottle, and another command may have the bottle adopted.
     loop {
         let failed = match store.state(slug) {
             Some(State::Alive(record)) => match dial(host, slug).await {
@@ -152,15 +152,15 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
                     None => error,
                 },
             },
-            Some(State::Dead(record)) => match revive(host, slug, &record).await? {
-                Revived::Reached(channel) => return Ok(channel),
-                Revived::Taken(why) => ClientError::Failed(why),
+            Some(State::Dead(record)) => match adopt(host, slug, &record).await? {
+                Adoption::Connected(channel) => return Ok(channel),
+                Adoption::Locked(why) => ClientError::Failed(why),
             },
             Some(State::Preserved(record)) => {
                 let why = if record.kept {
-                    "it ended, and its work was kept"
+                    "it ended, and its work is preserved"
                 } else {
-                    "it ended, and there is a snapshot of it"
+                    "it ended, and it has a snapshot"
                 };
                 return Err(ClientError::NotRunning {
                     slug: slug.clone(),
@@ -178,28 +178,28 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
         if tokio::time::Instant::now() >= end {
             return Err(failed);
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-/// The other folder that the keeper of this record listens in, while that one lives: waiting would not help.
+/// The other runtime folder in which the record's keeper listens, if it is alive: waiting would not help.
 fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     let keeper: ProcessId = record.keeper.as_ref()?.parse().ok()?;
     let there = record.runtime.as_ref()?;
-    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    (keeper.is_alive() && whole(there) != whole(&host.runtime)).then(|| there.clone())
+    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    (keeper.is_alive() && canonical(there) != canonical(&host.runtime)).then(|| there.clone())
 }
 
-/// What became of having a bottle adopted.
-enum Revived {
-    Reached(Channel),
-    /// Somebody held its lock: another command's keeper, or a cleanup that looked for a moment.
-    Taken(String),
+/// The result of an adoption.
+enum Adoption {
+    Connected(Channel),
+    /// Another process had the lock: another command's keeper, or a cleanup.
+    Locked(String),
 }
 
-async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Revived, ClientError> {
+async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, ClientError> {
     if record.status == Status::Ended {
-        let why = "it ended; its output is in `bottle logs`".to_owned();
+        let why = "it ended; see its output with `bottle logs`".to_owned();
         return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
     }
     if !record.is_adoptable() {
@@ -207,21 +207,21 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Revived, Cl
     }
     let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
     let channel = spawn(host, slug).await?;
-    // The keeper has nothing of this command's environment.
+    // The keeper does not inherit this command's environment.
     let tokens = Tokens::of_this_machine(host, &record.deploy_keys).await;
-    let adopt = KeeperRequest::Adopt { slug: slug.clone(), tokens };
-    let mut stream = channel.open(&adopt).await.map_err(failed)?;
+    let request = KeeperRequest::Adopt { slug: slug.clone(), tokens };
+    let mut stream = channel.open(&request).await.map_err(failed)?;
     match stream.receive().await.map_err(failed)? {
-        KeeperEvent::Running { .. } => Ok(Revived::Reached(channel)),
-        KeeperEvent::Refused(why) => Ok(Revived::Taken(why)),
+        KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),
+        KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
         KeeperEvent::Failed(failure) => {
             Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
         }
-        _ => Err(ClientError::Failed("the keeper answered out of turn".to_owned())),
+        _ => Err(ClientError::Failed("the keeper sent an unexpected message".to_owned())),
     }
 }
 
-/// One attempt to reach a keeper that holds its lock.
+/// One attempt to connect to a keeper that has its lock.
 async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let path = socket(host, slug);
     let unreached = |source| ClientError::Unreached { slug: slug.clone(), path: path.clone(), source };
@@ -230,9 +230,10 @@ async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 }
 
 async fn greet(socket: UnixStream) -> Result<Channel, ClientError> {
-    let (channel, _, _) = Channel::establish(socket, Side::Dialed, Hello::of(Role::Client))
-        .await
-        .map_err(|error| ClientError::Failed(format!("the keeper did not greet: {error}")))?;
+    let (channel, _, _) =
+        Channel::establish(socket, Side::Dialed, Hello::of(Role::Client)).await.map_err(|error| {
+            ClientError::Failed(format!("the keeper did not complete the handshake: {error}"))
+        })?;
     Ok(channel)
 }
 
@@ -254,13 +255,13 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
             command.env(name, value);
         }
     }
-    // Not waited for: the keeper outlives its client, and one that ends earlier is reaped with us.
+    // Never waited for: the keeper outlives its client, and init reaps a keeper that exits earlier.
     command.spawn().map_err(failed)?;
     drop(command);
     greet(UnixStream::from_std(ours).map_err(failed)?).await
 }
 
-/// That there is none of this name, and what there is of a similar one.
+/// The error for an unknown slug, with the most similar one there is.
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> ClientError {
     let slugs: Vec<Slug> = store.list().unwrap_or_default().into_iter().map(|listed| listed.slug).collect();
     let near = suggest(slug.as_str(), slugs.iter().map(Slug::as_str)).and_then(|near| near.parse().ok());

@@ -1,4 +1,4 @@
-//! One client's connection, and each stream it opens.
+//! Serves client connections and each stream they open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,22 +14,22 @@ use tokio::sync::{broadcast, mpsc, watch};
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
 
-/// What connections share with the owner: they read it and send commands, nothing else.
+/// State that connections share with the owner: they read it and send commands, nothing else.
 pub(super) struct Shared {
     pub(super) guest: Channel,
     pub(super) notices: Arc<Notices>,
-    /// Asks a user for the bottle, and takes their answers.
+    /// Puts questions to the user for the bottle, and takes the answers.
     pub(super) asker: Asker,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) attached: watch::Sender<Attached>,
     /// Connections open now.
     pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
-    /// The last client that offered to say what becomes of unsaved work.
+    /// The last client that offered to decide about unsaved work.
     pub(super) offer: Mutex<Option<Stream>>,
 }
 
-/// What a connection asks of the owner.
+/// A command from a connection to the owner.
 #[derive(Debug)]
 pub(super) enum Command {
     /// End the bottle.
@@ -37,39 +37,39 @@ pub(super) enum Command {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Let it live without its first client.
+    /// Keep the bottle running without its first client.
     Detach,
-    /// Note that a service at the proxy ended, or without a name all of them.
+    /// Record that a sidecar ended; without a name, all of them.
     ServiceDown(Option<String>),
-    /// Note that the bottle is locked.
+    /// Record that the bottle is locked.
     LockedOut(LockOut),
     /// Make a snapshot.
     Commit {
-        /// Is told how it goes.
-        told: mpsc::Sender<KeeperEvent>,
+        /// Receives progress and the result.
+        events: mpsc::Sender<KeeperEvent>,
     },
     /// Remove the snapshot.
     RemoveSnapshot {
-        /// Is told how it went.
-        told: mpsc::Sender<KeeperEvent>,
+        /// Receives the result.
+        events: mpsc::Sender<KeeperEvent>,
     },
-    /// Note that work was pulled.
+    /// Record that work was pulled.
     Pulled {
-        /// Up to when.
+        /// Up to this time.
         at: Timestamp,
-        /// Is told how it went.
-        told: mpsc::Sender<KeeperEvent>,
+        /// Receives the result.
+        events: mpsc::Sender<KeeperEvent>,
     },
-    /// The first client's connection is gone.
+    /// The first client's connection closed.
     FirstGone,
 }
 
-/// Who watches the agent.
+/// Clients attached to the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Attached {
     /// Streams open now.
     pub(super) now: usize,
-    /// Whether there ever was one.
+    /// Whether there was ever one.
     pub(super) ever: bool,
 }
 
@@ -91,11 +91,11 @@ pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
 async fn greet(socket: UnixStream, shared: Arc<Shared>) {
     match Channel::establish(socket, Side::Accepted, Hello::of(Role::Keeper)).await {
         Ok((channel, incoming, _)) => serve(channel, incoming, shared).await,
-        Err(error) => tracing::warn!("a client did not greet: {error}"),
+        Err(error) => tracing::warn!("a client did not complete the handshake: {error}"),
     }
 }
 
-/// Serves one connection until it is gone.
+/// Serves one connection until it closes.
 pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<Shared>) {
     shared.connected.send_modify(|connected| *connected += 1);
     while let Some(request) = incoming.next().await {
@@ -107,8 +107,8 @@ pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<
 
 async fn answer(request: Request, shared: Arc<Shared>) {
     match request.parse() {
-        Ok(KeeperRequest::Guest(inner)) => pass(request, &inner, &shared).await,
-        Ok(KeeperRequest::Notices) => tell(request.accept(), &shared).await,
+        Ok(KeeperRequest::Guest(inner)) => forward(request, &inner, &shared).await,
+        Ok(KeeperRequest::Notices) => send_notices(request.accept(), &shared).await,
         Ok(KeeperRequest::Stop { grace_ms }) => {
             let stream = request.accept();
             let _ = shared.commands.send(Command::Stop { grace_ms }).await;
@@ -120,15 +120,17 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let _ = stream.message(&KeeperEvent::Detached).await;
             let _ = stream.end().await;
         }
-        Ok(KeeperRequest::Commit) => ask(request, &shared, |told| Command::Commit { told }).await,
+        Ok(KeeperRequest::Commit) => run_command(request, &shared, |events| Command::Commit { events }).await,
         Ok(KeeperRequest::RemoveSnapshot) => {
-            ask(request, &shared, |told| Command::RemoveSnapshot { told }).await;
+            run_command(request, &shared, |events| Command::RemoveSnapshot { events }).await;
         }
-        Ok(KeeperRequest::Pulled { at }) => ask(request, &shared, |told| Command::Pulled { at, told }).await,
+        Ok(KeeperRequest::Pulled { at }) => {
+            run_command(request, &shared, |events| Command::Pulled { at, events }).await
+        }
         Ok(KeeperRequest::Answer(response)) => {
             let stream = request.accept();
             let event = match shared.asker.answer(*response).await {
-                Ok(brought) => KeeperEvent::Answered(brought),
+                Ok(results) => KeeperEvent::Answered(results),
                 Err(why) => KeeperEvent::Refused(why),
             };
             let _ = stream.message(&event).await;
@@ -136,7 +138,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Ok(KeeperRequest::Ask(question)) => {
             let asker = shared.asker.clone();
-            // Nobody goes on by the answer but the proxy.
+            // Only the proxy uses the answer.
             tokio::spawn(async move { asker.ask(*question).await });
             let stream = request.accept();
             let _ = stream.message(&KeeperEvent::Done).await;
@@ -146,21 +148,25 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }
         Ok(KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. }) => {
-            request.refuse("this keeper has its bottle").await;
+            request.refuse("this keeper has a bottle already").await;
         }
-        Err(error) => request.refuse(&format!("not a request: {error}")).await,
+        Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
     }
 }
 
-/// Has the owner do something, and passes on what it says.
-async fn ask(request: Request, shared: &Shared, command: impl FnOnce(mpsc::Sender<KeeperEvent>) -> Command) {
+/// Sends a command to the owner and forwards its events.
+async fn run_command(
+    request: Request,
+    shared: &Shared,
+    command: impl FnOnce(mpsc::Sender<KeeperEvent>) -> Command,
+) {
     let stream = request.accept();
-    let (told, mut events) = mpsc::channel(16);
-    let _ = shared.commands.send(command(told)).await;
+    let (sender, mut events) = mpsc::channel(16);
+    let _ = shared.commands.send(command(sender)).await;
     let mut last = None;
     while let Some(event) = events.recv().await {
         if stream.message(&event).await.is_err() {
-            // What was asked for goes on; nobody hears of it any more.
+            // The command goes on without its client.
             return;
         }
         last = Some(event);
@@ -171,11 +177,11 @@ async fn ask(request: Request, shared: &Shared, command: impl FnOnce(mpsc::Sende
     let _ = stream.end().await;
 }
 
-/// Passes a request through to the guest, unless it is the keeper's own to make.
-async fn pass(request: Request, inner: &GuestRequest, shared: &Shared) {
+/// Forwards a request to the guest, unless only the keeper may send it.
+async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
     match inner {
         GuestRequest::Provision(_) | GuestRequest::StartAgent(_) | GuestRequest::Stop(_) => {
-            request.refuse("that is for the keeper alone to ask").await;
+            request.refuse("only the keeper may send this request").await;
         }
         GuestRequest::Attach(_) => {
             shared.attached.send_modify(|a| *a = Attached { now: a.now + 1, ever: true });
@@ -189,15 +195,15 @@ async fn pass(request: Request, inner: &GuestRequest, shared: &Shared) {
 async fn connect(request: Request, inner: &GuestRequest, shared: &Shared) {
     match shared.guest.open(inner).await {
         Ok(stream) => splice(request.accept(), stream).await,
-        Err(error) => request.refuse(&format!("the bottle does not answer: {error}")).await,
+        Err(error) => request.refuse(&format!("cannot reach the bottle's guest: {error}")).await,
     }
 }
 
-/// Notices as they come, the bottle's end last.
-async fn tell(stream: Stream, shared: &Shared) {
-    let (kept, mut coming) = shared.notices.listen();
+/// Sends buffered and new notices, then the bottle's end.
+async fn send_notices(stream: Stream, shared: &Shared) {
+    let (buffered, mut receiver) = shared.notices.subscribe();
     let mut ended = shared.ended.subscribe();
-    for notice in kept {
+    for notice in buffered {
         if stream.message(&KeeperEvent::Notice(notice)).await.is_err() {
             return;
         }
@@ -205,12 +211,12 @@ async fn tell(stream: Stream, shared: &Shared) {
     loop {
         let notice = tokio::select! {
             biased;
-            notice = coming.recv() => notice,
+            notice = receiver.recv() => notice,
             _ = ended.wait_for(Option::is_some) => break,
         };
         let sent = match notice {
             Ok(notice) => stream.message(&KeeperEvent::Notice(notice)).await,
-            // A client this slow loses the middle; the log has all of it.
+            // A slow client loses the oldest notices; the log has all of them.
             Err(broadcast::error::RecvError::Lagged(_)) => continue,
             Err(broadcast::error::RecvError::Closed) => break,
         };

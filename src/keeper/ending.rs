@@ -1,12 +1,12 @@
-//! Tearing a bottle down, and keeping what is worth it.
+//! Tears a bottle down and preserves its work.
 //!
 //! ```text
-//! agent ended │ stop │ client gone ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─► folder
-//!                                     to logs/ if       copied out                        │      deploy keys
-//!                                     nobody saw it                                       │
-//!   there is work, or a failed agent has conversations: layers and folder stay, `.preserve`
-//!   neither, and there is a snapshot: the folder stays, which names it
-//!   none of it: all goes, logs stay after a failure
+//! agent exit │ stop │ client lost ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─► folder
+//!                                    to logs/ if       copied out                        │      deploy keys
+//!                                    not attached                                        │
+//!   unsaved work, or a failed agent with conversations: layers and folder stay, `.preserve`
+//!   neither, but a snapshot: the folder stays, because it names the snapshot
+//!   none of these: everything is removed; logs stay after a failure
 //! ```
 
 use std::io::Write;
@@ -32,49 +32,48 @@ use crate::host::Host;
 use crate::instance::Claim;
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
-use crate::instance::freeze;
 use crate::instance::record::Status;
+use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
 use crate::launch::agent_end;
 use crate::learn;
 
-/// How much longer than the agent's grace pid 1 may take, and how long the bundle may.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of each teardown step, beyond the agent's grace period.
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long pid 1 may look for work while a user waits to be asked about it.
-const LOOKED_WITHIN: Duration = Duration::from_secs(30);
+/// Time limit for pid 1 to search for work while the user waits.
+const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is known of the end when it begins.
+/// Why and how the bottle ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) cause: EndCause,
     pub(super) exit: Option<Exit>,
     pub(super) grace: Duration,
-    /// Whether anybody was ever attached.
-    pub(super) seen: bool,
-    /// What a user said about unsaved work.
+    /// Whether a client was ever attached.
+    pub(super) attached: bool,
+    /// The user's decision about unsaved work.
     pub(super) choice: EndChoice,
 }
 
-/// What is torn down.
-pub(super) struct Scene<'a> {
-    /// The machine.
+/// Everything the teardown needs.
+pub(super) struct Teardown<'a> {
     pub(super) host: &'a Host,
     pub(super) backend: &'a dyn Backend,
     pub(super) claim: Claim,
     pub(super) guest: Channel,
     pub(super) bundle: Channel,
     pub(super) agent: Stream,
-    /// Writes down what the bundle counted.
-    pub(super) counting: JoinHandle<()>,
+    /// The task that records token usage.
+    pub(super) usage_task: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
     pub(super) tokens: Tokens,
 }
 
-impl Scene<'_> {
-    /// Ends everything and says what came of it. Every step has its deadline; the backend's removal then
-    /// takes what did not end by itself.
-    pub(super) async fn tear_down(mut self, end: End) -> Ended {
+impl Teardown<'_> {
+    /// Ends the bottle and reports the result. Every step has a deadline; the backend then removes what did not
+    /// end by itself.
+    pub(super) async fn run(mut self, end: End) -> Ended {
         let _ = self.claim.update(|record| record.status = Status::Ending);
         let since = work_since(self.backend, &self.claim).await;
         let (exit, stopped) = match end.exit {
@@ -82,34 +81,35 @@ impl Scene<'_> {
             None => self.stop_agent(end, since).await,
         };
         let failed = exit != Some(Exit::Code(0));
-        let keep_logs = !end.seen || (failed && end.cause == EndCause::AgentExited);
+        let keep_logs = !end.attached || (failed && end.cause == EndCause::AgentExited);
         if keep_logs {
             self.save_output().await;
         }
         let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
-        // Pid 1 looks when nothing else runs: what does could write after, and its work would be discarded.
-        let looked = self.end_processes(since).await.or(stopped);
+        // Pid 1 searches for work after all other processes ended: one that still ran could write afterwards, and
+        // that work would be lost.
+        let found = self.end_processes(since).await.or(stopped);
         let keep = end.choice == EndChoice::Keep
-            && (self.holds_work(since, looked).await || failed && conversation.worth_keeping);
+            && (self.has_work(since, found).await || failed && conversation.worth_keeping);
         let logs = keep_logs || self.claim.record().learn;
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
-        // Side by side: a forge that hangs holds nothing else up.
+        // In parallel: a forge that hangs delays nothing else.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
         let (mut left, keys) = tokio::join!(self.remove_resources(keep), revoking);
         left.extend(keys);
-        // It ends with the bundle, when all is written that it was told of.
-        if tokio::time::timeout(PATIENCE, &mut self.counting).await.is_err() {
-            self.counting.abort();
+        // The task ends with the bundle, when all received records are written.
+        if tokio::time::timeout(STEP_TIMEOUT, &mut self.usage_task).await.is_err() {
+            self.usage_task.abort();
         }
         let record = self.claim.record();
         let learned = if record.learn { learn::of_bottle(self.claim.folder()) } else { Ok(None) };
         let learned = learned.unwrap_or_else(|error| {
-            tracing::warn!("what was refused cannot be learned from: {error}");
+            tracing::warn!("cannot learn from the denied requests: {error}");
             None
         });
         let slug = record.slug;
-        let audit = Trail::of(&self.host.home, &slug).kept_head();
+        let audit = Trail::of(&self.host.home, &slug).stored_head();
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
         let (left, preserved) = finish(self.claim, exit, keeping, left);
         Ended {
@@ -125,9 +125,9 @@ impl Scene<'_> {
         }
     }
 
-    /// The limit that the bottle went beyond: as the system knows it, else as pid 1 does.
+    /// The resource limit that the bottle exceeded: as the backend reports it, else as pid 1 does.
     async fn overrun(&self) -> Option<Overrun> {
-        let asked = async {
+        let query = async {
             if let Some(overrun) = self.backend.overrun(&self.claim.record().slug).await {
                 return Some(overrun);
             }
@@ -137,10 +137,10 @@ impl Scene<'_> {
                 _ => None,
             }
         };
-        tokio::time::timeout(PATIENCE, asked).await.ok().flatten()
+        tokio::time::timeout(STEP_TIMEOUT, query).await.ok().flatten()
     }
 
-    /// Copies the agent's conversations out, where pid 1 is still there to do it.
+    /// Copies the agent's conversations out, if pid 1 still runs.
     async fn save_conversations(&self, exit: Option<Exit>) -> Conversation {
         let record = self.claim.record();
         let transcripts = Transcripts::of(&self.host.home, &record);
@@ -151,41 +151,43 @@ impl Scene<'_> {
             },
             Err(why) => {
                 tracing::warn!("{why}");
-                // What nobody could look at may be there: a bottle that broke is kept for it.
+                // Conversations may exist although none could be copied: a bottle that crashed is preserved for them.
                 let worth_keeping = exit.is_none() && !record.transcript.is_empty();
                 Conversation { worth_keeping, copied_to: None }
             }
         }
     }
 
-    /// How the agent ended, and whether pid 1 found work, as far as either is known.
+    /// Stops the agent. Returns its exit and whether pid 1 found work, as far as known.
     async fn stop_agent(&mut self, end: End, since: Option<Timestamp>) -> (Option<Exit>, Option<bool>) {
         let grace_ms = u64::try_from(end.grace.as_millis()).unwrap_or(u64::MAX);
         let request = GuestRequest::Stop(Stop { grace_ms, work_since: since });
         let Ok(mut stop) = self.guest.open(&request).await else { return (None, None) };
         let ended = async { (agent_end(&mut self.agent).await, work_in(stop.receive().await)) };
-        tokio::time::timeout(end.grace + PATIENCE, ended).await.unwrap_or_default()
+        tokio::time::timeout(end.grace + STEP_TIMEOUT, ended).await.unwrap_or_default()
     }
 
-    /// Whether there is anything that would be lost: what pid 1 found, else what the backend finds. A
-    /// workspace that cannot be looked at holds work.
-    async fn holds_work(&self, since: Option<Timestamp>, looked: Option<bool>) -> bool {
+    /// Whether there is work that would be lost: as pid 1 found, else as the backend finds. A workspace that
+    /// cannot be searched counts as work.
+    async fn has_work(&self, since: Option<Timestamp>, found: Option<bool>) -> bool {
         let record = self.claim.record();
-        match (since, looked) {
+        match (since, found) {
             (None, _) => record.kept,
             (Some(_), Some(work)) => work,
-            (Some(since), None) => looked_at(self.backend.holds_work(&record.slug, since).await),
+            (Some(since), None) => work_or_unknown(self.backend.holds_work(&record.slug, since).await),
         }
     }
 
-    /// Writes the agent's kept output to `logs/agent.log`, redacted: its own secrets may be in it.
+    /// Writes the agent's buffered output to `logs/agent.log`, redacted, because it may contain secrets.
     async fn save_output(&self) {
         let path = self.claim.folder().join("logs/agent.log");
-        let Ok(output) = tokio::time::timeout(PATIENCE, kept_output(&self.guest)).await else { return };
+        let Ok(output) = tokio::time::timeout(STEP_TIMEOUT, buffered_output(&self.guest)).await else {
+            return;
+        };
         let redactor = match Redactor::new(&self.secrets) {
             Ok(redactor) => redactor,
             Err(error) => {
-                tracing::warn!("the agent's output is not kept: {error}");
+                tracing::warn!("cannot save the agent's output: {error}");
                 return;
             }
         };
@@ -198,7 +200,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether pid 1 found work, when it was still there to be asked.
+    /// Ends pid 1 and the bundle. Returns whether pid 1 found work, if it answered.
     async fn end_processes(&self, since: Option<Timestamp>) -> Option<bool> {
         let guest = async {
             let stop = GuestRequest::Stop(Stop { grace_ms: 0, work_since: since });
@@ -210,61 +212,63 @@ impl Scene<'_> {
                 let _ = stream.receive::<BundleEvent>().await;
             }
         };
-        let (looked, _) =
-            tokio::join!(tokio::time::timeout(PATIENCE, guest), tokio::time::timeout(PATIENCE, bundle));
-        looked.ok().flatten()
+        let (found, _) = tokio::join!(
+            tokio::time::timeout(STEP_TIMEOUT, guest),
+            tokio::time::timeout(STEP_TIMEOUT, bundle)
+        );
+        found.ok().flatten()
     }
 
     async fn remove_resources(&self, keep: bool) -> Vec<String> {
         if !keep {
-            // First, so that nobody who finds the rest takes it for kept work.
+            // First, so that no command takes the remaining resources for preserved work.
             let _ = self.claim.update(|record| record.kept = false);
         }
-        let mut doomed: Vec<Resource> = self.claim.record().resources;
-        doomed.retain(|resource| !keep || resource.kind != LAYERS);
-        doomed.reverse();
-        match self.backend.remove(&doomed).await {
+        let mut resources: Vec<Resource> = self.claim.record().resources;
+        resources.retain(|resource| !keep || resource.kind != LAYERS);
+        resources.reverse();
+        match self.backend.remove(&resources).await {
             Ok(()) => Vec::new(),
             Err(error) => vec![error.to_string()],
         }
     }
 }
 
-/// Whether the workspace of a bottle that runs holds anything that would be lost: asked over its own channel,
-/// beside which there is no other.
-pub(super) async fn holds_work(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> bool {
+/// Whether the workspace of a running bottle has work that would be lost, asked over the guest's only channel.
+pub(super) async fn has_work(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> bool {
     let Some(since) = work_since(backend, claim).await else { return claim.record().kept };
-    let asked = async {
+    let query = async {
         let mut stream = guest.open(&GuestRequest::Changed(Changed { since })).await.ok()?;
         work_in(stream.receive().await)
     };
-    let silent = || BackendError::failed("pid 1 does not say");
-    let looked = tokio::time::timeout(LOOKED_WITHIN, asked).await.ok().flatten();
-    looked_at(looked.ok_or_else(silent))
+    let silent = || BackendError::failed("pid 1 does not answer");
+    let found = tokio::time::timeout(WORK_TIMEOUT, query).await.ok().flatten();
+    work_or_unknown(found.ok_or_else(silent))
 }
 
 async fn work_since(backend: &dyn Backend, claim: &Claim) -> Option<Timestamp> {
-    freeze::work_since(backend, claim.folder(), &claim.record()).await
+    snapshots::work_since(backend, claim.folder(), &claim.record()).await
 }
 
-/// What pid 1 said of work.
-fn work_in(said: Result<GuestEvent, ChannelError>) -> Option<bool> {
-    match said {
+/// Pid 1's answer about work.
+fn work_in(answer: Result<GuestEvent, ChannelError>) -> Option<bool> {
+    match answer {
         Ok(GuestEvent::Changed { work }) => Some(work),
         _ => None,
     }
 }
 
-fn looked_at(looked: Result<bool, BackendError>) -> bool {
-    looked.unwrap_or_else(|error| {
-        tracing::warn!("the workspace could not be looked at, so it is kept: {error}");
+/// An unknown answer counts as work.
+fn work_or_unknown(found: Result<bool, BackendError>) -> bool {
+    found.unwrap_or_else(|error| {
+        tracing::warn!("cannot search the workspace for unsaved work, so it is preserved: {error}");
         true
     })
 }
 
-/// What became of the agent's conversations.
+/// The result of copying the agent's conversations.
 struct Conversation {
-    /// Whether a failed agent's bottle is kept for them.
+    /// Whether a failed agent's bottle is preserved for them.
     worth_keeping: bool,
     copied_to: Option<PathBuf>,
 }
@@ -275,21 +279,21 @@ struct Keeping {
     logs: bool,
 }
 
-/// The folder's end: preserved, left with its logs, or gone. Answers what failed, and whether it is preserved.
+/// Preserves the folder, leaves its logs, or removes it. Returns what failed, and whether it is preserved.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> (Vec<String>, bool) {
     let preserved = keeping.layers || keeping.snapshot;
-    // Its folder stays as long as it holds what was not written down.
-    let gathered = claim.gather_usage();
-    left.extend(gathered.err().map(|error| error.to_string()));
+    // The folder stays while it has usage records that could not be collected.
+    let collected = claim.collect_usage();
+    left.extend(collected.err().map(|error| error.to_string()));
     let done = if preserved {
         let cleared = left.is_empty();
-        let wrote = claim.update(|record| {
+        let updated = claim.update(|record| {
             record.agent_exit = exit;
             if cleared {
                 record.resources.retain(|resource| keeping.layers && resource.kind == LAYERS);
             }
         });
-        wrote.and_then(|()| claim.preserve(keeping.layers))
+        updated.and_then(|()| claim.preserve(keeping.layers))
     } else if keeping.logs || !left.is_empty() {
         claim.update(|record| {
             record.agent_exit = exit;
@@ -299,14 +303,14 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<Stri
             }
         })
     } else {
-        super::let_go_of_log();
+        super::close_log();
         claim.remove()
     };
     left.extend(done.err().map(|error| error.to_string()));
     (left, preserved)
 }
 
-async fn kept_output(guest: &Channel) -> Vec<u8> {
+async fn buffered_output(guest: &Channel) -> Vec<u8> {
     let mut output = Vec::new();
     let Ok(mut stream) = guest.open(&GuestRequest::Logs(Logs { tail: None, follow: false })).await else {
         return output;

@@ -1,4 +1,4 @@
-//! What takes a while beside a running bottle: a commit, or the removal of a snapshot.
+//! Snapshot jobs that run while the bottle does: a commit, or the removal of a snapshot.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,31 +9,31 @@ use tokio::sync::mpsc;
 use super::protocol::{Committed, KeeperEvent, LaunchFailure};
 use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
-use crate::instance::freeze::{self, FreezeError};
+use crate::instance::snapshots::{self, SnapshotError};
 
-/// Between two words of how far it is.
-const EVERY: Duration = Duration::from_millis(100);
+/// Least time between two progress reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One under way.
+/// A running job.
 pub(super) type Job<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Resolves when the one under way is done, and takes it away; never while there is none.
+/// Resolves when the running job ends, and clears it; never resolves without a job.
 pub(super) async fn done(job: &mut Option<Job<'_>>) {
     match job {
-        Some(under_way) => under_way.await,
+        Some(running) => running.await,
         None => std::future::pending().await,
     }
     *job = None;
 }
 
-/// Commits, telling how far it is and what came of it.
+/// Commits a snapshot; reports progress and the result.
 pub(super) fn commit<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
-    told: mpsc::Sender<KeeperEvent>,
+    events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let event = match freeze::commit(backend, claim, progress(told.clone())).await {
+        let event = match snapshots::commit(backend, claim, progress(events.clone())).await {
             Ok(commit) => KeeperEvent::Committed(Committed {
                 moved_by: backend.moved_by(&commit.snapshot),
                 snapshot: commit.snapshot,
@@ -41,8 +41,8 @@ pub(super) fn commit<'a>(
             }),
             Err(error) => KeeperEvent::Failed(failure(&error)),
         };
-        // Nobody may be listening any more; it is done all the same.
-        let _ = told.send(event).await;
+        // The client may be gone; the commit stands.
+        let _ = events.send(event).await;
     })
 }
 
@@ -50,37 +50,37 @@ pub(super) fn commit<'a>(
 pub(super) fn remove_snapshot<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
-    told: mpsc::Sender<KeeperEvent>,
+    events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let event = match freeze::remove_snapshots(backend, claim).await {
+        let event = match snapshots::remove_all(backend, claim).await {
             Ok(()) => KeeperEvent::Done,
             Err(error) => KeeperEvent::Failed(failure(&error)),
         };
-        let _ = told.send(event).await;
+        let _ = events.send(event).await;
     })
 }
 
-/// Passes on how far it is, now and then, and never waits for whoever listens.
-pub(super) fn progress(told: mpsc::Sender<KeeperEvent>) -> ProgressSink {
+/// Forwards progress at most every [`REPORT_INTERVAL`], and never waits for the receiver.
+pub(super) fn progress(events: mpsc::Sender<KeeperEvent>) -> ProgressSink {
     let (begun, last) = (Instant::now(), AtomicU64::new(0));
     ProgressSink::new(move |copied: Copied| {
         let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let before = last.load(Ordering::Relaxed);
-        if now.saturating_sub(before) >= u64::try_from(EVERY.as_millis()).unwrap_or(0) {
+        if now.saturating_sub(before) >= u64::try_from(REPORT_INTERVAL.as_millis()).unwrap_or(0) {
             last.store(now, Ordering::Relaxed);
-            // The last word needs a place of its own.
-            if told.capacity() > 1 {
-                let _ = told.try_send(KeeperEvent::Copied(copied));
+            // One slot stays free for the result.
+            if events.capacity() > 1 {
+                let _ = events.try_send(KeeperEvent::Copied(copied));
             }
         }
     })
 }
 
-fn failure(error: &FreezeError) -> LaunchFailure {
+fn failure(error: &SnapshotError) -> LaunchFailure {
     match error {
-        FreezeError::Backend(error) => super::backend_failure(error),
-        FreezeError::State(_) => LaunchFailure {
+        SnapshotError::Backend(error) => super::backend_failure(error),
+        SnapshotError::State(_) => LaunchFailure {
             exit: 1,
             message: error.to_string(),
             hint: Some("check the folder's permissions and the disk's free space".to_owned()),

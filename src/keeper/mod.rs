@@ -1,23 +1,23 @@
-//! The process that owns a bottle: launches, provisions, answers, tears down, adopts.
+//! The keeper process: launches, provisions, serves, tears down and adopts one bottle.
 //!
 //! ```text
 //!  bottle start ══ inherited socket ══╗                      ╔══ guest (pid 1)
 //!                                     ╠═ clients ─► owner ───╣
-//!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the proxy)
+//!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the sidecars)
 //! ```
 //! One task, [`owner`], changes the bottle's state; connections send it commands and never touch it. The
-//! keeper alone holds the channels to both ends; what clients ask of the guest is passed through frame by
-//! frame. It holds the bottle's lock for its whole life, so the lock says whether a bottle is kept.
+//! keeper alone owns the channels to the guest and the bundle; it forwards requests for the guest frame by
+//! frame. It holds the bottle's lock for its whole life, so the lock shows whether a bottle has a keeper.
 //!
-//! - `client`: how a command starts a keeper, or finds a living one, or has one adopt
-//! - `protocol`: the words on its socket
-//! - `clients`: one connection, one stream
-//! - `owner`: what happens to a running bottle, and the end of it
-//! - `jobs`: what takes a while beside it
-//! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
-//! - `notices`: what the user should hear of · `questions`: what is asked of them, `notify`: wherever they are ·
-//!   `usage`: what it cost
-//! - `decisions`: what their answers bring, new routes among it
+//! - `client`: starts a keeper, connects to a running one, or makes a new one adopt the bottle
+//! - `protocol`: the messages on the keeper's socket
+//! - `clients`: serves client connections and their streams
+//! - `owner`: handles the events of a running bottle until it ends
+//! - `jobs`: snapshot jobs that run while the bottle does
+//! - `ending`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
+//! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
+//!   `usage`: records token usage
+//! - `decisions`: applies the user's answers, new routes among them
 
 pub mod client;
 mod clients;
@@ -56,37 +56,37 @@ use crate::plan::{Plan, Workspace};
 use owner::Owned;
 use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
 
-/// How long the command that started a keeper may take to say what for.
+/// How long the command that started a keeper may take to send its first request.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often a running bottle is connected to anew.
-const CONNECTED_AGAIN: usize = 3;
+/// How often the keeper connects to a running bottle again after a failed greeting.
+const RECONNECT_ATTEMPTS: usize = 3;
 
-/// How long an interrupted launch lets the phase it is in come to its own end.
-const PHASE_ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// How long an interrupted launch waits for the current phase to finish.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Words of how far the copy of the working directory is that may wait for the client.
-const COPIED_WAITING: usize = 4;
+/// Buffered progress reports of the working directory's copy.
+const PROGRESS_CAPACITY: usize = 4;
 
-/// The keeper's whole life. Its standard input is the socket of the command that started it.
+/// Runs the keeper until its bottle ends. Standard input is the socket of the command that started it.
 #[must_use]
 pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
-    // It will hold every secret of its bottle: no other process may read its memory, and no crash may
-    // write it to disk.
+    // The keeper has every secret of its bottle in memory: no other process may read it, and no crash may write
+    // it to disk.
     if bottle_harden::process::seal().is_err() {
         return ExitCode::FAILURE;
     }
-    // A session of its own: the terminal's signals are the client's business. A failure means that it
-    // leads one already.
+    // A new session keeps the terminal's signals with the client. A failure means that the keeper is a session
+    // leader already.
     let _ = rustix::process::setsid();
-    // One thread: what it does is wait and pass on, and another one would have to be woken for each step of it. What
-    // takes long is off the loop.
+    // One thread: the keeper waits and forwards, and a second thread would be woken for each step. Long work runs
+    // on blocking threads.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(_) => return ExitCode::FAILURE,
     };
     let served = runtime.block_on(serve(host, backends));
-    // Blocking reads of a copy may still wait for a file; the process ends anyway.
+    // Blocking reads of a copy may still wait for a file; the process exits regardless.
     runtime.shutdown_background();
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,7 +101,7 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
     let (channel, mut incoming) = inherited().await?;
     let request = tokio::time::timeout(ORDER_WITHIN, incoming.next())
         .await?
-        .ok_or_else(|| anyhow::anyhow!("the client went away before it said what for"))?;
+        .ok_or_else(|| anyhow::anyhow!("the client disconnected before its first request"))?;
     match request.parse()? {
         KeeperRequest::Launch(order) => {
             keep_new(host, backends, *order, First { channel, incoming }, request).await
@@ -110,7 +110,7 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
             keep_adopted(host, backends, &slug, tokens, First { channel, incoming }, request).await
         }
         _ => {
-            request.refuse("a keeper first launches or adopts").await;
+            request.refuse("a keeper's first request must be launch or adopt").await;
             channel.flush().await;
             Ok(())
         }
@@ -149,19 +149,19 @@ async fn keep_new(
     let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
-            // Without them nobody can change them, and who tries is told.
+            // Without this file the routes cannot change while the bottle runs; an attempt reports that.
             let routes = Routes::first(order.plan.egress.routes.clone());
             if let Err(error) = routes::write(claim.folder(), &routes) {
-                tracing::warn!("the bottle's routes are not noted: {error}");
+                tracing::warn!("cannot write the bottle's routes: {error}");
                 let _ = std::fs::remove_file(routes::path(claim.folder()));
             }
-            // Only a later resume asks for it, and says when it is not there.
+            // Only a later resume reads it, and reports when it is missing.
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
-                tracing::warn!("what the bottle was started from is not noted: {error}");
+                tracing::warn!("cannot write the bottle's manifest: {error}");
             }
             let secrets = order.secrets.into_values().map(|text| text.0).collect();
             let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: false };
-            owned.keep(&report).await
+            owned.run(&report).await
         }
         Err(error) => {
             let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
@@ -173,7 +173,7 @@ async fn keep_new(
     }
 }
 
-/// A bottle's folder: a new one, or that of a preserved bottle, whose record then begins anew.
+/// Claims the bottle's folder: a new one, or that of a preserved bottle, whose record it resets.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
     let new = record_of(&order.plan, host);
@@ -181,20 +181,20 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
         return store.claim(new);
     }
     let claim = store.adopt(&new.slug)?;
-    claim.begin_again(new, &order.origin).map_err(|source| {
+    claim.reset(new, &order.origin).map_err(|source| {
         let path = claim.folder().to_owned();
         ClaimError::Io { path, source }
     })?;
     Ok(claim)
 }
 
-/// The folder's end after a launch that failed: gone, or preserved as it was before; what could not be done.
+/// Removes the folder of a failed launch, or preserves that of a resumed bottle. Returns the failure, if any.
 fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
     let done = if resumed {
         let kept = claim.record().kept;
         claim.preserve(kept)
     } else if undone {
-        let_go_of_log();
+        close_log();
         claim.remove()
     } else {
         return None;
@@ -213,9 +213,9 @@ async fn keep_adopted(
     let report = request.accept();
     let claim = match Store::of(host).adopt(slug) {
         Ok(claim) => claim,
-        // Whoever asked looks again: what has it is as good, or lets it go.
+        // The client looks again: the process that has the lock serves the bottle too, or releases it.
         Err(error @ ClaimError::Taken { .. }) => {
-            return say_last(&first, &report, KeeperEvent::Refused(error.to_string())).await;
+            return send_last(&first, &report, KeeperEvent::Refused(error.to_string())).await;
         }
         Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
     };
@@ -230,14 +230,14 @@ async fn keep_adopted(
             })?;
             let secrets = Vec::new();
             let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: true };
-            owned.keep(&report).await
+            owned.run(&report).await
         }
         Err(error) => refuse(&first, &report, failure_of(&error, false)).await,
     }
 }
 
-/// Launches phase by phase; between two of them an interrupt or a lost client ends it, and a phase that
-/// hangs does not hold that up for long.
+/// Launches phase by phase. An interrupt or a lost client ends the launch between two phases, or after
+/// [`PHASE_TIMEOUT`] within one.
 async fn launch_watched(
     host: &Host,
     backend: &dyn Backend,
@@ -256,26 +256,26 @@ async fn launch_watched(
             _ = first.channel.closed() => {}
         }
         stopped.store(true, std::sync::atomic::Ordering::SeqCst);
-        // What it is making then stands in the ledger and is undone with the rest.
-        tokio::time::sleep(PHASE_ENDS_WITHIN).await;
+        // The phase's resources are in the record by then and are removed with the rest.
+        tokio::time::sleep(PHASE_TIMEOUT).await;
     };
     let enter = async |phase| {
-        let told = report.message(&KeeperEvent::Phase(phase)).await;
-        if told.is_err() || stopped.load(std::sync::atomic::Ordering::SeqCst) {
+        let sent = report.message(&KeeperEvent::Phase(phase)).await;
+        if sent.is_err() || stopped.load(std::sync::atomic::Ordering::SeqCst) {
             return Err(LaunchError::Interrupted);
         }
         Ok(())
     };
-    let (told, mut copied) = mpsc::channel(COPIED_WAITING);
-    let tell = async {
+    let (events, mut copied) = mpsc::channel(PROGRESS_CAPACITY);
+    let forward_progress = async {
         while let Some(event) = copied.recv().await {
-            // Whoever does not listen is noticed at the next phase.
+            // The next phase notices a lost client.
             let _ = report.message(&event).await;
         }
         std::future::pending().await
     };
     let phases = async {
-        // First of all: a forge that refuses does so before anything is made.
+        // First, so that a forge refuses before anything is created.
         let deploy_keys = match order.plan.has_deploy_keys() || !claim.record().deploy_keys.is_empty() {
             true => {
                 enter(Phase::Keys).await?;
@@ -286,7 +286,7 @@ async fn launch_watched(
         };
         enter(Phase::Network).await?;
         let canary = Canary::draw(&order.plan.env);
-        let told = jobs::progress(told);
+        let told = jobs::progress(events);
         let planned = Planned::new(Work { host, backend, order, claim, told, canary, deploy_keys });
         let networked = planned.network().await?;
         enter(Phase::Guard).await?;
@@ -299,14 +299,14 @@ async fn launch_watched(
     tokio::select! {
         launched = phases => launched,
         () = watch => Err(LaunchError::Interrupted),
-        never = tell => never,
+        never = forward_progress => never,
     }
 }
 
-/// Both channels of a bottle that runs, and a watch on its agent. Where all keepers share one stream, what the
-/// last one had under way may still come out behind the answer to this one, and costs that connection.
+/// Opens both channels of a running bottle and attaches to its agent. Where all keepers share one stream, frames
+/// for the last keeper may still follow the greeting of this one; such a connection fails and is opened again.
 async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
-    for _ in 0..CONNECTED_AGAIN {
+    for _ in 0..RECONNECT_ATTEMPTS {
         match connect_once(backend, slug).await {
             Err(LaunchError::Peer { who, what }) => tracing::debug!("the {who} {what}; connecting again"),
             connected => return connected,
@@ -318,7 +318,7 @@ async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     let greet = |who, error: bottle_channel::ChannelError| LaunchError::Peer {
         who,
-        what: format!("did not greet: {error}"),
+        what: format!("did not complete the handshake: {error}"),
     };
     let stream = backend.connect_guest(slug).await?;
     let (guest, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
@@ -328,18 +328,18 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
     let (bundle, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
         .await
         .map_err(|error| greet("bundle", error))?;
-    // The stream that started the agent went with the old keeper; a silent watcher hears of the end too.
+    // The stream that started the agent closed with the old keeper; a read-only attach also reports its exit.
     let watch = GuestRequest::Attach(Attach { read_only: true, size: None });
     let agent = guest.open(&watch).await.map_err(|error| greet("guest", error))?;
     Ok(Running { bundle, guest, agent })
 }
 
 async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyhow::Result<()> {
-    say_last(first, report, KeeperEvent::Failed(failure)).await
+    send_last(first, report, KeeperEvent::Failed(failure)).await
 }
 
-/// The only answer of a keeper that has nothing to keep.
-async fn say_last(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
+/// Sends the only answer of a keeper without a bottle.
+async fn send_last(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
     let _ = report.message(&event).await;
     let _ = report.end().await;
     first.channel.flush().await;
@@ -385,7 +385,7 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
     }
 }
 
-/// From here on what the keeper says, panics included, goes to the bottle's own log.
+/// Redirects standard error and the log, panics included, to the bottle's `logs/keeper.log`.
 fn log_into(claim: &Claim) {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let logs = claim.folder().join("logs");
@@ -398,8 +398,8 @@ fn log_into(claim: &Claim) {
     }
 }
 
-/// The log goes with its folder: on a disk on a network a file that is open would hold the folder back.
-fn let_go_of_log() {
+/// Closes the log, because on a network disk an open file would keep its folder from being removed.
+fn close_log() {
     if let Ok(nothing) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stderr(&nothing);
     }
@@ -416,21 +416,23 @@ fn claim_failure(error: &ClaimError) -> LaunchFailure {
     LaunchFailure { exit: 1, message: error.to_string(), hint: Some(hint), left: Vec::new() }
 }
 
-/// The exit code is lifecycle.md's: what stopped the launch, not where it was stopped. `in_image` says whether
-/// the agent's programs are an image's.
+/// Maps a launch error to an exit code of `lifecycle.md`, by cause and not by phase. `in_image`: the agent's
+/// programs come from an image.
 fn failure_of(error: &LaunchError, in_image: bool) -> LaunchFailure {
     let (exit, hint) = match error {
         LaunchError::Backend(error) => return backend_failure(error),
         LaunchError::ProgramMissing(_) => {
-            let place = if in_image { "in its image" } else { "on this machine" };
-            (127, Some(format!("install it {place}, or name its path in `agent_provider.command`")))
+            let target = if in_image { "in its image" } else { "on this machine" };
+            (127, Some(format!("install it {target}, or name its path in `agent_provider.command`")))
         }
         LaunchError::ProgramRefused(_) => (126, None),
         LaunchError::Interrupted => (130, None),
         LaunchError::Isolation(_) => {
-            (5, Some("nothing was started; `bottle doctor` says what this machine lacks".to_owned()))
+            (5, Some("nothing was started; run `bottle doctor` to see what this machine lacks".to_owned()))
         }
-        LaunchError::Peer { .. } => (1, Some("`bottle doctor` says what this machine lacks".to_owned())),
+        LaunchError::Peer { .. } => {
+            (1, Some("run `bottle doctor` to see what this machine lacks".to_owned()))
+        }
         LaunchError::Forge(error) => (1, Some(error.hint.clone())),
         LaunchError::Host(_) => (1, None),
     };

@@ -1,4 +1,4 @@
-//! What the user should hear of, kept for whoever listens later, and told to whoever listens now.
+//! Buffers notices for the user and broadcasts them to connected clients.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -7,36 +7,36 @@ use tokio::sync::broadcast;
 
 use super::protocol::Notice;
 
-/// Notices kept for a client that comes later.
-const KEPT: usize = 256;
+/// Notices buffered for a client that connects later.
+const CAPACITY: usize = 256;
 
 /// The notices of one bottle.
 #[derive(Debug)]
 pub(super) struct Notices {
-    kept: Mutex<VecDeque<Notice>>,
+    buffered: Mutex<VecDeque<Notice>>,
     listeners: broadcast::Sender<Notice>,
 }
 
 impl Notices {
     pub(super) fn new() -> Self {
-        Self { kept: Mutex::default(), listeners: broadcast::channel(KEPT).0 }
+        Self { buffered: Mutex::default(), listeners: broadcast::channel(CAPACITY).0 }
     }
 
-    pub(super) fn tell(&self, notice: Notice) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
+    pub(super) fn send(&self, notice: Notice) {
+        let mut buffered = self.buffered.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffered.len() == CAPACITY {
+            buffered.pop_front();
         }
-        kept.push_back(notice.clone());
-        // Sent under the lock, so that a new listener gets each notice exactly once. Nobody listening is
-        // no error.
+        buffered.push_back(notice.clone());
+        // Sent under the lock, so that a new listener gets each notice exactly once. A send without listeners
+        // fails, which is fine.
         let _ = self.listeners.send(notice);
     }
 
-    /// Those so far, and a receiver of those to come.
-    pub(super) fn listen(&self) -> (Vec<Notice>, broadcast::Receiver<Notice>) {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        (kept.iter().cloned().collect(), self.listeners.subscribe())
+    /// Returns the buffered notices and a receiver for new ones.
+    pub(super) fn subscribe(&self) -> (Vec<Notice>, broadcast::Receiver<Notice>) {
+        let buffered = self.buffered.lock().unwrap_or_else(PoisonError::into_inner);
+        (buffered.iter().cloned().collect(), self.listeners.subscribe())
     }
 }
 
@@ -45,16 +45,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_listener_gets_the_latest_and_each_once() {
+    fn a_late_subscriber_gets_the_latest_notices_each_once() {
         let notices = Notices::new();
-        for n in 0..=KEPT {
-            notices.tell(Notice::Warning(n.to_string()));
+        for n in 0..=CAPACITY {
+            notices.send(Notice::Warning(n.to_string()));
         }
-        let (kept, mut coming) = notices.listen();
-        assert_eq!(kept.len(), KEPT);
-        assert_eq!(kept[0], Notice::Warning("1".to_owned()));
-        notices.tell(Notice::Warning("new".to_owned()));
-        assert_eq!(coming.try_recv().expect("a notice"), Notice::Warning("new".to_owned()));
-        assert!(coming.try_recv().is_err());
+        let (buffered, mut receiver) = notices.subscribe();
+        assert_eq!(buffered.len(), CAPACITY);
+        assert_eq!(buffered[0], Notice::Warning("1".to_owned()));
+        notices.send(Notice::Warning("new".to_owned()));
+        assert_eq!(receiver.try_recv().expect("a notice"), Notice::Warning("new".to_owned()));
+        assert!(receiver.try_recv().is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! A new question reaches the user where they are: a command of theirs (`supervise.notify`), and the desktop.
+//! Notifies the user of new proposals: by their own command (`supervise.notify`), and on the desktop.
 //!
-//! Nothing waits for either. Whatever goes wrong with one is a line of the keeper's log.
+//! Nothing waits for either. A failure is a line in the keeper's log.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,14 +20,14 @@ use tokio::sync::Semaphore;
 
 use crate::host::{Host, Settings};
 
-/// How long one may take.
-const WITHIN: Duration = Duration::from_secs(10);
+/// Time limit of one notification command.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Commands that run at once. A bottle has no more questions than that under way.
-const MOST: usize = bottle_contract::queue::MAX_PENDING;
+/// Most notifications that run at once. A bottle has no more pending questions than that.
+const MAX_RUNNING: usize = bottle_contract::queue::MAX_PENDING;
 
-/// Variables that they see: where things are, and nothing that may hold a secret.
-const SEEN: [&str; 8] = [
+/// Environment variables that the commands inherit: paths and sockets, and nothing that may contain a secret.
+const INHERITED: [&str; 8] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "HOME",
     "PATH",
@@ -38,14 +38,14 @@ const SEEN: [&str; 8] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// What shows a word on a desktop.
+/// The program that shows a desktop notification.
 const DESKTOP: &str = "notify-send";
 
-/// Tells the user of one bottle's questions.
+/// Notifies the user of one bottle's proposals.
 #[derive(Debug)]
 pub(super) struct Notifier {
     host: Arc<Host>,
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 /// A command about to be run.
@@ -57,37 +57,37 @@ struct NotifyCommand {
 
 impl Notifier {
     pub(super) fn new(host: &Host) -> Self {
-        Self { host: Arc::new(host.clone()), room: Arc::new(Semaphore::new(MOST)) }
+        Self { host: Arc::new(host.clone()), slots: Arc::new(Semaphore::new(MAX_RUNNING)) }
     }
 
-    /// Tells of a question, and waits for nothing.
-    pub(super) fn tell(&self, proposal: &Proposal) {
-        let words = format!("{} {}", proposal.bottle_slug, proposal.tool.predicate());
-        self.notify_all(serde_json::to_vec(proposal), words, "`bottle supervise` answers it");
+    /// Notifies of a new proposal, without waiting.
+    pub(super) fn send_proposal(&self, proposal: &Proposal) {
+        let message = format!("{} {}", proposal.bottle_slug, proposal.tool.predicate());
+        self.notify_all(serde_json::to_vec(proposal), message, "answer it with `bottle supervise`");
     }
 
-    /// Tells that the bottle is locked, and waits for nothing.
+    /// Notifies that the bottle is locked, without waiting.
     pub(super) fn send_lock_out(&self, slug: &Slug, why: &LockOut) {
         let event = json!({"event": "locked-out", "bottle_slug": slug, "lock_out": why});
         self.notify_all(
             serde_json::to_vec(&event),
             format!("{slug} is locked: it guessed at credentials"),
-            "`bottle list` shows it",
+            "see `bottle list`",
         );
     }
 
-    /// Hands `stdin` to the user's own command, and our own `words` and next `step` to the desktop.
-    fn notify_all(&self, stdin: serde_json::Result<Vec<u8>>, words: String, step: &'static str) {
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            tracing::warn!("nobody was told that {words}: too much is being told already");
+    /// Sends `stdin` to the user's command, and `message` with the next `step` to the desktop.
+    fn notify_all(&self, stdin: serde_json::Result<Vec<u8>>, message: String, step: &'static str) {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            tracing::warn!("cannot notify the user that {message}: too many notifications are running");
             return;
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            let _place = place;
-            // Read anew: they may have changed since the bottle was started.
-            for telling in commands(&host, stdin.ok(), &words, step) {
-                if let Err(why) = told(&host, telling).await {
+            let _slot = slot;
+            // Read each time: the settings may have changed since the bottle started.
+            for command in commands(&host, stdin.ok(), &message, step) {
+                if let Err(why) = run(&host, command).await {
                     tracing::warn!("{why}");
                 }
             }
@@ -95,35 +95,38 @@ impl Notifier {
     }
 }
 
-/// Everybody who is to be told.
-fn commands(host: &Host, stdin: Option<Vec<u8>>, words: &str, step: &str) -> Vec<NotifyCommand> {
-    let command = match Settings::load(host) {
+/// The notification commands to run.
+fn commands(host: &Host, stdin: Option<Vec<u8>>, message: &str, step: &str) -> Vec<NotifyCommand> {
+    let argv = match Settings::load(host) {
         Ok(settings) => settings.notify,
         Err(error) => {
-            tracing::warn!("`supervise.notify` is not run: {error}");
+            tracing::warn!("cannot run `supervise.notify`: {error}");
             None
         }
     };
-    let own = command
+    let own = argv
         .zip(stdin)
-        .map(|(words, stdin)| NotifyCommand { argv: words.into_iter().map(OsString::from).collect(), stdin });
-    own.into_iter().chain(desktop(host, words, step)).collect()
+        .map(|(argv, stdin)| NotifyCommand { argv: argv.into_iter().map(OsString::from).collect(), stdin });
+    own.into_iter().chain(desktop(host, message, step)).collect()
 }
 
-/// A word on the desktop, where there is one: all of it is ours, and nothing an agent's.
-fn desktop(host: &Host, words: &str, step: &str) -> Option<NotifyCommand> {
+/// The desktop notification, where there is a desktop session. Its text is ours; none of it is the agent's.
+fn desktop(host: &Host, message: &str, step: &str) -> Option<NotifyCommand> {
     let program = on_path(host, DESKTOP).filter(|_| has_session_bus(host))?;
     let argv = [program.as_os_str(), OsStr::new("--app-name=bottle"), OsStr::new("--")];
-    let argv = argv.into_iter().chain([OsStr::new(words), OsStr::new(step)]).map(OsStr::to_owned).collect();
+    let argv = argv.into_iter().chain([OsStr::new(message), OsStr::new(step)]).map(OsStr::to_owned).collect();
     Some(NotifyCommand { argv, stdin: Vec::new() })
 }
 
 fn on_path(host: &Host, program: &str) -> Option<PathBuf> {
-    let runs = |path: &PathBuf| {
+    let is_executable = |path: &PathBuf| {
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
     let path = host.env.get(OsStr::new("PATH"))?;
-    std::env::split_paths(path).filter(|folder| folder.is_absolute()).map(|it| it.join(program)).find(runs)
+    std::env::split_paths(path)
+        .filter(|folder| folder.is_absolute())
+        .map(|it| it.join(program))
+        .find(is_executable)
 }
 
 fn has_session_bus(host: &Host) -> bool {
@@ -134,9 +137,9 @@ fn has_session_bus(host: &Host) -> bool {
             .is_some_and(|folder| socket(folder).is_ok_and(|found| found.is_socket()))
 }
 
-/// Runs it to its end.
-async fn told(host: &Host, telling: NotifyCommand) -> Result<(), String> {
-    let NotifyCommand { argv, stdin } = telling;
+/// Runs a notification command until it exits or [`TIMEOUT`] passes.
+async fn run(host: &Host, command: NotifyCommand) -> Result<(), String> {
+    let NotifyCommand { argv, stdin } = command;
     let [program, arguments @ ..] = &argv[..] else { return Ok(()) };
     let shown = program.to_string_lossy().into_owned();
     let mut child = Command::new(program)
@@ -150,45 +153,46 @@ async fn told(host: &Host, telling: NotifyCommand) -> Result<(), String> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("`{shown}` cannot be started to notify you: {error}"))?;
+        .map_err(|error| format!("cannot start the notification command `{shown}`: {error}"))?;
     let group = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
     let mut input = child.stdin.take();
-    let run = async {
+    let wait = async {
         if let Some(mut input) = input.take() {
-            // One that does not want to know it closes its end, or is killed with it.
+            // A command that does not read closes its end, or is killed at the timeout.
             let _ = input.write_all(&stdin).await;
         }
         child.wait().await
     };
-    match tokio::time::timeout(WITHIN, run).await {
+    match tokio::time::timeout(TIMEOUT, wait).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("`{shown}`, which notifies you, ended with {status}")),
-        Ok(Err(error)) => Err(format!("`{shown}`, which notifies you, was lost: {error}")),
+        Ok(Ok(status)) => Err(format!("the notification command `{shown}` failed: {status}")),
+        Ok(Err(error)) => Err(format!("cannot wait for the notification command `{shown}`: {error}")),
         Err(_) => {
             if let Some(group) = group {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
-            let seconds = WITHIN.as_secs();
-            Err(format!("`{shown}`, which notifies you, did not end within {seconds} s and was killed"))
+            let seconds = TIMEOUT.as_secs();
+            Err(format!("the notification command `{shown}` did not exit within {seconds} s and was killed"))
         }
     }
 }
 
 fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
-    let seen = host.env.iter().filter(|(name, _)| SEEN.iter().any(|seen| name.as_os_str() == *seen));
-    let mut seen: BTreeMap<OsString, OsString> =
-        seen.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // So that it can answer, too.
-    seen.insert("BOTTLE_HOME".into(), host.home.clone().into());
-    seen
+    let inherited =
+        host.env.iter().filter(|(name, _)| INHERITED.iter().any(|listed| name.as_os_str() == *listed));
+    let mut env: BTreeMap<OsString, OsString> =
+        inherited.map(|(name, value)| (name.clone(), value.clone())).collect();
+    // So that the command can answer with `bottle supervise`.
+    env.insert("BOTTLE_HOME".into(), host.home.clone().into());
+    env
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WORDS: &str = "demo asks for hosts";
-    const STEP: &str = "`bottle supervise` answers it";
+    const MESSAGE: &str = "demo asks for hosts";
+    const STEP: &str = "answer it with `bottle supervise`";
 
     fn host(home: &Path, env: &[(&str, &str)]) -> Host {
         let env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -203,33 +207,33 @@ mod tests {
     }
 
     #[test]
-    fn a_desktop_is_told_in_our_words_where_there_is_one() {
+    fn notifies_the_desktop_only_where_a_session_and_the_program_exist() {
         let home = tempfile::tempdir().expect("home");
         let bin = home.path().join("bin");
         std::fs::create_dir(&bin).expect("folder");
         let program = bin.join(DESKTOP);
         let (path, runtime) = (bin.to_str().expect("text"), home.path().to_str().expect("text"));
         let with_bus = host(home.path(), &[("PATH", path), ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x")]);
-        assert_eq!(desktop(&with_bus, WORDS, STEP), None, "there is no such program");
+        assert_eq!(desktop(&with_bus, MESSAGE, STEP), None, "there is no such program");
         std::fs::write(&program, "").expect("written");
-        assert_eq!(desktop(&with_bus, WORDS, STEP), None, "it is no program");
+        assert_eq!(desktop(&with_bus, MESSAGE, STEP), None, "it is no program");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("mode");
-        let telling = desktop(&with_bus, WORDS, STEP).expect("a word");
-        let words = ["--app-name=bottle", "--", "demo asks for hosts", "`bottle supervise` answers it"];
-        assert_eq!(telling.argv[0], program);
-        assert_eq!(telling.argv[1..], words);
-        assert!(telling.stdin.is_empty());
+        let command = desktop(&with_bus, MESSAGE, STEP).expect("a command");
+        let arguments = ["--app-name=bottle", "--", MESSAGE, STEP];
+        assert_eq!(command.argv[0], program);
+        assert_eq!(command.argv[1..], arguments);
+        assert!(command.stdin.is_empty());
         let without = host(home.path(), &[("PATH", path), ("XDG_RUNTIME_DIR", runtime)]);
-        assert_eq!(desktop(&without, WORDS, STEP), None, "there is no session");
+        assert_eq!(desktop(&without, MESSAGE, STEP), None, "there is no session");
         let _bus = std::os::unix::net::UnixListener::bind(home.path().join("bus")).expect("socket");
-        assert!(desktop(&without, WORDS, STEP).is_some());
+        assert!(desktop(&without, MESSAGE, STEP).is_some());
     }
 
     #[test]
-    fn nothing_that_may_be_secret_is_seen() {
+    fn passes_no_variable_that_may_contain_a_secret() {
         let home = tempfile::tempdir().expect("home");
         let host = host(home.path(), &[("PATH", "/bin"), ("API_KEY", "x"), ("DOCKER_HOST", "tcp://u:p@h")]);
-        let seen: Vec<OsString> = environment(&host).into_keys().collect();
-        assert_eq!(seen, ["BOTTLE_HOME", "PATH"]);
+        let names: Vec<OsString> = environment(&host).into_keys().collect();
+        assert_eq!(names, ["BOTTLE_HOME", "PATH"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The one task that changes a running bottle's state.
+//! Owns a running bottle: the only task that changes its state.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,19 +32,19 @@ use crate::instance::record::{Mode, Service, Status};
 use crate::instance::routes;
 use crate::launch::{Running, agent_end};
 
-/// How long an ended agent's first client may take to come and read its output.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// How long to wait for the first client to attach and read the output of an exited agent.
+const FIRST_ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long clients get to hear of the end before the keeper goes.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long the keeper waits for clients to receive the end before it exits.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent's time between SIGTERM and SIGKILL when nobody says otherwise, as `docker stop` has it.
+/// The agent's default time between SIGTERM and SIGKILL, as in `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long the bundle may take to say how it is.
-const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+/// Time limit for the bundle's health report.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A bottle that runs, with its keeper.
+/// A running bottle and what its keeper owns.
 pub(super) struct Owned<'a> {
     pub(super) host: &'a Host,
     pub(super) backend: &'a dyn Backend,
@@ -52,14 +52,14 @@ pub(super) struct Owned<'a> {
     pub(super) running: Running,
     pub(super) first: First,
     pub(super) secrets: Vec<Secret>,
-    /// With which its deploy keys are revoked; those that are not here are read again.
+    /// Forge tokens to revoke its deploy keys; missing ones are read again.
     pub(super) tokens: Tokens,
     pub(super) adopted: bool,
 }
 
 impl Owned<'_> {
-    /// Keeps the bottle until it ends, and ends it.
-    pub(super) async fn keep(self, report: &Stream) -> anyhow::Result<()> {
+    /// Serves the bottle until it ends, then tears it down.
+    pub(super) async fn run(self, report: &Stream) -> anyhow::Result<()> {
         let slug = self.claim.record().slug;
         let daemons = health(&self.running.bundle).await;
         let live = daemons.iter().find_map(|daemon| daemon.revision);
@@ -75,7 +75,7 @@ impl Owned<'_> {
         let decisions = self.decisions(&slug, &self.running.bundle);
         let Running { bundle, guest, agent } = self.running;
         if self.adopted {
-            decisions.send_again(live).await;
+            decisions.resend(live).await;
         }
         let (commands, inbox) = mpsc::channel(16);
         let notices = Arc::new(Notices::new());
@@ -96,17 +96,17 @@ impl Owned<'_> {
             offer: Mutex::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
-        let lock = Lock {
+        let lock = LockOutWatch {
             slug: slug.clone(),
-            known: self.claim.record().locked.is_some(),
+            reported: self.claim.record().locked.is_some(),
             decisions: decisions.clone(),
             notifier: Notifier::new(self.host),
         };
-        // It ends with the bundle: a bottle may be locked in its last moment.
-        tokio::spawn(lock.hear(bundle.clone(), shared.clone()));
-        let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone(), decisions));
-        let asking = tokio::spawn(questions::carry(bundle.clone(), shared.clone()));
-        let counting = tokio::spawn(usage::carry(
+        // This task ends with the bundle: a bottle may be locked during its teardown.
+        tokio::spawn(lock.run(bundle.clone(), shared.clone()));
+        let events_task = tokio::spawn(forward_bundle_events(bundle.clone(), shared.clone(), decisions));
+        let questions_task = tokio::spawn(questions::serve(bundle.clone(), shared.clone()));
+        let usage_task = tokio::spawn(usage::record(
             self.host.home.clone(),
             slug.clone(),
             self.claim.record().agent.to_string(),
@@ -120,41 +120,41 @@ impl Owned<'_> {
 
         let (backend, claim) = (self.backend, &self.claim);
         let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest: &guest, job: None };
-        let mut end = watch.until_the_end().await?;
+        let mut end = watch.run().await?;
         watch.finish_job().await;
         if end.cause == EndCause::AgentExited {
             if !self.adopted {
-                watch.until_its_output_is_read(&first).await;
+                watch.wait_for_readers(&first).await;
             }
-            end.choice = watch.what_becomes_of_work().await;
+            end.choice = watch.ask_about_work().await;
         }
-        end.seen = shared.attached.borrow().ever;
-        // From here on the proxy closes because the bottle ends: nothing to warn of.
-        hearing.abort();
-        // What is not answered by now never will be; it stays in the queue and is stale.
-        asking.abort();
-        let agent = watch.agent();
-        let scene = ending::Scene {
+        end.attached = shared.attached.borrow().ever;
+        // From here on the sidecars end because the bottle ends; that needs no warning.
+        events_task.abort();
+        // Pending questions stay in the queue as stale.
+        questions_task.abort();
+        let agent = watch.into_agent();
+        let teardown = ending::Teardown {
             host: self.host,
             backend: self.backend,
             claim: self.claim,
             guest,
             bundle,
             agent,
-            counting,
+            usage_task,
             secrets: self.secrets,
             tokens: self.tokens,
         };
-        let ended = scene.tear_down(end).await;
+        let ended = teardown.run(end).await;
         let _ = std::fs::remove_file(&socket);
         shared.ended.send_replace(Some(ended));
-        // Whoever listens gets the end written; one that does not read holds nobody up.
+        // Connected clients receive the end; one that does not read delays the exit by this much at most.
         let mut connected = shared.connected.subscribe();
-        let _ = tokio::time::timeout(LAST_WORDS, connected.wait_for(|connected| *connected == 0)).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
         Ok(())
     }
 
-    /// What decides for it. Without its routes nobody can change them; everything else goes on.
+    /// The bottle's decisions. If its routes cannot be read, they cannot be changed; everything else works.
     fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
         let folder = self.claim.folder().to_owned();
         let routes = routes::read(&folder).unwrap_or_else(|error| {
@@ -177,9 +177,10 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    async fn until_the_end(&mut self) -> anyhow::Result<End> {
+    /// Handles events and commands until the bottle ends.
+    async fn run(&mut self) -> anyhow::Result<End> {
         let mut terminate = signal(SignalKind::terminate())?;
-        let end = |cause, exit| End { cause, exit, grace: GRACE, seen: false, choice: EndChoice::Keep };
+        let end = |cause, exit| End { cause, exit, grace: GRACE, attached: false, choice: EndChoice::Keep };
         loop {
             tokio::select! {
                 exit = agent_end(&mut self.agent) => return Ok(match exit {
@@ -199,29 +200,29 @@ impl Watch<'_> {
                         return Ok(end(EndCause::ClientGone, None));
                     }
                     Command::FirstGone => {}
-                    other => self.take_job(other).await,
+                    other => self.run_command(other).await,
                 },
             }
         }
     }
 
-    /// The agent's stream; nothing watches it any more.
-    fn agent(self) -> Stream {
+    /// Returns the agent's stream.
+    fn into_agent(self) -> Stream {
         self.agent
     }
 
-    /// Begins what was asked for, unless something else is under way.
-    async fn take_job(&mut self, command: Command) {
+    /// Runs a command; refuses a snapshot job while another one runs.
+    async fn run_command(&mut self, command: Command) {
         match command {
-            Command::Commit { told } | Command::RemoveSnapshot { told } if self.job.is_some() => {
-                let busy = "a snapshot of this bottle is being made or removed already";
-                let _ = told.send(KeeperEvent::Refused(busy.to_owned())).await;
+            Command::Commit { events } | Command::RemoveSnapshot { events } if self.job.is_some() => {
+                let busy = "another command makes or removes a snapshot of this bottle";
+                let _ = events.send(KeeperEvent::Refused(busy.to_owned())).await;
             }
-            Command::Commit { told } => self.job = Some(jobs::commit(self.backend, self.claim, told)),
-            Command::RemoveSnapshot { told } => {
-                self.job = Some(jobs::remove_snapshot(self.backend, self.claim, told));
+            Command::Commit { events } => self.job = Some(jobs::commit(self.backend, self.claim, events)),
+            Command::RemoveSnapshot { events } => {
+                self.job = Some(jobs::remove_snapshot(self.backend, self.claim, events));
             }
-            Command::Pulled { at, told } => {
+            Command::Pulled { at, events } => {
                 let answer = match self
                     .claim
                     .update(|record| record.pulled_at = record.pulled_at.max(Some(at)))
@@ -229,44 +230,44 @@ impl Watch<'_> {
                     Ok(()) => KeeperEvent::Done,
                     Err(error) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
                 };
-                let _ = told.send(answer).await;
+                let _ = events.send(answer).await;
             }
-            Command::ServiceDown(name) => self.note_down(name.as_deref()),
-            Command::LockedOut(why) => self.note_locked(why),
+            Command::ServiceDown(name) => self.record_down(name.as_deref()),
+            Command::LockedOut(why) => self.record_lock_out(why),
             Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
         }
     }
 
-    /// For whoever lists the bottle. The warning went out already.
-    fn note_down(&self, name: Option<&str>) {
+    /// Records an ended sidecar for `bottle list`. The warning is sent already.
+    fn record_down(&self, name: Option<&str>) {
         let down = |service: &Service| name.is_none_or(|name| service.name == name);
-        let noted = self.claim.update(|record| {
+        let recorded = self.claim.update(|record| {
             record.services.iter_mut().filter(|service| down(service)).for_each(|service| service.up = false);
         });
-        if let Err(error) = noted {
+        if let Err(error) = recorded {
             tracing::warn!("cannot write the bottle's record: {error}");
         }
     }
 
-    /// For whoever lists the bottle, and for the next keeper.
-    fn note_locked(&self, why: LockOut) {
+    /// Records the lock-out for `bottle list` and for the next keeper.
+    fn record_lock_out(&self, why: LockOut) {
         if let Err(error) = self.claim.update(|record| record.locked = Some(why)) {
             tracing::warn!("cannot write the bottle's record: {error}");
         }
     }
 
-    /// What is under way comes to its end before the bottle does: its files go on being there.
+    /// Waits for a running job, which needs the bottle's files.
     async fn finish_job(&mut self) {
         if self.job.is_some() {
             jobs::done(&mut self.job).await;
         }
     }
 
-    /// Asks whoever offered to say it, as long as they are there.
-    async fn what_becomes_of_work(&mut self) -> EndChoice {
+    /// Asks the client that offered to decide about unsaved work, while it is connected.
+    async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
-        let work = ending::holds_work(self.backend, self.claim, self.guest).await;
+        let work = ending::has_work(self.backend, self.claim, self.guest).await;
         if offer.message(&KeeperEvent::Work(work)).await.is_err() || !work {
             let _ = offer.end().await;
             return EndChoice::Keep;
@@ -278,32 +279,32 @@ impl Watch<'_> {
                 () = jobs::done(&mut self.job) => {}
                 Some(command) = self.inbox.recv() => match command {
                     Command::Stop { .. } => return EndChoice::Keep,
-                    other => self.take_job(other).await,
+                    other => self.run_command(other).await,
                 },
             }
         }
     }
 
-    /// The agent has ended; its output is still in the guest. Waits for those who read it.
-    async fn until_its_output_is_read(&mut self, first: &Channel) {
+    /// Waits for clients to read the exited agent's output, which the guest still buffers.
+    async fn wait_for_readers(&mut self, first: &Channel) {
         let mut attached = self.shared.attached.subscribe();
         let expected = self.claim.record().mode == Mode::Attached;
         let read = async {
             if expected {
-                let came = attached.wait_for(|a: &Attached| a.ever);
-                let _ = tokio::time::timeout(FIRST_LOOK, came).await;
+                let first_attach = attached.wait_for(|a: &Attached| a.ever);
+                let _ = tokio::time::timeout(FIRST_ATTACH_TIMEOUT, first_attach).await;
             }
             let _ = attached.wait_for(|a| a.now == 0).await;
         };
-        let told_otherwise = async {
+        let stopped = async {
             while let Some(command) = self.inbox.recv().await {
-                // Whatever else is asked for is answered by nobody, which says that the bottle is ending.
+                // Other commands are dropped unanswered; the client then reports that the bottle is ending.
                 if matches!(command, Command::Stop { .. }) {
                     return;
                 }
             }
         };
-        let gone = async {
+        let client_lost = async {
             first.closed().await;
             if !expected {
                 std::future::pending::<()>().await;
@@ -311,8 +312,8 @@ impl Watch<'_> {
         };
         tokio::select! {
             () = read => {}
-            () = told_otherwise => {}
-            () = gone => {}
+            () = stopped => {}
+            () = client_lost => {}
         }
     }
 }
@@ -322,22 +323,22 @@ async fn serve_first(first: First, shared: Arc<Shared>) {
     let _ = shared.commands.send(Command::FirstGone).await;
 }
 
-/// What happens when the bundle says that the bottle is locked.
-struct Lock {
+/// Waits for the bundle to report a lock-out.
+struct LockOutWatch {
     slug: Slug,
-    /// Whether an earlier keeper was told.
-    known: bool,
+    /// Whether an earlier keeper reported it to the user.
+    reported: bool,
     decisions: Decisions,
     notifier: Notifier,
 }
 
-impl Lock {
-    /// Waits for it, tells the user once, and everybody who attaches.
-    async fn hear(self, bundle: Channel, shared: Arc<Shared>) {
-        let Ok(mut lock) = bundle.open(&BundleRequest::LockOut).await else { return };
-        let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
-        shared.notices.tell(Notice::LockedOut(locked_words(&self.slug, &why)));
-        if self.known {
+impl LockOutWatch {
+    /// Waits for the lock-out, notifies the user once, and sends a notice to each client.
+    async fn run(self, bundle: Channel, shared: Arc<Shared>) {
+        let Ok(mut stream) = bundle.open(&BundleRequest::LockOut).await else { return };
+        let Ok(BundleEvent::LockedOut(why)) = stream.receive().await else { return };
+        shared.notices.send(Notice::LockedOut(lock_out_message(&self.slug, &why)));
+        if self.reported {
             return;
         }
         self.decisions.locked_out(why.clone()).await;
@@ -346,52 +347,52 @@ impl Lock {
     }
 }
 
-/// What the user has to know of a lock.
-fn locked_words(slug: &Slug, why: &LockOut) -> String {
+/// The notice of a lock-out: its reason and the next steps.
+fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
     let LockOut { daemon, hits, places } = why;
     format!(
-        "{slug} is locked: {hits} different parts of credentials that its agent does not hold were on their way to \
-         {}, as {daemon} saw. Nothing leaves it any more. `bottle stop {slug}` ends this run; \
+        "{slug} is locked: {daemon} blocked {hits} different parts of credentials that its agent does not have, on \
+         their way to {}. All its traffic is denied. End this run with `bottle stop {slug}`; \
          `bottle resume {slug}` or a new start is not locked",
         places.join(", ")
     )
 }
 
-/// Turns what the bundle reports into notices, until it is gone.
-async fn hear_bundle(bundle: Channel, shared: Arc<Shared>, decisions: Decisions) {
+/// Turns the bundle's events into notices until the bundle ends.
+async fn forward_bundle_events(bundle: Channel, shared: Arc<Shared>, decisions: Decisions) {
     if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
-                // Asked for by the probe, to see it refused.
+                // The isolation probe requests this host to see the denial.
                 BundleEvent::Refused(refused) if refused.host == NEVER_LISTED => {}
-                BundleEvent::Refused(refused) => shared.notices.tell(Notice::Refused(refused)),
+                BundleEvent::Refused(refused) => shared.notices.send(Notice::Refused(refused)),
                 BundleEvent::Spent { proposal } => decisions.spent(proposal).await,
                 BundleEvent::Down { daemon } => {
-                    shared.notices.tell(Notice::ProxyDown(format!(
-                        "{daemon} ended; its part of the proxy is closed and nothing passes there any more"
+                    shared.notices.send(Notice::ProxyDown(format!(
+                        "the sidecar {daemon} ended; its traffic is blocked until the bottle ends"
                     )));
                     let _ = shared.commands.send(Command::ServiceDown(Some(daemon))).await;
                 }
-                BundleEvent::Lost { count } => shared.notices.tell(Notice::Warning(format!(
-                    "{count} events of the proxy were lost while nobody listened"
+                BundleEvent::Lost { count } => shared.notices.send(Notice::Warning(format!(
+                    "{count} proxy events were lost while no client was connected"
                 ))),
                 _ => {}
             }
         }
     }
-    let sentence = "the proxy's guard ended: nothing leaves the bottle any more".to_owned();
-    shared.notices.tell(Notice::ProxyDown(sentence));
+    let sentence = "the sidecars ended; all traffic out of the bottle is blocked".to_owned();
+    shared.notices.send(Notice::ProxyDown(sentence));
     let _ = shared.commands.send(Command::ServiceDown(None)).await;
 }
 
-/// What guards the proxy, as the bundle says; nothing when it does not answer, which is noticed elsewhere.
+/// The sidecars' health; empty when the bundle does not answer, which its event stream reports.
 async fn health(bundle: &Channel) -> Vec<Daemon> {
-    let ask = async {
+    let query = async {
         let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;
         match stream.receive::<BundleEvent>().await.ok()? {
             BundleEvent::Health { daemons } => Some(daemons),
             _ => None,
         }
     };
-    tokio::time::timeout(HEALTH_WITHIN, ask).await.ok().flatten().unwrap_or_default()
+    tokio::time::timeout(HEALTH_TIMEOUT, query).await.ok().flatten().unwrap_or_default()
 }

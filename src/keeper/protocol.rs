@@ -1,8 +1,8 @@
-//! What travels on the keeper's own socket, in the same frames as everything else.
+//! The messages on the keeper's socket, in the frames of `bottle-channel`.
 //!
-//! The first client is the command that started the keeper; it hands over the [`LaunchOrder`] on the
-//! inherited connection. Later ones connect to the bottle's socket. Requests for the guest pass through
-//! untouched, so a client attaches, runs and copies by the guest's own words.
+//! The first client is the command that started the keeper; it sends the [`LaunchOrder`] on the inherited
+//! connection. Later clients connect to the bottle's socket. The keeper forwards requests for the guest
+//! unchanged, so a client attaches, executes and copies with the guest's own messages.
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Question, Response, Tool};
@@ -22,54 +22,54 @@ pub enum KeeperRequest {
     /// Only on the inherited connection, once: [`KeeperEvent::Phase`]s, then [`KeeperEvent::Running`] or
     /// [`KeeperEvent::Failed`].
     Launch(Box<LaunchOrder>),
-    /// Only on the inherited connection, once: takes over a detached bottle whose keeper is gone. Answers
-    /// `Running`, and the connection then serves like any other; `Refused` when somebody else has it; or
-    /// `Failed`.
+    /// Only on the inherited connection, once: takes over a detached bottle whose keeper died. Answers
+    /// `Running`, and the connection then serves like any other; `Refused` when another process has the bottle;
+    /// or `Failed`.
     Adopt {
         /// The bottle's slug.
         slug: Slug,
-        /// With which its deploy keys are revoked at its end, as far as this machine has them now.
+        /// Forge tokens to revoke its deploy keys at its end, as far as this machine has them now.
         tokens: Tokens,
     },
-    /// `attach`, `exec`, `copy-*`, `logs`, `probe` and `status` go to the guest as they are; the others
-    /// are the keeper's alone and refused.
+    /// `attach`, `exec`, `copy-*`, `logs`, `probe` and `status` are forwarded to the guest; the others are
+    /// refused, because only the keeper may send them.
     Guest(GuestRequest),
-    /// Refusals and warnings as they come, until the bottle ends ([`KeeperEvent::Ended`]).
+    /// Streams refusals and warnings until the bottle ends ([`KeeperEvent::Ended`]).
     Notices,
     /// Ends the bottle; answers [`KeeperEvent::Ended`] when it is torn down.
     Stop {
         /// Milliseconds the agent gets between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Makes a snapshot while the bottle goes on: [`KeeperEvent::Copied`] from time to time, then
+    /// Makes a snapshot while the bottle runs: [`KeeperEvent::Copied`] from time to time, then
     /// [`KeeperEvent::Committed`], [`KeeperEvent::Failed`] or [`KeeperEvent::Refused`].
     Commit,
     /// Removes the bottle's snapshot: [`KeeperEvent::Done`], `Failed` or `Refused`.
     RemoveSnapshot,
-    /// What is not newer than this in the workspace was pulled, all of it. Answers [`KeeperEvent::Done`].
+    /// Records that everything in the workspace up to this time was pulled. Answers [`KeeperEvent::Done`].
     Pulled {
         /// By the clock that stamps files.
         at: Timestamp,
     },
-    /// A user is there who can say what becomes of unsaved work. Held open; when the agent has ended by
-    /// itself [`KeeperEvent::Work`] says whether there is any, and an [`EndChoice`] answers it. Without one
-    /// it is kept.
+    /// Offers to decide about unsaved work. The stream stays open; when the agent exits by itself,
+    /// [`KeeperEvent::Work`] reports whether there is any, and the client answers with an [`EndChoice`].
+    /// Without an answer the work is preserved.
     Offer,
-    /// Answers a question of the bottle. Answers [`KeeperEvent::Answered`] when what it brings is done, or
-    /// `Refused`; then the question waits on, unless somebody else has answered it.
+    /// Answers a question of the bottle. Answers [`KeeperEvent::Answered`] when its effects are applied, or
+    /// `Refused`; then the question stays pending, unless another client answered it.
     Answer(Box<Response>),
-    /// Puts a question of the user's own to the queue of the bottle. Answers [`KeeperEvent::Done`]; what is
-    /// answered to it counts as an answer to the agent does.
+    /// Adds the user's own question to the bottle's queue. Answers [`KeeperEvent::Done`]; an answer to it counts
+    /// like an answer to the agent.
     Ask(Box<Question>),
-    /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
+    /// Keeps the bottle running without this client; answers [`KeeperEvent::Detached`].
     Detach,
 }
 
-/// A message from the keeper on a stream of its own requests.
+/// A message from the keeper in answer to a [`KeeperRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeeperEvent {
-    /// The launch works on this now.
+    /// The launch entered this phase.
     Phase(Phase),
     /// The agent runs.
     Running {
@@ -78,137 +78,137 @@ pub enum KeeperEvent {
     },
     /// The launch or the commit failed; everything it made is undone.
     Failed(LaunchFailure),
-    /// How far a commit is, or the copy of the working directory.
+    /// Progress of a commit, or of the working directory's copy.
     Copied(Copied),
-    /// There is a new snapshot.
+    /// The commit made a new snapshot.
     Committed(Committed),
-    /// The answer counts, and this came of it: a sentence fragment each.
+    /// The answer is applied, with these effects: a sentence fragment each.
     Answered(Vec<String>),
     /// The request was carried out.
     Done,
-    /// The agent has ended, and there is work that would be lost, or none.
+    /// The agent exited; whether there is work that would be lost.
     Work(bool),
-    /// Something the user should hear of, without being asked anything.
+    /// A notice for the user, without a question.
     Notice(Notice),
-    /// The bottle is gone.
+    /// The bottle ended.
     Ended(Ended),
-    /// The bottle lives on by itself.
+    /// The bottle runs without a client.
     Detached,
-    /// The request was refused; a lower-case fragment.
+    /// The request was refused; the cause as a lower-case fragment.
     Refused(String),
 }
 
-/// See [`KeeperRequest::Commit`].
+/// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// The new snapshot.
     pub snapshot: Snapshot,
-    /// What the user should know of it, a sentence fragment each.
+    /// Notes for the user, a sentence fragment each.
     pub notes: Vec<String>,
-    /// The command that packs it for another machine.
+    /// The command that exports it for another machine.
     pub moved_by: Option<String>,
 }
 
-/// What becomes of unsaved work.
+/// The user's decision about unsaved work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndChoice {
-    /// It is kept, if there still is any.
+    /// Preserve it, if there still is any.
     Keep,
-    /// It goes with the bottle.
+    /// Remove it with the bottle.
     Discard,
 }
 
-/// What a launch works on.
+/// A phase of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The deploy keys, where there are any.
+    /// Registers deploy keys, where there are any.
     Keys,
-    /// The private network and the place of the proxy.
+    /// Creates the private network and the sidecars' sandbox.
     Network,
-    /// The bundle: started, provisioned, healthy.
+    /// Starts and provisions the bundle, and waits until it is healthy.
     Guard,
-    /// Pid 1: started, provisioned.
+    /// Starts and provisions pid 1.
     Provision,
-    /// The agent.
+    /// Starts the agent.
     Agent,
-    /// Undoing after a failure or an interrupt.
+    /// Removes everything after a failure or an interrupt.
     Undo,
 }
 
 /// Why a launch failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchFailure {
-    /// The exit code of `lifecycle.md`'s table.
+    /// The exit code, from the table in `lifecycle.md`.
     pub exit: u8,
-    /// What happened, to what, and why: the first cause.
+    /// The failed action, its object and the first cause.
     pub message: String,
-    /// What the user does next.
+    /// The user's next step.
     pub hint: Option<String>,
-    /// What could not be undone; `bottle cleanup` finds it.
+    /// What could not be removed; `bottle cleanup` finds it.
     pub left: Vec<String>,
 }
 
-/// Something to tell the user.
+/// A notice for the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Notice {
     /// The proxy refused a request.
     Refused(Refused),
-    /// Part of the proxy closed; the sentence says what that means.
+    /// A sidecar ended; the sentence names the effect.
     ProxyDown(String),
-    /// Something waits for a user's answer.
+    /// A proposal is pending.
     Asked {
-        /// Its name.
+        /// The proposal.
         id: Id,
-        /// What.
+        /// Its tool.
         tool: Tool,
     },
-    /// It does not any more.
+    /// A proposal is no longer pending.
     Settled {
-        /// Its name.
+        /// The proposal.
         id: Id,
     },
-    /// The bottle is locked; the sentence says why, and what the user can do.
+    /// The bottle is locked; the sentence gives the reason and the next step.
     LockedOut(String),
-    /// Anything else worth a line.
+    /// Any other warning.
     Warning(String),
 }
 
 /// How a bottle ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// How the agent ended; absent when the guest died before it could say.
+    /// The agent's exit; absent when the guest died before it reported one.
     pub agent: Option<Exit>,
     /// Why the bottle ended.
     pub cause: EndCause,
-    /// The limit that it went beyond.
+    /// The resource limit that the bottle exceeded.
     #[serde(default)]
     pub overrun: Option<Overrun>,
     /// The preserved workspace's path on the host, when there is work to lose.
     pub kept: Option<String>,
-    /// What `bottle resume` would go on with, when the bottle is preserved.
+    /// What `bottle resume` would use, when the bottle is preserved.
     #[serde(default)]
     pub resumable: Option<Resumable>,
-    /// Where the agent's conversations were copied to.
+    /// The folder of the agent's copied conversations.
     #[serde(default)]
     pub transcript: Option<String>,
-    /// Hosts that it was refused and that routes could let through, where it was started to learn them.
+    /// Number of denied hosts that routes could allow, when the bottle was started with `--learn`.
     #[serde(default)]
     pub learned: Option<usize>,
-    /// The last line of its name's audit, as `number:hash`; none where nothing was ever decided.
+    /// The last line of the slug's audit log, as `number:hash`; none where nothing was ever decided.
     #[serde(default)]
     pub audit: Option<String>,
     /// What could not be removed; `bottle cleanup` finds it.
     pub left: Vec<String>,
 }
 
-/// What a preserved bottle is gone on with.
+/// What a preserved bottle is resumed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resumable {
-    /// Its own files, as they were left.
+    /// Its preserved files.
     Kept,
     /// Its snapshot.
     Snapshot,
@@ -218,11 +218,11 @@ pub enum Resumable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndCause {
-    /// The agent ended by itself.
+    /// The agent exited by itself.
     AgentExited,
     /// `bottle stop` or a signal.
     Stopped,
-    /// The client that owned an attached bottle went away without detaching.
+    /// The client of an attached bottle disconnected without detaching.
     ClientGone,
     /// Pid 1 of the bottle died.
     GuestDied,

@@ -1,4 +1,4 @@
-//! What the bundle asks of a user goes into the queue, and the answer back; the user hears of it.
+//! Queues the bundle's questions, returns the user's answers, and notifies the user.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,9 +15,9 @@ use super::notices::Notices;
 use super::notify::Notifier;
 use super::protocol::Notice;
 
-/// Carries questions and answers for as long as the bundle lives. Ended before, what waits is taken back; on
-/// disk it is stale then.
-pub(super) async fn carry(bundle: Channel, shared: Arc<Shared>) {
+/// Forwards questions and answers until the bundle ends. When it is cancelled earlier, pending questions are
+/// withdrawn; on disk they are stale then.
+pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
     bottle_queue::carry(&bundle, |question| {
         let asker = shared.asker.clone();
         async move { asker.ask(question).await }
@@ -25,15 +25,15 @@ pub(super) async fn carry(bundle: Channel, shared: Arc<Shared>) {
     .await;
 }
 
-/// What stands for a text that cannot be redacted.
+/// Replaces a text that cannot be redacted.
 const UNREDACTED: &str = "[not shown: it cannot be redacted]";
 
-/// What the queue of one bottle does beside keeping files.
+/// Connects one bottle's queue to its decisions, notices and notifications.
 pub(super) struct Answering {
     pub(super) decisions: Decisions,
     pub(super) notices: Arc<Notices>,
     pub(super) notifier: Notifier,
-    /// Of the secrets that the keeper knows; none could be made of too many, and then nothing is shown.
+    /// Masks the secrets that the keeper knows. None when there are too many of them; then no text is shown.
     pub(super) redactor: Option<Redactor>,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Answering {
 }
 
 impl Decide for Answering {
-    /// Without the values of secrets: a queue is read by screens, logs, and the user's own commands.
+    /// Removes secret values, because screens, logs and the user's commands read the queue.
     fn redacted(&self, text: String) -> String {
         match &self.redactor {
             Some(redactor) => redactor.redact(&text).into_owned(),
@@ -61,14 +61,14 @@ impl Decide for Answering {
     }
 
     fn asked(&self, proposal: &Proposal, new: bool) {
-        self.notices.tell(Notice::Asked { id: proposal.id.clone(), tool: proposal.tool });
-        // Who was told by a keeper that is gone is not told again.
+        self.notices.send(Notice::Asked { id: proposal.id.clone(), tool: proposal.tool });
+        // An earlier keeper notified the user of an older proposal.
         if new {
-            self.notifier.tell(proposal);
+            self.notifier.send_proposal(proposal);
         }
     }
 
     fn settled(&self, id: &Id) {
-        self.notices.tell(Notice::Settled { id: id.clone() });
+        self.notices.send(Notice::Settled { id: id.clone() });
     }
 }

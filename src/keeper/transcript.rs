@@ -1,7 +1,7 @@
-//! Copying the agent's conversations out when a bottle ends.
+//! Copies the agent's conversations out when a bottle ends.
 //!
-//! Everything in them is the agent's to write: a bounded number of bytes, no link that leads out, and the
-//! agent's own secrets masked.
+//! The agent controls their content, so the copy is bounded in bytes, follows no link out of its folder, and masks
+//! the agent's secrets.
 
 use std::fmt::Display;
 use std::fs::DirBuilder;
@@ -17,16 +17,16 @@ use bottle_scan::Redactor;
 use crate::archive::{self, ReceiveError, Rules};
 use crate::instance::transcripts::Transcripts;
 
-/// The bytes of one agent's conversations; months of work.
-const MOST: u64 = 256 << 20;
+/// Most bytes of one agent's conversations; months of work.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// How long it may take; a bottle's end waits for it.
-const WITHIN: Duration = Duration::from_secs(30);
+/// Time limit of the copy; the teardown waits for it.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Copies them out; whether there were any.
+/// Copies the conversations at `paths` out. Returns whether there were any.
 ///
 /// # Errors
-/// What could not be done, as a fragment; what was copied out before then stands.
+/// The cause, as a fragment; an earlier copy stays.
 pub(super) async fn save(
     transcripts: &Transcripts,
     paths: &[String],
@@ -36,7 +36,7 @@ pub(super) async fn save(
     if paths.is_empty() {
         return Ok(false);
     }
-    let saved = tokio::time::timeout(WITHIN, copy_out(transcripts, paths, guest, secrets));
+    let saved = tokio::time::timeout(TIMEOUT, copy_out(transcripts, paths, guest, secrets));
     saved.await.map_err(|_| failed("it took too long"))?
 }
 
@@ -50,7 +50,7 @@ async fn copy_out(
     let mut found = false;
     for path in paths {
         let mask = Redactor::new(secrets).map_err(failed)?;
-        let rules = Rules { most: Some(MOST), mask: Some(mask) };
+        let rules = Rules { most: Some(MAX_BYTES), mask: Some(mask) };
         match receive(guest, path, &new.path().join(parent_of(path)), rules).await {
             Ok(files) => found |= files > 0,
             // The agent has had no conversation.
@@ -73,17 +73,17 @@ async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Resu
     let into = into.to_owned();
     let unpacked = archive::receive(stream, move |archive| archive::unpack(&into, archive, &rules)).await?;
     for name in &unpacked.skipped {
-        tracing::warn!("left out of the agent's conversations: {name:?}");
+        tracing::warn!("skipped in the agent's conversations: {name:?}");
     }
     Ok(unpacked.files)
 }
 
-/// The folder that a path's archive is unpacked in, seen from the root.
+/// The folder in which a path's archive is unpacked, relative to the root.
 fn parent_of(path: &str) -> PathBuf {
     let relative = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
     relative.parent().map(Path::to_owned).unwrap_or_default()
 }
 
 fn failed(error: impl Display) -> String {
-    format!("the agent's conversations were not copied out: {error}")
+    format!("cannot copy the agent's conversations out: {error}")
 }

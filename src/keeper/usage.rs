@@ -1,4 +1,4 @@
-//! What the bundle counted goes to disk, and the bundle is told when it is there.
+//! Writes the bundle's token usage to disk and acknowledges it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,54 +14,54 @@ use super::clients::Shared;
 use super::protocol::Notice;
 use crate::instance::usage::{self, UsageFile};
 
-/// Between two tries to write.
-const REST: Duration = Duration::from_secs(2);
+/// Pause before the next attempt to write.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Writes down what the bundle counts, for as long as it lives.
-pub(super) async fn carry(home: PathBuf, slug: Slug, agent: String, bundle: Channel, shared: Arc<Shared>) {
+/// Writes the bundle's usage records until the bundle ends.
+pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Channel, shared: Arc<Shared>) {
     let path = usage::path(&home, &slug);
-    let mut told = false;
+    let mut warned = false;
     loop {
         let Ok(mut stream) = bundle.open(&BundleRequest::Usage).await else { return };
         let mut file = None;
         while let Ok(BundleEvent::Used { records }) = stream.receive().await {
             let target = (home.clone(), slug.clone(), agent.clone());
-            match written(file.take(), target, records).await {
+            match write(file.take(), target, records).await {
                 Ok(open) => file = Some(open),
                 Err(error) => {
                     tracing::warn!("{}: {error}", path.display());
-                    if !std::mem::replace(&mut told, true) {
-                        let words = format!("cannot write {}: {error}; it is tried again", path.display());
-                        shared.notices.tell(Notice::Warning(words));
+                    if !std::mem::replace(&mut warned, true) {
+                        let message = format!("cannot write {}: {error}; retrying", path.display());
+                        shared.notices.send(Notice::Warning(message));
                     }
                     break;
                 }
             }
-            told = false;
-            if acknowledged(&stream).await.is_none() {
+            warned = false;
+            if acknowledge(&stream).await.is_none() {
                 break;
             }
         }
-        // What was not acknowledged comes again.
+        // The bundle sends unacknowledged records again.
         drop(stream);
         tokio::select! {
             _ = bundle.closed() => return,
-            () = tokio::time::sleep(REST) => {}
+            () = tokio::time::sleep(RETRY_DELAY) => {}
         }
     }
 }
 
-async fn acknowledged(stream: &Stream) -> Option<()> {
+async fn acknowledge(stream: &Stream) -> Option<()> {
     stream.message(&Written {}).await.ok()
 }
 
-/// Appends, to a file that is opened anew after a failure.
-async fn written(
+/// Appends records; opens the file again after a failure.
+async fn write(
     file: Option<UsageFile>,
     (home, slug, agent): (PathBuf, Slug, String),
     records: Vec<Usage>,
 ) -> std::io::Result<UsageFile> {
-    let write = move || {
+    let append = move || {
         let mut file = match file {
             Some(file) => file,
             None => UsageFile::open(&home, &slug, &agent)?,
@@ -69,5 +69,5 @@ async fn written(
         file.append(&records)?;
         Ok(file)
     };
-    spawn_blocking(write).await.map_err(std::io::Error::other)?
+    spawn_blocking(append).await.map_err(std::io::Error::other)?
 }

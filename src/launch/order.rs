@@ -13,32 +13,33 @@ use crate::plan::Plan;
 pub struct LaunchOrder {
     /// What to launch.
     pub plan: Plan,
-    /// What the backend found for it.
+    /// What the backend prepared for it.
     pub prepared: Prepared,
-    /// Values of [`Plan::secrets`], by id. One that is missing leaves its route at `credential-missing`.
+    /// Values of [`Plan::secrets`], by id. A route whose secret is missing answers `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
-    /// Values that nothing of the plan needs, and that must not leave all the same: see [`crate::host::marked`].
+    /// Values of sensitive variables that the plan does not need but the proxy must block
+    /// ([`crate::plan::sensitive_env`]).
     #[serde(default)]
     pub marked: Vec<SecretText>,
-    /// What its files are at the start.
+    /// The source of its files: new, preserved, or a snapshot.
     #[serde(default)]
     pub origin: Origin,
-    /// It goes on with the bottle of its slug, which was preserved.
+    /// Set when the launch resumes the preserved bottle of its slug.
     #[serde(default)]
     pub resumed: Option<Resumed>,
 }
 
-/// See [`LaunchOrder::resumed`].
+/// How a launch resumes a preserved bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// The agent's program and arguments for the case that there is no conversation to go on with.
+    /// The agent's program and arguments when there is no conversation to resume.
     pub anew: Vec<String>,
-    /// Whether its conversations have to be given back, because its files are built anew.
+    /// Whether its conversations must be restored, because its files are built from scratch.
     pub give_back: bool,
 }
 
 impl LaunchOrder {
-    /// The order for a bottle that begins anew, its secrets being known now.
+    /// The order for a new bottle, after its secrets are resolved.
     #[must_use]
     pub fn new(plan: Plan, prepared: Prepared, secrets: BTreeMap<String, SecretText>) -> Self {
         Self {

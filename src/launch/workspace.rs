@@ -73,7 +73,7 @@ pub(super) async fn fill(
     work.claim
         .update(|record| {
             record.workspace_ready = Some(ready);
-            record.clock_lead = Some(clock::lead());
+            record.clock_lead = Some(clock::boot_offset());
         })
         .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
 }

@@ -1,18 +1,18 @@
-//! Many paths of one folder → the folder.
+//! Replaces many paths of one folder by the folder.
 
 use std::collections::BTreeMap;
 
-/// Folders in place of paths, and the paths that are left.
+/// The folders, and the remaining paths.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
-    /// Without a slash at the end, each with how many of the paths lie in it; none in another.
+    /// Disjoint folders without a trailing slash, each with the number of its paths.
     pub(super) folders: Vec<(String, usize)>,
-    /// In no folder of these.
+    /// The paths outside these folders.
     pub(super) paths: Vec<String>,
 }
 
-/// Takes every folder in which more than `few` of the paths lie, the deepest first. Never the top: that would be
-/// the whole host.
+/// Replaces the paths of every folder that has more than `few` of them, deepest first. Never takes the root, which
+/// would be the whole host.
 pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
     let mut folded = Folded { folders: Vec::new(), paths: paths.iter().map(ToString::to_string).collect() };
     while let Some(folder) = deepest(&folded.paths, few) {
@@ -21,7 +21,7 @@ pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
         folded.paths.retain(|path| !inside(path));
         folded.folders.push((folder, count));
     }
-    // What a folder above took later.
+    // Removes folders inside one that was added later.
     let all = folded.folders.clone();
     folded.folders.retain(|(folder, _)| !all.iter().any(|(above, _)| is_inside(folder, above)));
     folded.folders.sort();
@@ -32,17 +32,17 @@ fn is_inside(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Of the folders that hold more than `few` paths one of the deepest.
+/// One of the deepest folders with more than `few` paths.
 fn deepest(paths: &[String], few: usize) -> Option<String> {
-    let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {
         let ends = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
         for end in ends {
-            *held.entry(&path[..end]).or_default() += 1;
+            *counts.entry(&path[..end]).or_default() += 1;
         }
     }
     let depth = |folder: &str| folder.matches('/').count();
-    let many = held.into_iter().filter(|(_, count)| *count > few);
+    let many = counts.into_iter().filter(|(_, count)| *count > few);
     many.map(|(folder, _)| folder).max_by_key(|folder| depth(folder)).map(str::to_owned)
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deepest_folder_that_holds_many_takes_them() {
+    fn folds_many_paths_into_the_deepest_folder() {
         let users: Vec<String> = (0..4).map(|n| format!("/v1/users/{n}/keys")).collect();
         let files: Vec<String> = (0..4).map(|n| format!("/v1/files/{n}")).collect();
         let mut paths: Vec<&str> = users.iter().chain(&files).map(String::as_str).collect();
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_path_is_kept_or_in_one_folder(
+        fn every_path_remains_or_is_in_one_folder(
             paths in proptest::collection::btree_set("(/[ab]{1,2}){1,4}/?", 0..40), few in 0usize..6,
         ) {
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

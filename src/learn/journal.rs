@@ -1,4 +1,4 @@
-//! The proxy's log, read for what it refused.
+//! Reads denied requests from the proxy's log.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,9 +8,9 @@ use bottle_contract::names::NEVER_LISTED;
 use serde::Deserialize;
 
 use super::{Learning, Refused};
-use crate::instance::journal::{LINE_MAX, files, open};
+use crate::instance::proxy_log::{LINE_MAX, files, open};
 
-/// A line, as far as it matters here.
+/// The used fields of a line.
 #[derive(Deserialize)]
 struct Line {
     verdict: String,
@@ -21,17 +21,16 @@ struct Line {
     reason: Reason,
 }
 
-/// Everything that the log in `folder` says was refused. A line that is none of a refusal, or cannot be read, is
-/// passed over.
+/// Reads every denied request from the log in `folder`. Skips other and unreadable lines.
 ///
 /// # Errors
-/// When the log is there and cannot be read.
+/// When the log exists and cannot be read.
 pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(folder) {
         let file = match open(&path) {
             Ok(file) => file,
-            // The ring went on meanwhile, or it is no file.
+            // The log was rotated meanwhile, or it is not a regular file.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
                 continue;
             }
@@ -51,7 +50,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Learning> {
 
 fn refused(line: &[u8]) -> Option<Refused> {
     let Line { verdict, host, port, method, path, reason } = serde_json::from_slice(line).ok()?;
-    // The probe asks for that one, to see it refused.
+    // The isolation probe requests this host to see the denial.
     let counts = matches!(verdict.as_str(), "denied" | "refused") && host != NEVER_LISTED;
     counts.then_some(Refused { host, port, method, path, reason })
 }
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_read_from_the_whole_ring_and_the_rest_is_passed_over() {
+    fn reads_denials_from_every_log_file_and_skips_other_lines() {
         let folder = tempfile::tempdir().expect("folder");
         let line = |host: &str, verdict: &str| {
             format!(
@@ -75,7 +74,7 @@ mod tests {
         let now = now.concat() + &line(NEVER_LISTED, "denied") + "{\"verdict\":\"refu";
         std::fs::write(folder.path().join("egress.jsonl"), now).expect("written");
         std::os::unix::fs::symlink("egress.jsonl", folder.path().join("egress.2.jsonl")).expect("link");
-        assert!(read(folder.path()).is_err(), "a link is none of ours");
+        assert!(read(folder.path()).is_err(), "a link is refused");
         std::fs::remove_file(folder.path().join("egress.2.jsonl")).expect("removed");
         let table = bottle_contract::route::parse_routes("routes: []", bottle_contract::route::Form::Runtime);
         let learned = read(folder.path()).expect("read").learned(&table.expect("routes"));

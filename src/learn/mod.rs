@@ -1,13 +1,13 @@
-//! What a bottle was refused → the smallest routes that would have let it through.
+//! Derives the smallest routes that would allow a bottle's denied requests.
 //!
 //! ```text
-//! the proxy's log ─► journal ─► Refused ─┐                 ┌─► routes, in the words of proposals
-//!                                       ├─► Learning ─────┼─► rules: where they say more than was asked
-//!                  the routes of now ───┘                 └─► left out: what no agent may be given, and why
+//! the proxy's log ─► journal ─► Refused ─┐                 ┌─► routes, as a proposal
+//!                                       ├─► Learning ─────┼─► rules: where they allow more than was requested
+//!                  the current routes ──┘                 └─► left out: what no agent may get, and why
 //! ```
-//! Hosts and methods are those that were asked for. Paths are too, until more than [`FEW`] of one folder were asked
-//! for in the same way: then it is the folder. What is said to be asked for comes from inside the bottle: it is
-//! bounded, and read by the parser that reads an agent's own proposals.
+//! Hosts and methods are the requested ones. So are paths, unless more than [`FEW`] of one folder were requested with
+//! the same methods: then the folder replaces them. The requests come from inside the bottle: they are bounded, and
+//! the routes are parsed like an agent's own proposal.
 
 mod folding;
 mod journal;
@@ -29,52 +29,52 @@ use serde_json::{Value, json};
 use crate::backend::SIDECAR_LOGS;
 use crate::instance::routes;
 
-/// So many paths of a folder are named one by one.
+/// Most paths of a folder that are listed individually.
 pub const FEW: usize = 8;
 
-/// Hosts of one proposal. A user has to read it.
-const MOST_HOSTS: usize = 50;
+/// Most hosts of one proposal, which a user must read.
+const MAX_ROUTES: usize = 50;
 
-/// Entries and paths of one route.
-const MOST_ENTRIES: usize = 50;
+/// Most paths of one route entry.
+const MAX_ENTRIES: usize = 50;
 
-/// What is remembered of one bottle: hosts, paths of one host, and different things that are left out.
-const HOSTS: usize = 1_000;
-const PATHS: usize = 5_000;
-const LEFT_OUT: usize = 200;
+/// Memory bounds for one bottle: hosts, paths of one host, and omitted requests.
+const MAX_HOSTS: usize = 1_000;
+const MAX_PATHS: usize = 5_000;
+const MAX_LEFT_OUT: usize = 200;
 
-/// A request that was refused, as the log has it.
+/// A denied request from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The host.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The method; empty when none was read.
+    /// The method; empty when unknown.
     pub method: String,
-    /// The path without its query; empty when none was read.
+    /// The path without its query; empty when unknown.
     pub path: String,
-    /// Why it was refused.
+    /// The reason of the denial.
     pub reason: Reason,
 }
 
-/// What was learned.
+/// The result of learning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Learned {
-    /// What would have let it through; none when nothing was refused that routes can change.
+    /// Routes that would allow the requests; none when no denial depends on routes.
     pub routes: Option<Proposal>,
-    /// The hosts in it, with how often each was asked for; the most often asked for first.
+    /// Its hosts with their number of requests, most requested first.
     pub hosts: Vec<(String, usize)>,
-    /// Where the routes say more than was asked, in sentences.
+    /// Where the routes allow more than was requested, a sentence each.
     pub rules: Vec<String>,
-    /// What is not in them: what it is, how often it was asked for, and why not.
+    /// Omitted requests: the host, the number of requests, and the reason.
     pub left_out: Vec<(String, usize, String)>,
 }
 
-/// What the bottle in `folder` was refused, laid over the routes that it went by; nothing where those are not known.
+/// Learns from the denied requests of the bottle in `folder`, merged into its routes; none when its routes are unknown.
 ///
 /// # Errors
-/// When its log or its routes are there and cannot be read.
+/// When its log or its routes exist and cannot be read.
 pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     let Some(now) = routes::read(folder)? else { return Ok(None) };
     let table = parse_routes(&now.yaml, Form::Runtime).map_err(io::Error::other)?;
@@ -82,61 +82,61 @@ pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     Ok(Some((learned, now)))
 }
 
-/// Learns from one request after the other.
+/// Collects denied requests.
 #[derive(Debug, Default)]
 pub struct Learning {
-    hosts: BTreeMap<String, Wanted>,
+    hosts: BTreeMap<String, HostRequests>,
     left_out: BTreeMap<(String, String), usize>,
 }
 
-/// What was wanted of a host.
+/// The requests to one host.
 #[derive(Debug, Default)]
-struct Wanted {
+struct HostRequests {
     times: usize,
-    /// With the methods of each.
+    /// Paths with their methods.
     paths: BTreeMap<String, BTreeSet<String>>,
-    /// Repositories that were to be cloned, by the beginning of their paths.
+    /// Repositories of attempted clones, by path prefix.
     clones: BTreeSet<String>,
 }
 
 impl Learning {
-    /// Takes a refused request in.
+    /// Adds a denied request.
     pub fn add(&mut self, refused: &Refused) {
-        if let Err(why) = self.wanted(refused) {
+        if let Err(why) = self.record(refused) {
             let key = (refused.host.clone(), why);
-            if self.left_out.len() < LEFT_OUT || self.left_out.contains_key(&key) {
+            if self.left_out.len() < MAX_LEFT_OUT || self.left_out.contains_key(&key) {
                 *self.left_out.entry(key).or_default() += 1;
             }
         }
     }
 
-    fn wanted(&mut self, refused: &Refused) -> Result<(), String> {
+    fn record(&mut self, refused: &Refused) -> Result<(), String> {
         let Refused { host, port, method, path, reason } = refused;
         match reason {
-            // The route that it has names its ports.
+            // The existing route lists its ports.
             Reason::RequestNotAllowed | Reason::GitNotAllowed => {}
             Reason::HostNotAllowed if *port == HTTPS_PORT => {}
             Reason::HostNotAllowed => {
-                return Err(format!("port {port} is the user's to open, in the bottle's file"));
+                return Err(format!("only the user can allow port {port}, in the bottle's file"));
             }
             other => return Err(other.description().to_owned()),
         }
         if method.is_empty() || path.contains(MASK) {
-            return Err("the log does not say what exactly was asked for".to_owned());
+            return Err("the log does not have the exact request".to_owned());
         }
         let target = canonical::target(path);
         if let Some(why) = target.path.ambiguous {
             return Err(format!("the path {}", why.as_str()));
         }
         let path = target.path.text.into_owned();
-        if self.hosts.len() >= HOSTS && !self.hosts.contains_key(host) {
-            return Err(format!("more than {HOSTS} hosts were asked for"));
+        if self.hosts.len() >= MAX_HOSTS && !self.hosts.contains_key(host) {
+            return Err(format!("more than {MAX_HOSTS} hosts were requested"));
         }
         let wanted = self.hosts.entry(host.clone()).or_default();
         wanted.times += 1;
         let repository = path.strip_suffix("/info/refs").or_else(|| path.strip_suffix("/git-upload-pack"));
-        if wanted.clones.len() + wanted.paths.len() >= PATHS && !wanted.paths.contains_key(&path) {
-            return Err(format!("more than {PATHS} of its paths were asked for"));
+        if wanted.clones.len() + wanted.paths.len() >= MAX_PATHS && !wanted.paths.contains_key(&path) {
+            return Err(format!("more than {MAX_PATHS} of its paths were requested"));
         }
         if let Some(repository) = repository {
             wanted.clones.insert(repository.to_owned());
@@ -146,29 +146,29 @@ impl Learning {
         Ok(())
     }
 
-    /// What comes of it, laid over the routes of `now`.
+    /// The result, merged into the current routes.
     #[must_use]
     pub fn learned(self, now: &RouteTable) -> Learned {
         let left_out = self.left_out.into_iter().map(|((host, why), times)| (host, times, why));
         let mut learned = Learned { left_out: left_out.collect(), ..Learned::default() };
-        let mut hosts: Vec<(String, Wanted)> = self.hosts.into_iter().collect();
+        let mut hosts: Vec<(String, HostRequests)> = self.hosts.into_iter().collect();
         hosts.sort_by_key(|(_, wanted)| std::cmp::Reverse(wanted.times));
         let mut routes: Vec<(String, usize, Value)> = Vec::new();
         for (host, wanted) in hosts {
             let times = wanted.times;
-            if routes.len() == MOST_HOSTS {
+            if routes.len() == MAX_ROUTES {
                 let why =
-                    format!("a proposal has {MOST_HOSTS} hosts at most; these were asked for more often");
+                    format!("a proposal has {MAX_ROUTES} hosts at most; others were requested more often");
                 learned.left_out.push((host, times, why));
                 continue;
             }
             let (route, rules) = route(&host, &wanted);
-            match fits(now, &route) {
+            match adds_permissions(now, &route) {
                 Ok(true) => {
                     learned.rules.extend(rules);
                     routes.push((host, times, route));
                 }
-                // Allowed meanwhile.
+                // Already allowed.
                 Ok(false) => {}
                 Err(why) => learned.left_out.push((host, times, why)),
             }
@@ -179,7 +179,7 @@ impl Learning {
 }
 
 impl Learned {
-    /// Of as many routes as a user reads at once.
+    /// Builds the proposal from as many routes as fit.
     fn propose(&mut self, mut routes: Vec<(String, usize, Value)>) {
         while !routes.is_empty() {
             let list: Value = routes.iter().map(|(_, _, route)| route.clone()).collect();
@@ -198,15 +198,15 @@ impl Learned {
     }
 }
 
-/// Whether a route can be proposed, and would allow anything new.
-fn fits(now: &RouteTable, route: &Value) -> Result<bool, String> {
+/// Whether a valid route would allow anything new.
+fn adds_permissions(now: &RouteTable, route: &Value) -> Result<bool, String> {
     let alone = proposal::parse(&json!([route]).to_string()).map_err(|error| error.to_string())?;
     let merged = proposal::merge(now, &alone).map_err(|error| error.to_string())?;
     Ok(merged != *now)
 }
 
-/// The route to a host, and where it says more than was asked.
-fn route(host: &str, wanted: &Wanted) -> (Value, Vec<String>) {
+/// The route to a host, and where it allows more than was requested.
+fn route(host: &str, wanted: &HostRequests) -> (Value, Vec<String>) {
     let mut rules = Vec::new();
     let mut matches = Vec::new();
     let mut by_methods: BTreeMap<&BTreeSet<String>, Vec<&str>> = BTreeMap::new();
@@ -217,14 +217,16 @@ fn route(host: &str, wanted: &Wanted) -> (Value, Vec<String>) {
         let words = methods.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let folded = folding::fold(&paths, FEW);
         for (folder, count) in &folded.folders {
-            rules.push(format!("{host}: {count} paths in {folder}/ asked for by {words} became that folder"));
+            rules.push(format!(
+                "{host}: {count} paths in {folder}/ requested with {words} became that folder"
+            ));
         }
         let exact = folded.paths.iter().map(|path| json!({"type": "exact", "value": path}));
         let below = folded.folders.iter().map(|(folder, _)| json!({"type": "prefix", "value": folder}));
         let paths: Vec<Value> = below.chain(exact).collect();
-        if paths.len() > MOST_ENTRIES {
+        if paths.len() > MAX_ENTRIES {
             rules.push(format!(
-                "{host}: {} paths at its top asked for by {words} became the whole host",
+                "{host}: {} top-level paths requested with {words} became the whole host",
                 paths.len()
             ));
             matches.push(json!({"methods": methods}));
@@ -233,7 +235,7 @@ fn route(host: &str, wanted: &Wanted) -> (Value, Vec<String>) {
         }
     }
     for repository in &wanted.clones {
-        rules.push(format!("{host}: what began to clone {repository} may finish it"));
+        rules.push(format!("{host}: an attempted clone of {repository} may complete"));
         let path = |name: &str| json!([{"type": "exact", "value": format!("{repository}/{name}")}]);
         matches.push(json!({"methods": ["GET"], "paths": path("info/refs")}));
         matches.push(json!({"methods": ["POST"], "paths": path("git-upload-pack")}));

@@ -27,7 +27,7 @@ fn passes(table: &RouteTable, method: &str, url: &str) -> bool {
 }
 
 #[test]
-fn hosts_methods_and_paths_are_those_that_were_asked_for() {
+fn allows_exactly_the_requested_hosts_methods_and_paths() {
     let all = [
         refused("b.example", "GET", "/v1/models"),
         refused("a.example", "GET", "/one"),
@@ -46,7 +46,7 @@ fn hosts_methods_and_paths_are_those_that_were_asked_for() {
 }
 
 #[test]
-fn where_more_is_allowed_than_was_asked_for_it_is_said() {
+fn reports_where_routes_allow_more_than_was_requested() {
     let mut all: Vec<Refused> =
         (0..12).map(|n| refused("a.example", "GET", &format!("/v1/files/{n}"))).collect();
     all.push(refused("a.example", "GET", "/team/repo.git/info/refs"));
@@ -54,8 +54,8 @@ fn where_more_is_allowed_than_was_asked_for_it_is_said() {
     assert_eq!(
         learned.rules,
         [
-            "a.example: 12 paths in /v1/files/ asked for by GET became that folder",
-            "a.example: what began to clone /team/repo.git may finish it",
+            "a.example: 12 paths in /v1/files/ requested with GET became that folder",
+            "a.example: an attempted clone of /team/repo.git may complete",
         ]
     );
     let table = proposal::merge(&table("routes: []"), &learned.routes.expect("routes")).expect("merged");
@@ -70,7 +70,7 @@ fn where_more_is_allowed_than_was_asked_for_it_is_said() {
 }
 
 #[test]
-fn what_no_agent_may_be_given_is_left_out_with_the_reason() {
+fn omits_what_no_agent_may_get_with_the_reason() {
     let now = table(
         "routes:\n- host: key.example\n  matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: s}\n- host: open.example\n",
     );
@@ -91,8 +91,8 @@ fn what_no_agent_may_be_given_is_left_out_with_the_reason() {
         learned.left_out.iter().map(|(host, times, why)| format!("{host} {times} {why}")).collect();
     for part in [
         "a.example 1 a secret was found",
-        "a.example 1 port 80 is the user's to open",
-        "a.example 2 the log does not say",
+        "a.example 1 only the user can allow port 80",
+        "a.example 2 the log does not have",
         "a.example 1 the path has two slashes",
         "key.example 1 route `key.example`",
         "localhost 1 ",
@@ -103,7 +103,7 @@ fn what_no_agent_may_be_given_is_left_out_with_the_reason() {
 }
 
 #[test]
-fn an_agent_that_asks_for_everything_costs_no_more_than_a_page() {
+fn bounds_the_result_for_an_agent_that_requests_everything() {
     let mut learning = Learning::default();
     for host in 0..1_100 {
         for path in 0..20 {
@@ -119,16 +119,16 @@ fn an_agent_that_asks_for_everything_costs_no_more_than_a_page() {
     }
     let learned = learning.learned(&table("routes: []"));
     let routes = learned.routes.expect("routes");
-    assert!(routes.render().len() <= MAX_TEXT && routes.routes().len() <= MOST_HOSTS);
+    assert!(routes.render().len() <= MAX_TEXT && routes.routes().len() <= MAX_ROUTES);
     assert_eq!(learned.hosts.len(), routes.routes().len());
-    assert!(learned.left_out.len() <= LEFT_OUT + HOSTS, "{}", learned.left_out.len());
+    assert!(learned.left_out.len() <= MAX_LEFT_OUT + MAX_HOSTS, "{}", learned.left_out.len());
     assert!(learned.rules.iter().any(|rule| rule.contains("became the whole host")), "{:?}", learned.rules);
 }
 
 proptest! {
-    /// What was asked for passes afterwards, and no host and no method that was not.
+    /// The requests pass afterwards, and no other host or method does.
     #[test]
-    fn the_routes_are_enough_and_no_wider(
+    fn the_routes_allow_the_requests_and_no_other_host_or_method(
         asked in proptest::collection::vec(
             ("[ab]{1,2}\\.example", prop::sample::select(vec!["GET", "POST", "PUT"]), "(/[a-c0-9]{1,3}){1,3}"), 1..60,
         ),

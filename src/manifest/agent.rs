@@ -1,4 +1,4 @@
-//! An agent manifest: who works. It may come from a project, so nothing in it widens what is reached.
+//! Agent manifests. They may come from a project, so nothing in them widens the agent's access.
 
 use bottle_contract::names::Name;
 
@@ -15,13 +15,13 @@ use super::yaml;
 /// A checked agent manifest.
 #[derive(Debug, Clone)]
 pub struct AgentManifest {
-    /// Its name, from the file's.
+    /// Its name, from the file name.
     pub name: Name,
     /// The file.
     pub source: Source,
-    /// `bottle`: the default bottles, in order. In a project's agent only a suggestion.
+    /// `bottle`: the default bottles, in order. Only a suggestion if the agent comes from a project.
     pub bottles: Vec<Located<Name>>,
-    /// `skills`, in order, each once.
+    /// `skills`, in order, without duplicates.
     pub skills: Vec<Located<Name>>,
     /// `git-gate.user`.
     pub user: UserLayer,
@@ -30,10 +30,10 @@ pub struct AgentManifest {
 }
 
 impl AgentManifest {
-    /// Reads a file's text. A file without frontmatter is all prompt.
+    /// Parses a file's text. A file without frontmatter is all prompt.
     ///
     /// # Errors
-    /// [`ManifestError`] with the place of the first thing that is wrong.
+    /// [`ManifestError`] with the position of the first problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
         let split = frontmatter::split(text).map_err(|error| {
@@ -60,17 +60,17 @@ fn check(schema: AgentSchema) -> Result<Checked, Fault> {
     let bottles = schema.bottle.map(OneOrMany::into_list).unwrap_or_default();
     let mut skills: Vec<Located<Name>> = Vec::new();
     for skill in schema.skills.unwrap_or_default() {
-        let skill = named("skills", skill)?;
+        let skill = parse_name("skills", skill)?;
         if !skills.contains(&skill) {
             skills.push(skill);
         }
     }
-    let bottles = bottles.into_iter().map(|name| named("bottle", name)).collect::<Result<_, _>>()?;
+    let bottles = bottles.into_iter().map(|name| parse_name("bottle", name)).collect::<Result<_, _>>()?;
     Ok((bottles, skills, UserLayer::from_schema(gate.user)?))
 }
 
-/// A manifest's, skill's or repository's name under `key`.
-pub(super) fn named(key: &str, text: Located<String>) -> Result<Located<Name>, Fault> {
+/// Parses the name of a manifest, skill or repository in `key`.
+pub(super) fn parse_name(key: &str, text: Located<String>) -> Result<Located<Name>, Fault> {
     let at = text.at;
     text.try_map(|text| Name::try_from(text).map_err(|bad| Fault::new(at, format!("`{key}`: {bad}"))))
 }

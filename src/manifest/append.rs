@@ -1,7 +1,7 @@
-//! Routes that a user approved, written into a bottle's file: the rest of it stays as it was written.
+//! Appends approved routes to a bottle's file and preserves the rest of its text.
 //!
-//! Lines are only added, at one place, and what comes of it is read again: unless it says what was there before
-//! and the new routes after it, and nothing else, the file is the user's to edit.
+//! It only inserts lines, at one position, and parses the result: unless that has exactly the old content and the
+//! new routes after the old ones, the user must edit the file by hand.
 
 use bottle_contract::names::Name;
 use bottle_contract::proposal::Proposal;
@@ -14,61 +14,61 @@ use super::located::Position;
 use super::source::Source;
 use super::yaml::{self, Node, Value};
 
-/// Why routes are not added to a file.
+/// Why routes cannot be appended to a file.
 #[derive(Debug, thiserror::Error)]
-pub enum Unsuited {
-    /// The file is none, as it is.
+pub enum AppendError {
+    /// The file is not a valid bottle.
     #[error(transparent)]
     Broken(#[from] ManifestError),
-    /// It has something to say of these hosts already: the two would have to become one.
-    #[error("line {} has a route for `{own}` already: what is new of `{host}` belongs into that one", at.line)]
+    /// It has a route for these hosts already, which would have to be merged.
+    #[error("line {} has a route for `{own}` already: merge the route for `{host}` into it", at.line)]
     Listed {
-        /// Where.
+        /// Its position.
         at: Position,
-        /// The route that is there.
+        /// The existing route's host.
         own: HostPattern,
-        /// The one to add.
+        /// The new route's host.
         host: HostPattern,
     },
-    /// Lines cannot be added to it.
-    #[error("its routes are not written a line each, so that none can be added")]
+    /// Its layout does not allow inserted lines.
+    #[error("its routes are not written one per line, so none can be added")]
     Shape,
 }
 
-/// A bottle's file of these routes and nothing else.
+/// The text of a bottle with only these routes.
 #[must_use]
-pub fn of_routes(routes: &Proposal) -> String {
+pub fn from_routes(routes: &Proposal) -> String {
     format!("---\negress:\n  routes:\n{}---\n", items(routes, 4, "\n"))
 }
 
-/// `text` with `routes` after its own.
+/// Appends `routes` to those in `text`, and returns the new text.
 ///
 /// # Errors
-/// [`Unsuited`]; what to write by hand are the `routes` themselves.
-pub fn appended(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, Unsuited> {
+/// [`AppendError`]; the user then adds the routes by hand.
+pub fn append(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, AppendError> {
     let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
     for own in &before.egress.routes {
         for new in routes.routes() {
             if own.value.host.covers_pattern(&new.host) || new.host.covers_pattern(&own.value.host) {
                 let (own_host, host) = (own.value.host.clone(), new.host.clone());
-                return Err(Unsuited::Listed { at: own.at, own: own_host, host });
+                return Err(AppendError::Listed { at: own.at, own: own_host, host });
             }
         }
     }
-    let new = inserted(text, routes).ok_or(Unsuited::Shape)?;
-    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| Unsuited::Shape)?;
-    let said: Vec<&Route> = after.egress.routes.iter().map(|route| &route.value).collect();
+    let new = insert_lines(text, routes).ok_or(AppendError::Shape)?;
+    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| AppendError::Shape)?;
+    let actual: Vec<&Route> = after.egress.routes.iter().map(|route| &route.value).collect();
     let old = before.egress.routes.iter().map(|route| route.value.clone());
-    let meant: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.to_route())).collect();
-    let same = said.iter().copied().eq(&meant) && rest(text) == rest(&new) && body(text) == body(&new);
-    if same { Ok(new) } else { Err(Unsuited::Shape) }
+    let expected: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.to_route())).collect();
+    let same = actual.iter().copied().eq(&expected) && rest(text) == rest(&new) && body(text) == body(&new);
+    if same { Ok(new) } else { Err(AppendError::Shape) }
 }
 
-/// Lines that were added where they seem to belong; none where no such place is seen.
-fn inserted(text: &str, routes: &Proposal) -> Option<String> {
+/// Inserts the routes after the last one; none when no position is found.
+fn insert_lines(text: &str, routes: &Proposal) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
     let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
-    let lines = Lines::of(yaml);
+    let lines = Lines::new(yaml);
     let (at, more) = match lines.key("egress", 0, 0..lines.count()) {
         None => {
             let head = format!("egress:{newline}  routes:{newline}");
@@ -102,12 +102,11 @@ fn items(routes: &Proposal, indent: usize, newline: &str) -> String {
     lines.map(|line| format!("{:indent$}{}{newline}", "", line.get(drop..).unwrap_or_default())).collect()
 }
 
-/// The lines of a document, as far as their indentation tells.
+/// The lines of a document, interpreted by indentation.
 struct Lines<'y>(Vec<&'y str>);
 
 impl<'y> Lines<'y> {
-    /// Without the fence that opens it.
-    fn of(yaml: &'y str) -> Self {
+    fn new(yaml: &'y str) -> Self {
         Self(yaml.split_inclusive('\n').collect())
     }
 
@@ -115,16 +114,16 @@ impl<'y> Lines<'y> {
         self.0.len()
     }
 
-    /// How far in a line begins; none when nothing but a comment is on it, or the fence.
+    /// The indentation of a line; none for an empty line, a comment, or the opening `---`.
     fn indent(&self, line: usize) -> Option<usize> {
         let text = self.0.get(line)?;
         let words = text.trim_start_matches(' ');
-        let nothing =
+        let blank =
             words.trim().is_empty() || words.starts_with('#') || (line == 0 && words.starts_with("---"));
-        (!nothing).then_some(text.len() - words.len())
+        (!blank).then_some(text.len() - words.len())
     }
 
-    /// The line that is this key, this far in, with nothing after it.
+    /// The line of a key with this indentation and no value on the same line.
     fn key(&self, name: &str, indent: usize, within: std::ops::Range<usize>) -> Option<usize> {
         within.into_iter().find(|line| {
             let rest = self.0[*line].get(indent..).and_then(|text| text.strip_prefix(name));
@@ -134,13 +133,13 @@ impl<'y> Lines<'y> {
         })
     }
 
-    /// The lines that belong to the key of a line.
+    /// The lines nested in a key.
     fn below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
         let further = |line: &usize| self.indent(*line).is_none_or(|own| own > indent);
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
     }
 
-    /// The same for a key that is a list, whose dashes may stand below the key's first letter.
+    /// The lines of a list under a key, whose dashes may have the key's own indentation.
     fn list_below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
         let further = |line: &usize| {
             let item = self.0[*line].trim_start().starts_with('-');
@@ -149,19 +148,19 @@ impl<'y> Lines<'y> {
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
     }
 
-    /// The line after the last one that says something.
+    /// The line after the last one with content.
     fn end(&self, within: std::ops::Range<usize>) -> usize {
         let start = within.start;
         within.rev().find(|line| self.indent(*line).is_some()).map_or(start.max(1), |line| line + 1)
     }
 
-    /// Where a line begins, in bytes.
+    /// The byte offset of a line.
     fn start(&self, line: usize) -> usize {
         self.0.iter().take(line).map(|text| text.len()).sum()
     }
 }
 
-/// What a file says beside its routes.
+/// A file's content without its routes.
 fn rest(text: &str) -> Option<Node> {
     let mut root = yaml::parse(frontmatter::split(text).ok()?.yaml?).ok()?;
     if let Value::Map(keys) = &mut root.value {
@@ -194,15 +193,15 @@ mod tests {
         Source { place: Place::Home, path: std::path::Path::new("/b/one.md").into() }
     }
 
-    fn append(text: &str, routes: &str) -> Result<String, Unsuited> {
+    fn append_yaml(text: &str, routes: &str) -> Result<String, AppendError> {
         let routes = proposal::parse(routes).expect(routes);
-        appended(&"one".parse().expect("name"), &source(), text, &routes)
+        append(&"one".parse().expect("name"), &source(), text, &routes)
     }
 
     const NEW: &str = "[{host: new.example, matches: [{methods: [GET]}]}]";
 
     #[test]
-    fn lines_are_added_where_the_routes_end_and_nothing_else_changes() {
+    fn inserts_lines_after_the_last_route_only() {
         for (before, after) in [
             (
                 "---\nenv:\n  A: b   # why\n---\nwords\n",
@@ -225,17 +224,17 @@ mod tests {
                 "\u{feff}---\r\negress:\r\n  routes:\r\n    - host: a.example\r\n    - host: new.example\r\n      matches:\r\n      - methods:\r\n        - GET\r\n---\r\nwords\r\n",
             ),
         ] {
-            assert_eq!(append(before, NEW).expect(before), after);
+            assert_eq!(append_yaml(before, NEW).expect(before), after);
         }
     }
 
     #[test]
-    fn what_cannot_be_added_to_is_left_to_the_user() {
+    fn refuses_files_whose_layout_it_cannot_extend() {
         for (text, words) in [
-            ("---\negress: {routes: [{host: a.example}]}\n---\n", "not written a line each"),
-            ("---\negress:\n  routes: [{host: a.example}]\n---\n", "not written a line each"),
+            ("---\negress: {routes: [{host: a.example}]}\n---\n", "not written one per line"),
+            ("---\negress:\n  routes: [{host: a.example}]\n---\n", "not written one per line"),
             ("---\negress:\n---\n", "`egress` has no value"),
-            ("---\n{env: {A: b}}\n---\n", "not written a line each"),
+            ("---\n{env: {A: b}}\n---\n", "not written one per line"),
             ("---\negress:\n  routes:\n  - host: new.example\n---\n", "line 4 has a route for `new.example`"),
             (
                 "---\negress:\n  routes:\n  - host: '*.example.com'\n  - host: new.example\n---\n",
@@ -244,24 +243,24 @@ mod tests {
             ("---\nenvy: 1\n---\n", "envy"),
             ("no frontmatter\n", "needs frontmatter"),
         ] {
-            let error = append(text, NEW).expect_err(text).to_string();
+            let error = append_yaml(text, NEW).expect_err(text).to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
         let wide = "---\negress:\n  routes:\n  - host: a.example.com\n---\n";
-        assert!(matches!(append(wide, "[{host: '*.example.com'}]"), Err(Unsuited::Listed { .. })));
+        assert!(matches!(append_yaml(wide, "[{host: '*.example.com'}]"), Err(AppendError::Listed { .. })));
     }
 
     #[test]
-    fn a_new_file_is_a_bottle() {
+    fn a_generated_file_is_a_valid_bottle() {
         let routes = proposal::parse(NEW).expect("routes");
-        let layer = BottleLayer::parse("one".parse().expect("name"), source(), &of_routes(&routes));
+        let layer = BottleLayer::parse("one".parse().expect("name"), source(), &from_routes(&routes));
         assert_eq!(layer.expect("a bottle").egress.routes.len(), 1);
     }
 
     proptest! {
-        /// Whatever a user's file looks like: it says the same afterwards and the new routes, or is not touched.
+        /// Any file gains exactly the new routes, or is refused.
         #[test]
-        fn nothing_but_the_routes_changes(
+        fn changes_only_the_routes(
             parts in proptest::collection::vec(prop::sample::select(vec![
                 "egress:\n", "  routes:\n", "    routes:\n", "  - host: a.example\n", "    - host: b.example\n",
                 "      matches:\n", "      - methods: [GET]\n", "  log: 1\n", "env:\n", "  A: |\n", "    text\n",
@@ -269,7 +268,7 @@ mod tests {
             ]), 0..9),
         ) {
             let text = format!("---\n{}---\nbody\n", parts.concat());
-            if let Ok(new) = append(&text, NEW) {
+            if let Ok(new) = append_yaml(&text, NEW) {
                 let added: Vec<&str> = new.lines().filter(|line| !text.lines().any(|old| old == *line)).collect();
                 prop_assert!(!added.is_empty());
                 prop_assert!(new.ends_with("---\nbody\n"));

@@ -1,10 +1,10 @@
-//! A bottle manifest as a *layer*: every field may be absent, and absent means that it says nothing.
+//! Bottle manifests as layers: every field is optional, and an absent one inherits from earlier layers.
 
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Name;
 
-use super::agent::named;
+use super::agent::parse_name;
 use super::decode::decode;
 use super::egress::EgressLayer;
 use super::env_value::{BadEnvValue, EnvValue};
@@ -20,10 +20,10 @@ use super::secret_ref::is_variable;
 use super::source::Source;
 use super::yaml;
 
-/// A checked bottle manifest, before it is folded with others.
+/// A checked bottle manifest, before it is merged with others.
 #[derive(Debug, Clone)]
 pub struct BottleLayer {
-    /// Its name, from the file's.
+    /// Its name, from the file name.
     pub name: Name,
     /// The file.
     pub source: Source,
@@ -46,12 +46,11 @@ pub struct BottleLayer {
 }
 
 impl BottleLayer {
-    /// Reads a file's text; the body is for people and is dropped. A file without frontmatter is an
-    /// error: a bottle without a word would be a bottle with every default, which nobody means by
-    /// leaving out the `---`.
+    /// Parses a file's text and drops the body, which is documentation. A file without frontmatter is an error:
+    /// otherwise a forgotten `---` would silently mean a bottle with every default.
     ///
     /// # Errors
-    /// [`ManifestError`] with the place of the first thing that is wrong.
+    /// [`ManifestError`] with the position of the first problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
         let split = frontmatter::split(text).map_err(|error| {
@@ -71,21 +70,22 @@ impl BottleLayer {
         for (key, value) in [("budget", &schema.budget), ("cutoff", &schema.cutoff)] {
             if let Some(value) = value {
                 let message = format!("`{key}` is not available yet: no control plane enforces it");
-                return Err(Fault::new(value.at, message)
-                    .hint("remove the key; a limit that nothing keeps would only look like one"));
+                return Err(
+                    Fault::new(value.at, message).hint("remove the key; nothing would enforce the limit")
+                );
             }
         }
         let extends = schema.extends.map(OneOrMany::into_list).unwrap_or_default();
         Ok(Self {
             name,
             source,
-            extends: extends.into_iter().map(|name| named("extends", name)).collect::<Result<_, _>>()?,
+            extends: extends.into_iter().map(|name| parse_name("extends", name)).collect::<Result<_, _>>()?,
             env: env(schema.env)?,
             provider: schema.agent_provider.map(ProviderLayer::from_schema).transpose()?.map(Box::new),
             git_gate: GitGateLayer::from_schema(schema.git_gate.unwrap_or_default())?,
             egress: EgressLayer::from_schema(schema.egress.unwrap_or_default())?,
             supervise: schema.supervise,
-            backend: schema.backend.map(|name| named("backend", name)).transpose()?,
+            backend: schema.backend.map(|name| parse_name("backend", name)).transpose()?,
             resources: ResourcesLayer::from_schema(schema.resources.unwrap_or_default())?,
         })
     }
@@ -95,9 +95,9 @@ fn env(schema: Option<Entries<String>>) -> Result<BTreeMap<String, Located<EnvVa
     let mut env = BTreeMap::new();
     for (name, text) in schema.map(|entries| entries.0).unwrap_or_default() {
         if !is_variable(&name.value) {
-            let message = format!("`env`: {:?} is not a variable's name", name.value);
+            let message = format!("`env`: {:?} is not a variable name", name.value);
             return Err(
-                Fault::new(name.at, message).hint("letters, digits and `_`, not beginning with a digit")
+                Fault::new(name.at, message).hint("use letters, digits and `_`, not beginning with a digit")
             );
         }
         let value = text

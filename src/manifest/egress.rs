@@ -1,4 +1,4 @@
-//! `egress` as written in one layer.
+//! `egress` in one layer.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::located::Located;
 use super::schema::EgressSchema;
 use super::secret_ref::{BadSecretRef, SecretRef, is_variable};
 
-/// `egress` of one layer; an absent field says nothing.
+/// `egress` of one layer; an absent field inherits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressLayer {
     /// `egress.log`.
@@ -70,19 +70,18 @@ fn ca_bundle(text: Located<String>) -> Result<Located<PathBuf>, Fault> {
         .map_err(|error| Fault::new(at, format!("`egress.ca_bundle` {error}")))
 }
 
-/// A company's own proxy, for the bundle's way out.
+/// The corporate proxy for upstream connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamProxy {
     /// An `http://` URL without a password.
     Url(String),
-    /// `$NAME`: the host's variable that holds the URL; a secret, since it may carry a password.
+    /// `$NAME`: the host variable with the URL; a secret, because it may contain a password.
     Variable(String),
 }
 
 fn upstream_proxy(text: Located<String>) -> Result<Located<UpstreamProxy>, Fault> {
     let fault = |message: &str| Fault::new(text.at, format!("`egress.upstream_proxy` {message}"));
-    let example =
-        "for example `http://proxy.corp.example:3128`, or `$NAME` for a host variable that holds the URL";
+    let example = "for example `http://proxy.corp.example:3128`, or `$NAME` for a host variable with the URL";
     if let Some(rest) = text.value.strip_prefix('$') {
         let name = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(rest);
         return if is_variable(name) {
@@ -96,7 +95,7 @@ fn upstream_proxy(text: Located<String>) -> Result<Located<UpstreamProxy>, Fault
         return Err(fault("must be an `http://` URL with a host").hint(example));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(fault("must not hold a user or password")
+        return Err(fault("must not contain a user or password")
             .hint("write `$NAME` and put the whole URL into that host variable"));
     }
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {

@@ -1,4 +1,4 @@
-//! A value of a bottle's `env`: a literal, a variable of the host, or a question.
+//! Parses values of a bottle's `env`: a literal, a host variable, or a prompt.
 
 use std::str::FromStr;
 
@@ -6,43 +6,44 @@ use serde::{Serialize, Serializer};
 
 use super::secret_ref::is_variable;
 
-/// Where an environment variable's value comes from.
+/// The source of an environment variable's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvValue {
     /// As written.
     Literal(String),
-    /// `$NAME` or `${NAME}`: the host's variable, read at launch; missing is an error then. A known
-    /// secret to the scanner.
+    /// `$NAME` or `${NAME}`: the host's variable, read at launch; a missing one is an error then. The scanner
+    /// treats the value as a known secret.
     Variable(String),
-    /// `?text`: asked on the terminal without echo, showing the text. A known secret to the scanner.
+    /// `?text`: prompted on the terminal with this text, without echo. The scanner treats the value as a known
+    /// secret.
     Prompt(String),
 }
 
 impl EnvValue {
-    /// Whether the value is fetched at launch and must be treated as a secret.
+    /// Whether the value is resolved at launch and is a secret.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         !matches!(self, Self::Literal(_))
     }
 }
 
-/// An environment value that has no meaning. It never quotes the value.
+/// An invalid environment value. The message never quotes the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEnvValue {
-    /// `$` and something that is not one whole name. Passed on as it is, a typo would hand the agent a
-    /// literal dollar sign where a value was meant.
+    /// `$` without exactly one name. Accepted as a literal, a typo would give the agent a dollar sign instead of
+    /// the value.
     #[error(
         "begins with `$` but is not one host variable, `$NAME` or `${{NAME}}`, with nothing before or after"
     )]
     NoVariable,
-    /// `?` and nothing.
-    #[error("is a question without a text; write it after the `?`")]
+    /// `?` without a text.
+    #[error("is a prompt without a text; write it after the `?`")]
     NoQuestion,
-    /// No environment can hold it.
-    #[error("holds a NUL character, which no environment can carry")]
+    /// A NUL character.
+    #[error("contains a NUL character, which is invalid in an environment variable")]
     Nul,
-    /// The question would move the terminal's cursor.
-    #[error("asks a question with control characters in it")]
+    /// Control characters, which could change the terminal.
+    #[error("is a prompt with control characters in its text")]
     ControlInQuestion,
 }
 
@@ -69,7 +70,7 @@ impl FromStr for EnvValue {
     }
 }
 
-/// As it would be written in a manifest.
+/// As written in a manifest.
 impl std::fmt::Display for EnvValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_kinds() {
+    fn parses_literals_variables_and_prompts() {
         for (text, wanted) in [
             ("", Ok(EnvValue::Literal(String::new()))),
             ("a $b ?c", Ok(EnvValue::Literal("a $b ?c".into()))),
@@ -115,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_displayed_parses_to_the_same(text in "[$?]?[{]?[A-Za-z_ ]{0,8}[}]?") {
+        fn display_round_trips(text in "[$?]?[{]?[A-Za-z_ ]{0,8}[}]?") {
             if let Ok(value) = text.parse::<EnvValue>() {
                 prop_assert_eq!(value.to_string().parse(), Ok(value));
             }

@@ -1,4 +1,4 @@
-//! What is wrong with a manifest, where, and what to write instead.
+//! Manifest errors with position and hint.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use super::source::Source;
 /// A manifest that cannot be used.
 ///
 /// Displayed as `file:line:column: message`, with the hint on a line of its own. The message never
-/// holds a value from the file that could be a secret: keys, names, types and places only.
+/// contains a value from the file that could be a secret: keys, names, types and positions only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestError {
-    /// The file, as a user would name it.
+    /// The file, as displayed.
     pub file: String,
-    /// Where in the file; none when it could not be read at all.
+    /// The position in the file; none when the file could not be read.
     pub position: Option<Position>,
-    /// What is wrong, naming its subject.
+    /// The problem, with its subject.
     pub message: String,
     /// The next step.
     pub hint: Option<String>,
 }
 
 impl ManifestError {
-    /// A fault of the file itself, at no particular place in it.
+    /// An error of the whole file, without a position.
     pub(crate) fn whole(file: &Source, message: impl Into<String>) -> Self {
         Self { file: file.to_string(), position: None, message: message.into(), hint: None }
     }
 
-    /// A fault at one place.
+    /// An error at one position.
     pub(crate) fn at(file: &Source, position: Position, message: impl Into<String>) -> Self {
         Self { file: file.to_string(), position: Some(position), message: message.into(), hint: None }
     }
 
-    /// The same fault with a next step.
+    /// The same error with a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -41,7 +41,7 @@ impl ManifestError {
 }
 
 impl ManifestError {
-    /// `file:line:column: message`, for whoever shows the hint by itself.
+    /// `file:line:column: message`, for callers that show the hint separately.
     #[must_use]
     pub fn without_hint(&self) -> String {
         match self.position {
@@ -63,31 +63,31 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// A fault in one value, before it is known which file it stands in.
+/// An error in one value, without its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where.
+    /// The position.
     pub(crate) at: Position,
-    /// What is wrong, naming its subject.
+    /// The problem, with its subject.
     pub(crate) message: String,
     /// The next step.
     pub(crate) hint: Option<String>,
 }
 
 impl Fault {
-    /// A fault at one place.
+    /// An error at one position.
     pub(crate) fn new(at: Position, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), hint: None }
     }
 
-    /// The same fault with a next step.
+    /// The same error with a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same fault in its file.
+    /// Adds the file.
     pub(crate) fn in_file(self, file: &Source) -> ManifestError {
         ManifestError {
             file: file.to_string(),
@@ -98,7 +98,7 @@ impl Fault {
     }
 }
 
-/// `a`, `b` and `c`, each in backquotes; “none” when there is nothing to list.
+/// Formats a list as `a`, `b` and `c`, each in backquotes; “none” for an empty one.
 pub(crate) fn listed<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match quoted.as_slice() {

@@ -1,9 +1,8 @@
-//! A manifest file → its YAML and its body.
+//! Splits a manifest file into its YAML frontmatter and its body.
 //!
-//! Frontmatter is a first line `---`, YAML, and a line `---`. Nothing is trimmed, converted or moved:
-//! the YAML keeps its opening line (which YAML itself reads as the start of a document), so that
-//! positions in it are positions in the file, and the body is every byte after the closing line. A
-//! byte-order mark before the first line is passed over; both `\n` and `\r\n` end a line.
+//! Frontmatter is a first line `---`, YAML, and a line `---`. Nothing is trimmed or converted: the YAML keeps its
+//! opening line (the document start in YAML), so that positions in it are positions in the file, and the body is
+//! every byte after the closing line. A leading byte-order mark is skipped; both `\n` and `\r\n` end a line.
 
 /// The two halves of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,13 +13,12 @@ pub struct Split<'a> {
     pub body: &'a str,
 }
 
-/// Frontmatter that is opened and never closed.
+/// Frontmatter without its closing line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the frontmatter opened by `---` is never closed")]
 pub struct Unclosed;
 
-/// Splits a file. Text that does not begin with a `---` line is all body; what that means is for each
-/// kind of manifest to say.
+/// Splits a file. Text that does not begin with a `---` line is all body.
 ///
 /// # Errors
 /// [`Unclosed`] when there is an opening line and no closing one.
@@ -40,7 +38,7 @@ pub fn split(text: &str) -> Result<Split<'_>, Unclosed> {
     Err(Unclosed)
 }
 
-/// Whether a line is `---`, spaces after it aside.
+/// Whether a line is `---`, ignoring trailing whitespace.
 fn is_fence(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.chars().all(|c| matches!(c, ' ' | '\t' | '\r' | '\n')))
 }
@@ -52,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_what_people_write() {
+    fn splits_common_files() {
         for (text, yaml, body) in [
             ("---\na: 1\n---\nhello\n", Some("---\na: 1\n"), "hello\n"),
             ("\u{feff}---\r\na: 1\r\n---\r\nhello\r\n", Some("---\r\na: 1\r\n"), "hello\r\n"),
@@ -71,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_changed(yaml in "([a-z: \\-]{0,8}\n){0,5}", body in "\\PC{0,40}", crlf: bool, mark: bool) {
+        fn preserves_every_byte(yaml in "([a-z: \\-]{0,8}\n){0,5}", body in "\\PC{0,40}", crlf: bool, mark: bool) {
             prop_assume!(!yaml.lines().any(is_fence));
             let newline = if crlf { "\r\n" } else { "\n" };
             let yaml = yaml.replace('\n', newline);
@@ -84,7 +82,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_split_or_refused(text in "(---|\n|\r|\u{feff}|[a-z ]|é){0,30}") {
+        fn splits_or_refuses_any_text(text in "(---|\n|\r|\u{feff}|[a-z ]|é){0,30}") {
             if let Ok(parts) = split(&text) {
                 prop_assert!(text.ends_with(parts.body));
                 prop_assert!(parts.yaml.is_none_or(|yaml| text.contains(yaml)));

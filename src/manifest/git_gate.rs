@@ -1,4 +1,4 @@
-//! `git-gate` as written in one layer: a git identity, and the repositories that may be used.
+//! `git-gate` in one layer: a git identity and the allowed repositories.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use bottle_contract::names::Name;
 use serde::{Serialize, Serializer};
 use url::Url;
 
-use super::agent::named;
+use super::agent::parse_name;
 use super::error::Fault;
 use super::git_key::KeySource;
 use super::located::Located;
@@ -17,7 +17,7 @@ use super::schema::{GitGateSchema, OnMatchSchema, RefsSchema, RepoSchema, UserSc
 pub struct GitGateLayer {
     /// `user`.
     pub user: UserLayer,
-    /// `repos`: absent says nothing, an explicit empty map removes what the file's ancestors declared.
+    /// `repos`: an absent map inherits, an explicit empty one removes the repositories of the file's ancestors.
     pub repos: Option<Located<BTreeMap<Name, Located<RepoLayer>>>>,
 }
 
@@ -30,7 +30,7 @@ pub struct UserLayer {
     pub email: Option<Located<String>>,
 }
 
-/// One repository in one layer. Which fields are needed is known only when all layers are folded.
+/// One repository in one layer. Required fields are checked after all layers are merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepoLayer {
     /// The upstream.
@@ -41,11 +41,11 @@ pub struct RepoLayer {
     pub host_key: Option<Located<String>>,
     /// A second name of the host in remotes.
     pub alias: Option<Located<String>>,
-    /// What may move.
+    /// Which refs a push may change.
     pub refs: Option<Located<RefRules>>,
-    /// What a finding does.
+    /// The effect of a finding.
     pub on_match: Option<Located<OnMatch>>,
-    /// Whether the mirror is served when upstream is unreachable.
+    /// Whether the mirror is served when the upstream is unreachable.
     pub stale_ok: Option<Located<bool>>,
 }
 
@@ -84,23 +84,23 @@ impl RepoUrl {
     }
 }
 
-/// What may move. All globs are over full names (`refs/heads/feature/*`).
+/// Which refs a push may change. Globs match full names (`refs/heads/feature/*`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RefRules {
-    /// What is allowed; none: any branch except the upstream's default branch. An empty list is nothing.
+    /// Allowed refs; none: any branch except the upstream's default branch. An empty list allows nothing.
     #[serde(serialize_with = "allowed")]
     pub allow: Option<Vec<String>>,
-    /// Taken away from what is allowed.
+    /// Denied refs; takes precedence over `allow`.
     pub deny: Vec<String>,
-    /// Whether a branch may move other than forward.
+    /// Whether non-fast-forward updates are allowed.
     pub force: bool,
-    /// Whether a ref may go.
+    /// Whether refs may be deleted.
     pub delete: bool,
-    /// Whether tags may come.
+    /// Whether tags may be pushed.
     pub tags: bool,
 }
 
-/// The default in words: an empty list would read as nothing.
+/// Serialises the default as words, because an empty list means that nothing is allowed.
 fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     match allow {
         Some(globs) => globs.serialize(serializer),
@@ -108,14 +108,14 @@ fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<
     }
 }
 
-/// What a finding in a push does.
+/// The effect of a finding in a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnMatch {
-    /// A user is asked.
+    /// The user decides.
     #[default]
     Supervise,
-    /// It is refused.
+    /// The push is refused.
     Block,
 }
 
@@ -125,7 +125,7 @@ impl GitGateLayer {
             let at = entries.at;
             let mut repos = BTreeMap::new();
             for (name, entry) in entries.value.0 {
-                let name = named("git-gate.repos", name)?.value;
+                let name = parse_name("git-gate.repos", name)?.value;
                 let repo = RepoLayer::from_schema(&name, entry.value)?;
                 repos.insert(name, Located::new(repo, entry.at));
             }
@@ -140,7 +140,7 @@ impl UserLayer {
         let schema = schema.unwrap_or_default();
         let field = |key: &str, value: Option<Located<String>>| match value {
             Some(value) if value.value.is_empty() => Ok(None),
-            Some(value) => configured(&format!("git-gate.user.{key}"), value).map(Some),
+            Some(value) => config_value(&format!("git-gate.user.{key}"), value).map(Some),
             None => Ok(None),
         };
         Ok(Self { name: field("name", schema.name)?, email: field("email", schema.email)? })
@@ -153,7 +153,7 @@ impl RepoLayer {
         Ok(Self {
             url: schema.url.map(|text| url(&path("url"), text)).transpose()?,
             key: schema.key.map(|schema| KeySource::from_schema(&path("key"), schema)).transpose()?,
-            host_key: schema.host_key.map(|text| configured(&path("host_key"), text)).transpose()?,
+            host_key: schema.host_key.map(|text| config_value(&path("host_key"), text)).transpose()?,
             alias: schema.alias.map(|text| alias(&path("alias"), text)).transpose()?,
             refs: schema.refs.map(|schema| refs(&path("refs"), schema)).transpose()?,
             on_match: schema.on_match.map(|choice| choice.map(OnMatch::from)),
@@ -171,8 +171,8 @@ impl From<OnMatchSchema> for OnMatch {
     }
 }
 
-/// A value that reaches a git configuration: one line, without control characters.
-fn configured(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
+/// Checks a value that is written to a git configuration: one line, without control characters.
+fn config_value(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
     if text.value.is_empty() || text.value.chars().any(char::is_control) {
         return Err(Fault::new(text.at, format!("`{path}` must be one line without control characters")));
     }
@@ -180,21 +180,21 @@ fn configured(path: &str, text: Located<String>) -> Result<Located<String>, Faul
 }
 
 fn url(path: &str, text: Located<String>) -> Result<Located<RepoUrl>, Fault> {
-    let text = configured(path, text)?;
+    let text = config_value(path, text)?;
     let fault = |why: &str| {
         Fault::new(text.at, format!("`{path}` {why}"))
-            .hint("`ssh://git@host/path.git`, `git@host:path.git` or `https://host/path.git`")
+            .hint("use `ssh://git@host/path.git`, `git@host:path.git` or `https://host/path.git`")
     };
     let url = match Url::parse(&text.value) {
         Ok(url) if url.scheme() == "https" => {
             if !url.username().is_empty() || url.password().is_some() {
-                return Err(fault("must not hold a user or password; the credential belongs in `key`"));
+                return Err(fault("must not contain a user or password; put the credential in `key`"));
             }
             RepoUrl::Https(text.value.clone())
         }
         Ok(url) if url.scheme() == "ssh" => {
             if url.password().is_some() {
-                return Err(fault("must not hold a password; the credential belongs in `key`"));
+                return Err(fault("must not contain a password; put the credential in `key`"));
             }
             if !is_ssh_word(url.username()) || !url.host_str().is_some_and(is_ssh_word) {
                 return Err(fault("must name a user and a host"));
@@ -214,7 +214,7 @@ fn is_scp_form(text: &str) -> bool {
     is_ssh_word(user) && is_ssh_word(host) && !path.is_empty() && !path.starts_with("//")
 }
 
-/// A user or host that cannot be taken for an option of ssh.
+/// Whether a user or host cannot be mistaken for an option of ssh.
 fn is_ssh_word(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '[')
         && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']' | ':'))
@@ -245,11 +245,11 @@ fn refs(path: &str, schema: Located<RefsSchema>) -> Result<Located<RefRules>, Fa
 }
 
 fn full_ref(path: &str, glob: Located<String>) -> Result<String, Fault> {
-    let glob = configured(path, glob)?;
+    let glob = config_value(path, glob)?;
     if glob.value.starts_with("refs/") && !glob.value.contains(char::is_whitespace) {
         Ok(glob.value)
     } else {
-        Err(Fault::new(glob.at, format!("`{path}` holds globs over full names"))
+        Err(Fault::new(glob.at, format!("`{path}` must contain globs over full names"))
             .hint("for example `refs/heads/feature/*`"))
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repository_addresses() {
+    fn parses_repository_urls() {
         for (text, wanted) in [
             ("ssh://git@host.example:2222/a/b.git", Some("ssh")),
             ("git@host.example:a/b.git", Some("ssh")),

@@ -1,4 +1,4 @@
-//! `git-gate.repos.<name>.key`: where a repository's credential comes from.
+//! `git-gate.repos.<name>.key`: the source of a repository's credential.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::provider::secret;
 use super::schema::{KeyProviderSchema, KeySchema};
 use super::secret_ref::SecretRef;
 
-/// Where a repository's credential comes from. Serialised in the words of a manifest.
+/// The source of a repository's credential. Serialised as in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "provider")]
 pub enum KeySource {
@@ -21,9 +21,9 @@ pub enum KeySource {
         /// The file.
         path: PathBuf,
     },
-    /// A deploy key made for the launch by Gitea's or Forgejo's API.
+    /// A deploy key created at launch through Gitea's or Forgejo's API.
     Gitea(DeployKey),
-    /// A deploy key made for the launch by GitHub's API.
+    /// A deploy key created at launch through GitHub's API.
     Github(DeployKey),
     /// A token, for https.
     Token {
@@ -32,15 +32,15 @@ pub enum KeySource {
     },
 }
 
-/// How a forge is asked for a deploy key.
+/// How a deploy key is requested from a forge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeployKey {
-    /// The API's address where it is not the forge's own.
+    /// The API's URL, if it differs from the forge's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
     /// The token for the API.
     pub token_ref: SecretRef,
-    /// Whether the key may only read.
+    /// Whether the key is read-only.
     pub read_only: bool,
 }
 
@@ -48,7 +48,7 @@ impl KeySource {
     pub(super) fn from_schema(path: &str, schema: Located<KeySchema>) -> Result<Located<Self>, Fault> {
         let at = schema.at;
         let key = Key { path, at, word: word(schema.value.provider) };
-        key.refuse_strays(&schema.value)?;
+        key.refuse_unused_fields(&schema.value)?;
         let KeySchema { provider, path, api_url, token_ref, read_only } = schema.value;
         let deploy_key = |token_ref| -> Result<DeployKey, Fault> {
             Ok(DeployKey {
@@ -76,7 +76,7 @@ fn word(provider: KeyProviderSchema) -> &'static str {
     }
 }
 
-/// A key being read, for its errors.
+/// A key being parsed, for error messages.
 struct Key<'a> {
     path: &'a str,
     at: Position,
@@ -84,17 +84,17 @@ struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// Refuses what has no meaning for the provider.
-    fn refuse_strays(&self, schema: &KeySchema) -> Result<(), Fault> {
+    /// Refuses fields that the provider does not have.
+    fn refuse_unused_fields(&self, schema: &KeySchema) -> Result<(), Fault> {
         let file = schema.provider == KeyProviderSchema::Static;
         let forge = matches!(schema.provider, KeyProviderSchema::Gitea | KeyProviderSchema::Github);
-        let strays = [
+        let fields = [
             ("path", schema.path.as_ref().map(|value| value.at), file),
             ("token_ref", schema.token_ref.as_ref().map(|value| value.at), !file),
             ("api_url", schema.api_url.as_ref().map(|value| value.at), forge),
             ("read_only", schema.read_only.as_ref().map(|value| value.at), forge),
         ];
-        match strays.into_iter().find_map(|(key, at, meant)| at.filter(|_| !meant).map(|at| (key, at))) {
+        match fields.into_iter().find_map(|(key, at, used)| at.filter(|_| !used).map(|at| (key, at))) {
             Some((key, at)) => {
                 let (path, word) = (self.path, self.word);
                 Err(Fault::new(at, format!("`{path}.{key}` has no meaning for the provider `{word}`")))
@@ -103,7 +103,7 @@ impl Key<'_> {
         }
     }
 
-    fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T, Fault> {
+    fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, Fault> {
         value.ok_or_else(|| {
             let (path, word) = (self.path, self.word);
             Fault::new(self.at, format!("`{path}` lacks the key `{key}`, which the provider `{word}` needs"))
@@ -111,13 +111,13 @@ impl Key<'_> {
     }
 
     fn file(&self, text: Option<Located<String>>) -> Result<PathBuf, Fault> {
-        let text = self.needed("path", text)?;
+        let text = self.required("path", text)?;
         host_path::on_host(&text.value)
             .map_err(|error| Fault::new(text.at, format!("`{}.path` {error}", self.path)))
     }
 
     fn token(&self, text: Option<Located<String>>) -> Result<SecretRef, Fault> {
-        let text = self.needed("token_ref", text)?;
+        let text = self.required("token_ref", text)?;
         Ok(secret(&format!("{}.token_ref", self.path), text)?.value)
     }
 

@@ -1,8 +1,7 @@
-//! Paths of the host that a bottle names, and the one rule for what they are relative to.
+//! Parses and resolves host paths in manifests.
 //!
-//! A path belongs to `$BOTTLE_HOME`, to the user's own home (`~/`), or is absolute. It never
-//! belongs to the working directory: that is a project, and a project must not choose a Dockerfile, a
-//! root certificate or a key.
+//! A path is relative to `$BOTTLE_HOME`, relative to the user's home (`~/`), or absolute. It is never relative to the
+//! working directory: that is a project, which must not choose a Dockerfile, a root certificate or a key.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -10,27 +9,27 @@ use std::path::{Component, Path, PathBuf};
 /// A path that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// Nothing there, or a NUL character.
+    /// Empty, or with a NUL character.
     #[error("must be a path")]
     NoPath,
-    /// An absolute path, or one below `~`, where only the home is allowed.
+    /// An absolute path, or one in `~`, where only `$BOTTLE_HOME` is allowed.
     #[error("must be a path relative to $BOTTLE_HOME")]
     NotRelative,
-    /// `..` leads out of `$BOTTLE_HOME`.
-    #[error("leads out of $BOTTLE_HOME")]
-    LeadsOut,
+    /// `..` points outside `$BOTTLE_HOME`.
+    #[error("points outside $BOTTLE_HOME")]
+    Outside,
     /// `~name`.
     #[error(
-        "must begin with `/`, with `~/`, or be relative to $BOTTLE_HOME; another user's home has no meaning here"
+        "must begin with `/` or `~/`, or be relative to $BOTTLE_HOME; another user's home is not supported"
     )]
     OthersHome,
 }
 
-/// A path relative to `$BOTTLE_HOME` that does not lead out of it by its own words. `.` and inner `..`
-/// are folded away; whether a link leads out is asked when the file is used.
+/// Parses a path relative to `$BOTTLE_HOME` that stays inside it. Resolves `.` and inner `..` lexically; links are
+/// checked when the file is used.
 ///
 /// # Errors
-/// [`BadPath`], which of the rules is broken.
+/// [`BadPath`].
 pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with(['/', '~']) {
@@ -42,17 +41,16 @@ pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
             Component::Normal(part) => folded.push(part),
             Component::CurDir => {}
             Component::ParentDir if folded.pop() => {}
-            _ => return Err(BadPath::LeadsOut),
+            _ => return Err(BadPath::Outside),
         }
     }
     if folded.as_os_str().is_empty() { Err(BadPath::NoPath) } else { Ok(folded) }
 }
 
-/// A path anywhere on the host, as written: absolute, below `~/`, or relative to `$BOTTLE_HOME`
-/// without leading out of it.
+/// Parses a path anywhere on the host: absolute, in `~/`, or relative to `$BOTTLE_HOME` and inside it.
 ///
 /// # Errors
-/// [`BadPath`], which of the rules is broken.
+/// [`BadPath`].
 pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with('/') || text.starts_with("~/") {
@@ -64,21 +62,21 @@ pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     }
 }
 
-/// The real place of a path from [`within_home`], every link resolved.
+/// Resolves every link of a path from [`within_home`].
 ///
 /// # Errors
-/// When it is not there, or a link leads out of `$BOTTLE_HOME`; a fragment that follows the path.
+/// When it does not exist, or a link points outside `$BOTTLE_HOME`; a fragment that follows the path.
 pub fn real_within(bottle_home: &Path, path: &Path) -> Result<PathBuf, String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
     let real = bottle_home.join(path).canonicalize().map_err(cannot)?;
     if real.starts_with(bottle_home.canonicalize().map_err(cannot)?) {
         Ok(real)
     } else {
-        Err("is a link that leads out of $BOTTLE_HOME: put the file itself there".to_owned())
+        Err("is a link that points outside $BOTTLE_HOME: put the file itself there".to_owned())
     }
 }
 
-/// The absolute path that one from [`on_host`] or [`within_home`] means.
+/// The absolute path of one from [`on_host`] or [`within_home`].
 #[must_use]
 pub fn absolute(path: &Path, bottle_home: &Path, user_home: &Path) -> PathBuf {
     match path.strip_prefix("~") {
@@ -96,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn home_paths_stay_in_the_home() {
+    fn home_paths_stay_inside_the_home() {
         for (text, wanted) in [
             ("images/dev.tar", Ok("images/dev.tar")),
             ("./a/../b", Ok("b")),
             ("", Err(BadPath::NoPath)),
             (".", Err(BadPath::NoPath)),
-            ("..", Err(BadPath::LeadsOut)),
-            ("a/../../b", Err(BadPath::LeadsOut)),
+            ("..", Err(BadPath::Outside)),
+            ("a/../../b", Err(BadPath::Outside)),
             ("/etc/passwd", Err(BadPath::NotRelative)),
             ("~/x", Err(BadPath::NotRelative)),
             ("a\0b", Err(BadPath::NoPath)),
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_out_of_the_home_is_no_way_out() {
+    fn refuses_a_link_that_points_outside_the_home() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let home = folder.path().join("home");
         std::fs::create_dir(&home).expect("folder");
@@ -124,7 +122,7 @@ mod tests {
         for (path, expected) in [
             ("file", Ok(real.clone())),
             ("inner", Ok(real)),
-            ("outer", Err("is a link that leads out of $BOTTLE_HOME")),
+            ("outer", Err("is a link that points outside $BOTTLE_HOME")),
             ("nothing", Err("cannot be read: No such file")),
         ] {
             match (real_within(&home, Path::new(path)), expected) {
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn host_paths_have_three_roots() {
+    fn resolves_paths_against_three_roots() {
         let (bottle, user) = (Path::new("/h/.bottle"), Path::new("/h"));
         for (text, wanted) in
             [("/etc/ca.pem", "/etc/ca.pem"), ("~/ca.pem", "/h/ca.pem"), ("ca.pem", "/h/.bottle/ca.pem")]
@@ -144,6 +142,6 @@ mod tests {
             assert_eq!(absolute(&on_host(text).expect(text), bottle, user), Path::new(wanted));
         }
         assert_eq!(on_host("~root/x"), Err(BadPath::OthersHome));
-        assert_eq!(on_host("../x"), Err(BadPath::LeadsOut));
+        assert_eq!(on_host("../x"), Err(BadPath::Outside));
     }
 }

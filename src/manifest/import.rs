@@ -1,7 +1,7 @@
-//! A home of bot-bottle, which `bottle` grew out of: what of it is taken over, and what means something else here.
+//! Imports manifests from a home of bot-bottle, the predecessor of `bottle`, and notes their changed meaning.
 //!
-//! Its manifests are Markdown with YAML frontmatter, as ours are, and are taken as they are. Nothing is
-//! rewritten: a user's file says what it says, and what it means now is told beside it.
+//! Its manifests are Markdown with YAML frontmatter, like ours, and are copied unchanged; the notes describe what
+//! means something else here.
 
 use std::path::Path;
 
@@ -23,23 +23,23 @@ pub struct Imported {
     pub name: Name,
     /// The file, byte for byte; or why it cannot be read.
     pub text: Result<String, ManifestError>,
-    /// What of it means something else here, in sentences.
+    /// Changes of meaning, a sentence each.
     pub notes: Vec<&'static str>,
 }
 
-/// Everything in the other home, agents first, and what was passed over, in sentences.
+/// Reads every manifest of the other home, agents first. Also returns warnings about skipped files, a sentence each.
 #[must_use]
 pub fn read(folder: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
-    // Its project agents are found in each project, and its queue, state and audit log are of no use here.
-    let there =
+    // Project agents are found in each project; the queue, state and audit log are not imported.
+    let manifests =
         Manifests::new(Homes { bottle_home: folder.to_owned(), cwd: folder.to_owned(), ..homes.clone() });
     let mut found = Vec::new();
     let mut warnings = Vec::new();
     for kind in [Kind::Agent, Kind::Bottle] {
-        let listing = there.list(kind);
+        let listing = manifests.list(kind);
         warnings.extend(listing.warnings);
         for entry in listing.entries.into_iter().filter(|entry| entry.source.place == Place::Home) {
-            let text = there.text(kind, &entry.name, &entry.source);
+            let text = manifests.text(kind, &entry.name, &entry.source);
             let notes = text.as_deref().map(|text| notes(kind, text)).unwrap_or_default();
             found.push(Imported { kind, name: entry.name, text, notes });
         }
@@ -47,10 +47,10 @@ pub fn read(folder: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
     (found, warnings)
 }
 
-/// What of a file means something else here.
+/// The notes for a file.
 fn notes(kind: Kind, text: &str) -> Vec<&'static str> {
     let Some(front) = frontmatter::split(text).ok().and_then(|split| split.yaml) else { return Vec::new() };
-    // One that cannot be read is told by whoever parses it.
+    // The parser reports an unreadable file.
     let Ok(front) = yaml::from_str::<Value>(front) else { return Vec::new() };
     if kind == Kind::Agent {
         return Vec::new();
@@ -64,25 +64,22 @@ fn notes(kind: Kind, text: &str) -> Vec<&'static str> {
     let conditions = [
         (
             parents > 1,
-            "a later parent that says nothing of `agent_provider` or `supervise` no longer resets them, and a shared ancestor's routes are there once",
+            "a later parent without `agent_provider` or `supervise` no longer resets them, and a shared ancestor's routes are included once",
         ),
-        (
-            repos,
-            "repositories of bottles chosen together are merged field by field, no longer replaced whole",
-        ),
+        (repos, "repositories of bottles selected together are merged field by field, no longer replaced"),
         (repos, "a push to the upstream's default branch needs `refs.allow`"),
         (
             some_route(&|_| true),
-            "the agent's own `Authorization`, `Cookie` and API-key headers are taken off, unless the route says `pass_credentials: true`",
+            "the agent's own `Authorization`, `Cookie` and API-key headers are removed, unless the route has `pass_credentials: true`",
         ),
         (some_route(&|_| true), "plain HTTP is refused, unless the route lists port 80"),
         (
             some_route(&|route| route.get("dlp").is_some()),
-            "the detector `entropy` has thresholds by alphabet, so it may find other things",
+            "the detector `entropy` has thresholds by alphabet, so its findings may differ",
         ),
         (
             provider.is_some_and(|provider| provider.get("dockerfile").is_some()),
-            "`agent_provider.dockerfile` is looked for below the home, not below the working directory: copy it there",
+            "`agent_provider.dockerfile` is relative to the home, not to the working directory: copy it there",
         ),
     ];
     conditions.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect()
@@ -93,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_file_uses_is_told() {
+    fn notes_only_the_features_that_a_file_uses() {
         for (text, expected) in [
             ("---\nenv: {A: b}\n---\n", vec![]),
             ("no frontmatter", vec![]),
@@ -106,7 +103,7 @@ mod tests {
                 vec!["pass_credentials", "port 80", "entropy"],
             ),
             ("---\ngit-gate: {repos: {a: {url: x}}}\n---\n", vec!["field by field", "refs.allow"]),
-            ("---\nagent_provider: {dockerfile: a}\n---\n", vec!["below the home"]),
+            ("---\nagent_provider: {dockerfile: a}\n---\n", vec!["relative to the home"]),
         ] {
             let notes = notes(Kind::Bottle, text);
             assert_eq!(notes.len(), expected.len(), "{text}: {notes:?}");

@@ -1,7 +1,6 @@
-//! What to say about a key that is not known: which ones to offer, and where it belongs instead.
+//! Hints for unknown keys: the keys to offer, and where a misplaced key belongs.
 //!
-//! A wire type knows more keys than a user should be offered: what is only tolerated, what is reserved,
-//! and what must wait.
+//! A wire type has more keys than a user should be offered: some are only tolerated, reserved, or not yet available.
 
 /// The fields of Claude Code's subagent files, accepted and ignored so that one file can serve both.
 const SUBAGENT_KEYS: &[&str] = &[
@@ -22,31 +21,31 @@ const SUBAGENT_KEYS: &[&str] = &[
     "initialPrompt",
 ];
 
-/// Keys of a bottle that are refused until something enforces them.
-const LATER_KEYS: &[&str] = &["budget", "cutoff"];
+/// Keys of a bottle that are refused until they are enforced.
+const UNAVAILABLE_KEYS: &[&str] = &["budget", "cutoff"];
 
-/// Keys of a route that are known and not for a manifest: one is for generated routes, one reserved.
-const ROUTE_KEYS_OF_OTHERS: &[&str] = &["provider", "role"];
+/// Keys of a route that a manifest must not have: one is for generated routes, one is reserved.
+const GENERATED_ROUTE_KEYS: &[&str] = &["provider", "role"];
 
-/// The keys of a bottle that people try in an agent.
+/// Keys of a bottle that users may try in an agent.
 const BOTTLE_KEYS: &[&str] =
     &["extends", "env", "agent_provider", "egress", "supervise", "backend", "resources", "budget", "cutoff"];
 
-/// The keys worth offering out of those that are known: not what is tolerated, reserved, or must wait.
+/// The known keys without those that are only tolerated, reserved, or not yet available.
 pub(super) fn offered_keys(known: &[&'static str]) -> Vec<&'static str> {
     let hidden = if known.contains(&"skills") {
         SUBAGENT_KEYS
     } else if known.contains(&"extends") {
-        LATER_KEYS
+        UNAVAILABLE_KEYS
     } else if known.contains(&"host") {
-        ROUTE_KEYS_OF_OTHERS
+        GENERATED_ROUTE_KEYS
     } else {
         &[]
     };
     known.iter().copied().filter(|key| !hidden.contains(key)).collect()
 }
 
-/// What to say about a key that belongs in the other kind of manifest, at the root of a file.
+/// The hint for a top-level key that belongs in the other kind of manifest.
 pub(super) fn misplaced_key(path: &str, key: &str, known: &[&str]) -> Option<&'static str> {
     if !path.is_empty() {
         return None;
@@ -54,10 +53,10 @@ pub(super) fn misplaced_key(path: &str, key: &str, known: &[&str]) -> Option<&'s
     let agent = known.contains(&"skills");
     if agent && BOTTLE_KEYS.contains(&key) {
         Some(
-            "it belongs in a bottle: an agent says who works, and may come from a project, which must not say what the agent may reach",
+            "move it to a bottle: an agent may come from a project, which must not widen what its agents may reach",
         )
     } else if !agent && key == "bottle" {
-        Some("a bottle takes over others with `extends`")
+        Some("a bottle includes other bottles with `extends`")
     } else if !agent && key == "skills" {
         Some("skills belong in an agent")
     } else {

@@ -1,13 +1,13 @@
-//! A name → the file that means it.
+//! Finds the manifest file for a name.
 //!
 //! ```text
 //! agent   <cwd>/.bottle/agents/NAME.md   then   $BOTTLE_HOME/agents/NAME.md    then   shipped
 //! bottle                                        $BOTTLE_HOME/bottles/NAME.md   then   shipped
 //! ```
-//! Listing reads names only, so one broken manifest never hides the others. Reading goes through one
-//! proxy, [`read`]: a regular file, of bounded size, in UTF-8, and truly inside its root: a link that
-//! leads out of it is refused, whoever made it. A file that is there and cannot be used is an error; it
-//! is never passed over for the next place, where the same name may mean something else.
+//! Listing reads names only, so one broken manifest never hides the others. All reads use one function, [`read`]: it
+//! accepts a regular UTF-8 file of bounded size inside its root, and refuses links that point outside. A file that
+//! exists and cannot be used is an error; the search never continues in the next folder, where the same name may mean
+//! something else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,17 +25,17 @@ use super::summary::summary;
 use super::write_manifest::path_of;
 use crate::host::{Host, plain_file};
 
-/// The most files of one folder that are listed; a folder with more was not written by hand.
+/// Most files listed of one folder; more were not written by hand.
 const MAX_LISTED: usize = 10_000;
 
-/// Where manifests are looked for.
+/// The folders that may contain manifests.
 #[derive(Debug, Clone)]
 pub struct Homes {
     /// `$BOTTLE_HOME`, absolute.
     pub bottle_home: PathBuf,
-    /// The user's own home directory.
+    /// The user's home directory.
     pub user_home: PathBuf,
-    /// The working directory, which may be a project with agents of its own.
+    /// The working directory, which may be a project with agents.
     pub cwd: PathBuf,
 }
 
@@ -45,7 +45,7 @@ impl From<&Host> for Homes {
     }
 }
 
-/// Every manifest that can be named from here.
+/// The manifests of all homes.
 #[derive(Debug, Clone)]
 pub struct Manifests {
     homes: Homes,
@@ -53,28 +53,28 @@ pub struct Manifests {
     project: Option<PathBuf>,
 }
 
-/// The names of one kind.
+/// The manifests of one kind, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
-    /// By name.
+    /// Sorted by name.
     pub entries: Vec<Entry>,
-    /// What was passed over, and why, in sentences.
+    /// Skipped files and why, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// A manifest that exists, unread.
+/// A manifest's name and file, unread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
     pub name: Name,
-    /// The file that the name means.
+    /// Its file.
     pub source: Source,
-    /// Where the same name stands too, shadowed by this file.
+    /// The origin of a manifest of the same name that this file shadows.
     pub replaces: Option<Place>,
 }
 
 impl Manifests {
-    /// The manifests of these homes; reads nothing but whether the project's folder is the home.
+    /// The manifests of these homes. Only checks whether the project's folder is the home.
     #[must_use]
     pub fn new(homes: Homes) -> Self {
         let project = homes.cwd.join(".bottle");
@@ -83,13 +83,13 @@ impl Manifests {
         Self { project: (!same).then_some(project), homes }
     }
 
-    /// Where manifests are looked for.
+    /// The folders that may contain manifests.
     #[must_use]
     pub fn homes(&self) -> &Homes {
         &self.homes
     }
 
-    /// Names of a kind, from file names alone.
+    /// Lists the manifests of a kind by file name, without reading them.
     #[must_use]
     pub fn list(&self, kind: Kind) -> Listing {
         let mut found: BTreeMap<Name, Entry> = BTreeMap::new();
@@ -122,14 +122,14 @@ impl Manifests {
         folder.symlink_metadata().ok()?;
         let source = Source { place: Place::Project, path: folder.into() };
         Some(format!(
-            "{source} is ignored: a project may not say what its agents reach; bottles live in $BOTTLE_HOME/bottles"
+            "{source} is ignored: a project must not define what its agents may reach; put bottles in $BOTTLE_HOME/bottles"
         ))
     }
 
-    /// Which file an agent's or bottle's name means.
+    /// Finds the file for a name.
     ///
     /// # Errors
-    /// [`ManifestError`] when it cannot be told, because a folder cannot be searched.
+    /// [`ManifestError`] when a folder cannot be searched.
     pub fn find(&self, kind: Kind, name: &Name) -> Result<Option<Entry>, ManifestError> {
         let mut found: Option<Entry> = None;
         for (place, root) in self.roots(kind) {
@@ -158,23 +158,23 @@ impl Manifests {
         Ok(found)
     }
 
-    /// Reads an agent; none when no file has the name.
+    /// Reads an agent; none if there is no file of this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when the file the name means cannot be used.
+    /// [`ManifestError`] when the file cannot be used.
     pub fn agent(&self, name: &Name) -> Result<Option<AgentManifest>, ManifestError> {
         self.load(Kind::Agent, name, AgentManifest::parse)
     }
 
-    /// Reads a bottle; none when no file has the name.
+    /// Reads a bottle; none if there is no file of this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when the file the name means cannot be used.
+    /// [`ManifestError`] when the file cannot be used.
     pub fn bottle(&self, name: &Name) -> Result<Option<BottleLayer>, ManifestError> {
         self.load(Kind::Bottle, name, BottleLayer::parse)
     }
 
-    /// Every manifest that comes with the program: kind, name, text.
+    /// Every built-in manifest: kind, name, text.
     pub fn shipped() -> impl Iterator<Item = (Kind, Name, &'static str)> {
         [Kind::Agent, Kind::Bottle].into_iter().flat_map(|kind| {
             let named = move |(name, text): &(&str, &'static str)| Some((kind, (*name).parse().ok()?, *text));
@@ -182,20 +182,19 @@ impl Manifests {
         })
     }
 
-    /// What a manifest is about, in one line: its first words, or its first comment. None when it has neither,
-    /// or no file has the name.
+    /// The one-line summary of a manifest. None when it has none, or there is no file of this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when the file the name means cannot be used.
+    /// [`ManifestError`] when the file cannot be used.
     pub fn summary(&self, kind: Kind, name: &Name) -> Result<Option<String>, ManifestError> {
-        let said = self.load(kind, name, |name, source, text| {
+        let summary = self.load(kind, name, |name, source, text| {
             match kind {
                 Kind::Agent => drop(AgentManifest::parse(name, source, text)?),
                 Kind::Bottle => drop(BottleLayer::parse(name, source, text)?),
             }
             Ok(summary(text))
         });
-        said.map(Option::flatten)
+        summary.map(Option::flatten)
     }
 
     fn load<T>(
@@ -209,10 +208,10 @@ impl Manifests {
         parse(name.clone(), source, &text).map(Some)
     }
 
-    /// What stands in a manifest's file, as it is.
+    /// The text of a manifest's file.
     ///
     /// # Errors
-    /// [`ManifestError`] when it cannot be read, is no text, or is too large.
+    /// [`ManifestError`] when it cannot be read, is not UTF-8, or is too large.
     pub fn text(&self, kind: Kind, name: &Name, source: &Source) -> Result<String, ManifestError> {
         match source.place {
             Place::Shipped => Ok(shipped::text(kind, name.as_str()).unwrap_or_default().to_owned()),
@@ -221,7 +220,7 @@ impl Manifests {
         }
     }
 
-    /// The folders that hold manifests of a kind, the strongest first.
+    /// The roots with manifests of a kind, in the order of precedence.
     fn roots(&self, kind: Kind) -> Vec<(Place, PathBuf)> {
         let home = (Place::Home, self.homes.bottle_home.clone());
         match (kind, &self.project) {
@@ -235,18 +234,18 @@ fn shipped_source(kind: Kind, name: &Name) -> Source {
     Source { place: Place::Shipped, path: path_of(Path::new(""), kind, name).into() }
 }
 
-/// Whether a path leads nowhere: nothing there, or a file where a folder should be.
+/// Whether a path does not exist, or has a file in place of a folder.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The manifests' names in a folder, sorted. Hidden files are editors' and systems' business.
+/// The names of the manifests in a folder, sorted. Hidden files are ignored without a warning.
 fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
     let entries = match folder.read_dir() {
         Ok(entries) => entries,
         Err(error) if is_absent(&error) => return Vec::new(),
         Err(error) => {
-            warnings.push(format!("{folder:?} cannot be listed: {error}"));
+            warnings.push(format!("cannot list {folder:?}: {error}"));
             return Vec::new();
         }
     };
@@ -269,13 +268,13 @@ fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
     names
 }
 
-/// Reads a manifest file that lies in `root`.
+/// Reads a manifest file inside `root`.
 fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
     let fault = |message: String| ManifestError::whole(source, message);
     let unreadable = |error: io::Error| fault(format!("cannot be read: {error}"));
     let real = source.path.canonicalize().map_err(unreadable)?;
     if !real.starts_with(root.canonicalize().map_err(unreadable)?) {
-        return Err(fault(format!("is a link that leads out of {}", root.display()))
+        return Err(fault(format!("is a link that points outside {}", root.display()))
             .hint("put the file itself there"));
     }
     let bytes = plain_file::read(&real, MAX_DOCUMENT as u64).map_err(unreadable)?;

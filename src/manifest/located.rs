@@ -1,4 +1,4 @@
-//! A value and the place in the file it was read from.
+//! A value with its position in a file.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,27 +10,27 @@ pub use bottle_contract::yaml::Position;
 /// The beginning of a file.
 pub const START: Position = Position { line: 1, column: 1 };
 
-/// A value and where it stands. Two are equal when their values are: the place is not content.
+/// A value with its position. Equality compares the values only.
 #[derive(Debug, Clone)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it begins.
+    /// Its first character.
     pub at: Position,
 }
 
 impl<T> Located<T> {
-    /// A value at a place.
+    /// Adds a position to a value.
     pub const fn new(value: T, at: Position) -> Self {
         Self { value, at }
     }
 
-    /// The same place with another value.
+    /// Converts the value and keeps the position.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Located<U> {
         Located { value: f(self.value), at: self.at }
     }
 
-    /// The same place with another value, or why there is none.
+    /// Converts the value and keeps the position, or fails.
     ///
     /// # Errors
     /// Those of `f`.
@@ -47,7 +47,7 @@ impl<T: PartialEq> PartialEq for Located<T> {
 
 impl<T: Eq> Eq for Located<T> {}
 
-/// By this name the manifest's decoder recognises a [`Located`] and answers with (line, column, value).
+/// The struct name by which the decoder recognises a [`Located`]; it provides (line, column, value).
 pub(super) const MARKER: &str = "$bottle::Located";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {

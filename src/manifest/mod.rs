@@ -1,20 +1,20 @@
-//! Text → layers: the manifest files a user writes, read, checked and located.
+//! Finds, parses and validates the user's manifest files.
 //!
 //! ```text
-//! locate     a name → the file that means it (project, home, shipped)
-//!   frontmatter  the file → YAML and body, positions kept
-//!   yaml         YAML → a tree in which every value knows its place
+//! locate     a name → its file (project, home, shipped)
+//!   frontmatter  the file → YAML and body, positions preserved
+//!   yaml         YAML → a tree of values with positions
 //!   decode       tree → the wire types of schema, strictly
-//!   schema       what may be written: every key of both kinds; `keys` says what to offer instead
+//!   schema       every key of both kinds; `keys` has the hints for unknown keys
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
 //! append     approved routes → the text of a bottle's file
-//! put        a text → the user's own file; `import` reads another tool's home
-//! skills     a skill's name → the files it stands for
+//! write_manifest  a text → the user's file; `import` reads another tool's home
+//! skills     a skill's name → its files
 //! ```
 //!
-//! A manifest says what a user wants; nothing here merges, fills in a default or reads anything but
-//! the file that was asked for. Every error names file, line and column. A bottle file is never looked
-//! for in a project: a repository that an agent can write to must not widen what the agent may reach.
+//! Nothing here merges manifests, applies defaults, or reads any file but the requested one. Every error names file,
+//! line and column. Bottle manifests are never read from a project: a repository that an agent can write to must not
+//! widen the agent's access.
 
 pub mod agent;
 pub mod append;

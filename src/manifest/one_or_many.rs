@@ -1,4 +1,4 @@
-//! Two shapes of value that manifests have beside serde's own.
+//! Deserializes two shapes of value that serde lacks: one or many strings, and ordered maps.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ pub(super) enum OneOrMany {
 }
 
 impl OneOrMany {
-    /// Both forms as the list they mean.
+    /// Converts both forms to a list.
     pub(super) fn into_list(this: Located<Self>) -> Vec<Located<String>> {
         match this.value {
             Self::One(only) => vec![Located::new(only, this.at)],
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
     }
 }
 
-/// A map with names of the user's choosing, in the order of the file.
+/// A map with arbitrary keys, in the order of the file.
 #[derive(Debug)]
 pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, Located<T>)>);
 

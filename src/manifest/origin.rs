@@ -1,4 +1,4 @@
-//! Where a value came from: file, line, and through which parents.
+//! The origin of a value: file, line, and the chain of `extends`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,42 +8,41 @@ use serde::{Serialize, Serializer};
 
 use super::{AgentManifest, Position, Source};
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// No file says anything; it is the product's own default.
+    /// The built-in default.
     Default,
-    /// A place in a file.
+    /// A position in a file.
     File {
         /// The file.
         source: Source,
-        /// The place.
+        /// The position.
         at: Position,
-        /// The bottles that led there by `extends`; none for one that was picked.
+        /// The chain of `extends` to that file; none for a selected bottle.
         via: Option<Arc<Via>>,
     },
 }
 
 impl Origin {
-    /// A place in an agent's file.
+    /// A position in an agent's file.
     #[must_use]
-    pub fn of_agent(agent: &AgentManifest, at: Position) -> Self {
+    pub fn in_agent(agent: &AgentManifest, at: Position) -> Self {
         Self::File { source: agent.source.clone(), at, via: None }
     }
 }
 
-/// A bottle that extends another, and how it was reached itself. Layers that were reached the same way
-/// share it.
+/// A link in a chain of `extends`. Layers with the same chain share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
-    /// The bottle whose file names the next under `extends`.
+    /// The bottle that extends the next one.
     pub name: Name,
-    /// What led to it; none for one that was picked.
+    /// The chain to it; none for a selected bottle.
     pub from: Option<Arc<Via>>,
 }
 
 impl Via {
-    /// The bottles on the way, from the one that was picked.
+    /// The bottles of the chain, beginning with the selected one.
     #[must_use]
     pub fn names(&self) -> Vec<&Name> {
         let mut names: Vec<&Name> =
@@ -76,12 +75,12 @@ impl Serialize for Origin {
 pub struct Traced<T> {
     /// The value.
     pub value: T,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
 }
 
 impl<T> Traced<T> {
-    /// The product's own default.
+    /// The built-in default.
     pub const fn default_of(value: T) -> Self {
         Self { value, origin: Origin::Default }
     }

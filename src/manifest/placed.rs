@@ -1,9 +1,8 @@
-//! A value with its place, as it comes out of the YAML library.
+//! Deserializes a value with its position from the YAML library.
 //!
-//! The library's own `Spanned` is general: it allocates a string, compares field names and builds two
-//! locations for every value, a tenth of the time that resolving takes. This reads the same
-//! answer by its fixed order and stops when it has what a manifest needs. The names are not part of the
-//! library's documented interface; `decode::tests::spans_reach_every_value` notices should they change.
+//! The library's own `Spanned` allocates a string, compares field names and builds two locations for every value: a
+//! tenth of the time of a resolve. This reads the same data by its fixed order and stops early. The names are not
+//! part of the library's documented interface; `decode::tests::every_value_has_its_position` fails if they change.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,12 +11,12 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 
 use super::located::{Located, Position};
 
-/// By this name `Spanned` asks for a value together with its place.
+/// The struct name by which `Spanned` requests a value with its position.
 pub(super) const SPANNED: &str = "__yaml_spanned";
-/// The key that opens the answer; `value`, `referenced` and `defined` follow.
+/// The first key of the data; `value`, `referenced` and `defined` follow.
 pub(super) const SPANNED_OPENING: &str = "__serde_saphyr_private_spanned";
 
-/// A value from the YAML library, where its use stands in the text.
+/// A value from the YAML library with the position of its use.
 pub(super) struct Placed<T>(pub(super) Located<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Placed<T> {
@@ -48,7 +47,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for PlacedVisitor<T> {
     }
 }
 
-/// The line and column of a location, which come first in it.
+/// The line and column, which are the first fields of a location.
 struct Place(Position);
 
 impl<'de> Deserialize<'de> for Place {

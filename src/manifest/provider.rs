@@ -1,5 +1,4 @@
-//! `agent_provider` as written in one layer. It is folded as a whole, so what belongs together is
-//! checked together here.
+//! `agent_provider` in one layer. Layers replace it as a whole, so its fields are checked together here.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use super::located::{Located, Position};
 use super::schema::{ProviderSchema, SettingsSchema, TemplateSchema};
 use super::secret_ref::{BadSecretRef, SecretRef};
 
-/// Which kind of agent.
+/// The kind of agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Template {
@@ -51,7 +50,7 @@ impl From<TemplateSchema> for Template {
     }
 }
 
-/// `agent_provider` of one layer. An absent field has its default, not an earlier layer's value.
+/// `agent_provider` of one layer. An absent field has its default and does not inherit.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderLayer {
     /// `template`.
@@ -66,7 +65,7 @@ pub struct ProviderLayer {
     pub auth_token: Option<Located<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Option<Located<bool>>,
-    /// `route`: how the provider's own route is narrowed.
+    /// `route`: restricts the provider route.
     pub route: Option<Located<Narrowing>>,
     /// `settings`.
     pub settings: SettingsLayer,
@@ -75,7 +74,7 @@ pub struct ProviderLayer {
 /// `agent_provider.settings` of one layer. All but `startup_args` are for pi.
 #[derive(Debug, Clone, Default)]
 pub struct SettingsLayer {
-    /// Arguments after the agent's own.
+    /// Arguments after the template's.
     pub startup_args: Option<Located<Vec<String>>>,
     /// The name of the model provider in pi's settings.
     pub provider: Option<Located<String>>,
@@ -83,21 +82,21 @@ pub struct SettingsLayer {
     pub base_url: Option<Located<String>>,
     /// The API's kind.
     pub api: Option<Located<String>>,
-    /// What pi is given as its key inside the bottle; hidden, in case it is a real one after all.
+    /// Pi's key in the bottle; a [`Secret`], in case it is a real one.
     pub api_key: Option<Located<Secret>>,
-    /// The variable inside the bottle that pi reads its key from.
+    /// The variable in the bottle from which pi reads its key.
     pub api_key_env: Option<Located<String>>,
     /// Model ids.
     pub models: Option<Located<Vec<String>>>,
     /// The request field that limits output tokens.
     pub max_tokens_field: Option<Located<String>>,
-    /// Whether the API knows the developer role.
+    /// Whether the API supports the developer role.
     pub supports_developer_role: Option<Located<bool>>,
-    /// Whether the API knows reasoning effort.
+    /// Whether the API supports reasoning effort.
     pub supports_reasoning_effort: Option<Located<bool>>,
 }
 
-/// Where an agent's file system comes from instead of a build.
+/// A prebuilt file system for the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Image {
     /// An image reference; needs docker.
@@ -144,7 +143,7 @@ impl ProviderLayer {
         Ok(Located::new(layer, at))
     }
 
-    /// What each template needs and what has no meaning for it.
+    /// Checks the required and the unsupported fields of the template.
     fn check_template(&self, at: Position) -> Result<(), Fault> {
         if let (Some(dockerfile), Some(_)) = (&self.dockerfile, &self.image) {
             let message = "`agent_provider.dockerfile` and `agent_provider.image` exclude each other";
@@ -157,7 +156,7 @@ impl ProviderLayer {
         Ok(())
     }
 
-    /// A command owns no route and no login: it has what `egress.routes` gives it.
+    /// A command has no provider route and no login: it uses `egress.routes`.
     fn check_command(&self, at: Position) -> Result<(), Fault> {
         if self.command.is_none() {
             let message =
@@ -181,7 +180,7 @@ impl ProviderLayer {
         }
     }
 
-    /// What only codex and only pi have.
+    /// Refuses fields that only codex or only pi has.
     fn refuse_others(&self, template: Template) -> Result<(), Fault> {
         let forwards = self.forward_host_credentials.as_ref().filter(|forward| forward.value);
         if let (Some(forward), true) = (forwards, template != Template::Codex) {
@@ -190,7 +189,7 @@ impl ProviderLayer {
         if let (Some(forward), Some(_)) = (forwards, &self.auth_token) {
             let message = "`agent_provider.forward_host_credentials` and `agent_provider.auth_token` exclude each other";
             return Err(Fault::new(forward.at, message)
-                .hint("a bottle has one login: the key that is named, or the one of codex on this machine"));
+                .hint("a bottle has one login: the given key, or codex's login on this machine"));
         }
         if let (Some((key, at)), true) = (self.settings.first_for_pi(), template != Template::Pi) {
             return Err(only_for(&format!("settings.{key}"), at, Template::Pi, template));
@@ -222,7 +221,7 @@ impl SettingsLayer {
         })
     }
 
-    /// The first of the settings that only pi has.
+    /// The first setting that only pi has.
     fn first_for_pi(&self) -> Option<(&'static str, Position)> {
         [
             ("provider", self.provider.as_ref().map(|v| v.at)),
@@ -240,7 +239,7 @@ impl SettingsLayer {
     }
 }
 
-/// A secret reference under `key`.
+/// Parses a secret reference in `key`.
 pub(super) fn secret(key: &str, text: Located<String>) -> Result<Located<SecretRef>, Fault> {
     let at = text.at;
     text.try_map(|text| text.parse())
@@ -253,7 +252,7 @@ fn dockerfile(text: Located<String>) -> Result<Located<PathBuf>, Fault> {
         .map_err(|error| Fault::new(at, format!("`agent_provider.dockerfile` {error}")))
 }
 
-/// A path begins with `./` and anything else is a reference, since `team/agent` could be either.
+/// A path begins with `./`; anything else is an image reference, because `team/agent` could be either.
 fn image(text: Located<String>) -> Result<Located<Image>, Fault> {
     let fault = |why: String| {
         Fault::new(text.at, format!("`agent_provider.image` {why}"))
@@ -269,8 +268,7 @@ fn image(text: Located<String>) -> Result<Located<Image>, Fault> {
     Ok(Located::new(image, text.at))
 }
 
-/// Whether the text has an image reference's characters; it ends up as an argument of an engine, so it
-/// may not look like a flag.
+/// Whether the text has only the characters of an image reference and cannot be mistaken for a flag of the engine.
 fn is_image_reference(text: &str) -> bool {
     text.len() <= 512
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -288,7 +286,7 @@ fn arguments(key: &str, args: Located<Vec<String>>) -> Result<Located<Vec<String
     match args.value.iter().position(|arg| arg.contains('\0')) {
         Some(index) => Err(Fault::new(
             args.at,
-            format!("`{key}[{index}]` holds a NUL character, which no argument can carry"),
+            format!("`{key}[{index}]` contains a NUL character, which is invalid in an argument"),
         )),
         None => Ok(args),
     }

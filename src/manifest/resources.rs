@@ -1,4 +1,4 @@
-//! `resources`: limits as written in one layer, and the quantities they are written in.
+//! `resources` in one layer: limits and their units.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use super::located::Located;
 use super::schema::ResourcesSchema;
 use crate::host::byte_size::{BadSize, ByteSize};
 
-/// The most processors a bottle may ask for; far above any machine, it only catches slips.
+/// Most processors of a bottle; far above any machine, to catch typing errors.
 const MAX_CPUS: f64 = 4096.0;
-/// The most processes: the kernel's own bound.
+/// Most processes: the kernel's limit.
 const MAX_PIDS: u64 = 4_194_304;
 
-/// `resources` of one layer; an absent field says nothing.
+/// `resources` of one layer; an absent field inherits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcesLayer {
     /// Processors.
@@ -25,7 +25,7 @@ pub struct ResourcesLayer {
     pub pids: Option<Located<u64>>,
     /// Disk.
     pub disk: Option<Located<ByteSize>>,
-    /// Whether own user namespaces may be made inside.
+    /// Whether processes in the bottle may create user namespaces.
     pub nested: Option<Located<bool>>,
 }
 
@@ -45,7 +45,7 @@ fn cpus(number: Located<f64>) -> Result<Located<Cpus>, Fault> {
     let at = number.at;
     number.try_map(|n| {
         if (0.01..=MAX_CPUS).contains(&n) {
-            // In range, so the product fits; the fraction below a thousandth is meant to go.
+            // In range, so the product fits; fractions of a thousandth are dropped on purpose.
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             Ok(Cpus((n * 1000.0).round() as u32))
         } else {
@@ -65,7 +65,7 @@ fn pids(number: Located<u64>) -> Result<Located<u64>, Fault> {
 fn size(key: &str, text: &Located<String>) -> Result<Located<ByteSize>, Fault> {
     let size = text.value.parse().map_err(|error: BadSize| {
         Fault::new(text.at, format!("`resources.{key}` {error}"))
-            .hint("for example `512MiB` or `4GiB`; `K`, `M`, `G` and `T` mean the same units")
+            .hint("for example `512MiB` or `4GiB`; `K`, `M`, `G` and `T` are short for the same units")
     })?;
     Ok(Located::new(size, text.at))
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_print_without_noise() {
+    fn displays_processors_without_trailing_zeros() {
         for (thousandths, text) in [(2000, "2"), (1500, "1.5"), (250, "0.25"), (10, "0.01")] {
             assert_eq!(Cpus(thousandths).to_string(), text);
         }

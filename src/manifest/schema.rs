@@ -1,9 +1,8 @@
-//! What may be written in a manifest: every key of both kinds.
+//! The schema of manifests: every key of both kinds.
 //!
-//! These are wire types: they say which keys exist and of which YAML type their values are, and nothing
-//! more. [`super::agent`] and [`super::bottle`] turn them into checked values. Routes are the
-//! contract's own wire type, so that a bottle's `egress.routes` and the generated `routes.yaml` can
-//! never come to mean different things.
+//! These wire types define the keys and the YAML types of their values, and nothing more. [`super::agent`] and
+//! [`super::bottle`] convert them to checked values. Routes use the contract's wire type, so that a bottle's
+//! `egress.routes` and the generated `routes.yaml` always mean the same.
 
 use bottle_contract::route::{Narrowing, RouteSpec};
 use serde::Deserialize;
@@ -20,8 +19,7 @@ pub(super) struct AgentSchema {
     pub(super) skills: Option<Vec<Located<String>>>,
     #[serde(rename = "git-gate")]
     pub(super) git_gate: Option<AgentGitGateSchema>,
-    // Claude Code's own subagent fields: see `keys`. A flattened map would take them all in,
-    // and every misspelt key with them.
+    // Claude Code's subagent fields (`keys`). A flattened map would accept them all, and every misspelt key too.
     #[serde(rename = "name")]
     _name: Option<IgnoredAny>,
     #[serde(rename = "description")]
@@ -59,7 +57,7 @@ pub(super) struct AgentSchema {
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentGitGateSchema {
     pub(super) user: Option<UserSchema>,
-    /// Known, so that the error can say why it may not stand here.
+    /// Accepted here so that the error can explain why an agent must not have it.
     pub(super) repos: Option<Located<IgnoredAny>>,
 }
 
@@ -136,7 +134,7 @@ pub(super) struct UserSchema {
     pub(super) email: Option<Located<String>>,
 }
 
-/// One entry of `git-gate.repos`; every field may come from another layer.
+/// One entry of `git-gate.repos`; any field may come from another layer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RepoSchema {

@@ -1,8 +1,7 @@
-//! Where a secret is to be found: `NAME`, `env:NAME`, `file:PATH` or `cmd:ARGV`.
+//! Parses secret references: `NAME`, `env:NAME`, `file:PATH` or `cmd:ARGV`.
 //!
-//! Parsing only; a reference is read once, at launch, by the host. It is not secret itself. What could
-//! be answered by the working directory is refused: a repository must not choose the secret's value,
-//! nor the program that is run to get it.
+//! `host::secrets` resolves a reference once, at launch. The reference itself is not secret. Forms that depend on the
+//! working directory are refused: a repository must not choose a secret's value, or the program that prints it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,29 +12,29 @@ use serde::{Serialize, Serializer};
 /// A reference to a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SecretRef {
-    /// A variable of the host.
+    /// A host variable.
     Variable(String),
-    /// The content of a file of the host: an absolute path, or one that begins with `~/`.
+    /// The content of a host file: an absolute path, or one that begins with `~/`.
     File(PathBuf),
-    /// The output of a command: a program found in `PATH` or by an absolute path, and its arguments.
+    /// The output of a command: a program in `PATH` or an absolute path, and its arguments.
     Command(Vec<String>),
 }
 
-/// A secret reference that cannot be used. It never quotes the reference: people paste secrets there.
+/// An invalid secret reference. The message never quotes it, because users paste secrets there by mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSecretRef {
-    /// Neither a variable's name nor a known prefix.
+    /// Neither a variable name nor a known prefix.
     #[error(
         "must be a secret reference: a host variable's name, `env:NAME`, `file:PATH` or `cmd:PROGRAM ARGS`"
     )]
     NoReference,
-    /// A path that the working directory would complete.
+    /// A path relative to the working directory.
     #[error("must name the file by an absolute path or one that begins with `~/`")]
     RelativeFile,
-    /// Quotes do not close, or nothing is there.
-    #[error("must hold a command: a program and its arguments, quoted as in a shell")]
+    /// Empty, or with an unclosed quote.
+    #[error("must be a command: a program and its arguments, quoted as in a shell")]
     NoCommand,
-    /// A program by a path that the working directory would complete.
+    /// A program path relative to the working directory.
     #[error("must name its program by an absolute path or by a name found in PATH")]
     RelativeProgram,
 }
@@ -76,7 +75,7 @@ fn command(line: &str) -> Result<SecretRef, BadSecretRef> {
     }
 }
 
-/// Whether `name` can be a variable's name: `[A-Za-z_][A-Za-z0-9_]*`.
+/// Whether `name` is a valid variable name: `[A-Za-z_][A-Za-z0-9_]*`.
 pub(super) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_four_forms() {
+    fn parses_every_form() {
         for (text, wanted) in [
             ("GITHUB_TOKEN", SecretRef::Variable("GITHUB_TOKEN".into())),
             ("env:_x1", SecretRef::Variable("_x1".into())),
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_working_directory_could_answer_is_refused() {
+    fn refuses_references_that_depend_on_the_working_directory() {
         for (text, why) in [
             ("", BadSecretRef::NoReference),
             ("sk-ant-api03-abc", BadSecretRef::NoReference),
@@ -149,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_displayed_parses_to_the_same(text in "(env:|file:|cmd:|)[ -~é]{0,24}") {
+        fn display_round_trips(text in "(env:|file:|cmd:|)[ -~é]{0,24}") {
             if let Ok(reference) = text.parse::<SecretRef>() {
                 prop_assert_eq!(reference.to_string().parse(), Ok(reference));
             }

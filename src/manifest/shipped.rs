@@ -1,4 +1,4 @@
-//! The manifests that come with the program, so that it is useful before anything is written.
+//! The manifests built into the program, so that it works without any configuration.
 
 use super::source::Kind;
 
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_folder_is_shipped() {
+    fn includes_every_file_of_the_manifests_folder() {
         for kind in [Kind::Agent, Kind::Bottle] {
             let folder = format!("{}/manifests/{}", env!("CARGO_MANIFEST_DIR"), kind.folder());
             let mut files: Vec<String> = std::fs::read_dir(&folder)

@@ -1,8 +1,8 @@
-//! A skill's name → the files it stands for.
+//! Locates a skill and lists its files.
 //!
-//! A skill is a folder under `$BOTTLE_HOME/skills/` or, where none is there, `~/.claude/skills/`; never
-//! under a project. It is copied into the bottle, so it is counted and measured first, and nothing in
-//! it may be a link that leads out of it: a link to `~/.ssh` would carry a key to the agent.
+//! A skill is a folder in `$BOTTLE_HOME/skills/`, else in `~/.claude/skills/`; never in a project. It is copied into
+//! the bottle, so its size is bounded, and no link in it may point outside: a link to `~/.ssh` would give the agent a
+//! key.
 
 use std::fs::Metadata;
 use std::io;
@@ -15,11 +15,11 @@ use serde::Serialize;
 use super::locate::Homes;
 use crate::host::plain_file;
 
-/// The most files of one skill.
+/// Most files of one skill.
 pub const MAX_FILES: usize = 1_000;
-/// The most bytes of one skill: it is sent through the channel at every launch.
+/// Most bytes of one skill: every launch sends them through the channel.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// How deep a skill's folders may nest; also what ends a link that leads in a circle.
+/// Most levels of a skill's folders; also ends a cycle of links.
 const MAX_DEPTH: usize = 16;
 
 /// A skill that exists.
@@ -46,39 +46,39 @@ pub struct SkillFile {
     pub executable: bool,
 }
 
-/// A skill that cannot be used. Displayed as a fragment that follows the skill's name.
+/// An unusable skill. Displayed as a fragment that follows the skill's name.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
     /// No such folder.
-    #[error("is not there; looked for {} and {}", .looked[0].display(), .looked[1].display())]
+    #[error("does not exist: neither {} nor {}", .tried[0].display(), .tried[1].display())]
     Missing {
-        /// Where it was looked for.
-        looked: [PathBuf; 2],
+        /// The candidate folders.
+        tried: [PathBuf; 2],
     },
     /// A file where a folder should be.
     #[error("is not a folder: {}", .0.display())]
     NoFolder(PathBuf),
-    /// A link out of the folder.
-    #[error("holds a link that leads out of its folder: {}", .0.display())]
-    LeadsOut(PathBuf),
+    /// A link that points outside the folder.
+    #[error("contains a link that points outside its folder: {}", .0.display())]
+    Outside(PathBuf),
     /// A pipe, a socket or a device.
-    #[error("holds something that is neither file nor folder: {}", .0.display())]
+    #[error("contains an entry that is neither file nor folder: {}", .0.display())]
     Special(PathBuf),
-    /// A file name that no manifest of files can carry.
-    #[error("holds a file whose name is not UTF-8 or has control characters: {:?}", .0)]
+    /// An unsupported file name.
+    #[error("contains a file whose name is not UTF-8 or has control characters: {:?}", .0)]
     Unnameable(PathBuf),
     /// Too many files, or too deep.
-    #[error("holds more than {MAX_FILES} files or more than {MAX_DEPTH} levels of folders")]
+    #[error("contains more than {MAX_FILES} files or more than {MAX_DEPTH} levels of folders")]
     TooMany,
     /// Too many bytes.
-    #[error("holds more than {} MiB", MAX_BYTES >> 20)]
+    #[error("contains more than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
-    /// The system said no.
+    /// An I/O error.
     #[error("cannot be read: {}: {error}", .path.display())]
     Unreadable {
-        /// What was being read.
+        /// The path.
         path: PathBuf,
-        /// Why it could not be.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -92,12 +92,12 @@ impl Skill {
         let roots = [homes.bottle_home.join("skills"), homes.user_home.join(".claude/skills")];
         let folders = roots.clone().map(|root| root.join(name.as_str()));
         let found = folders.iter().position(|folder| folder.symlink_metadata().is_ok());
-        let Some(index) = found else { return Err(SkillError::Missing { looked: folders }) };
+        let Some(index) = found else { return Err(SkillError::Missing { tried: folders }) };
         let (root, folder) = (&roots[index], &folders[index]);
         let real = canonical(folder)?;
-        // The skills' own folder may be a link (dotfiles are often kept elsewhere); a skill in it may not.
+        // The `skills` folder may be a link, as in many dotfiles; a skill in it may not.
         if real != canonical(root)?.join(name.as_str()) {
-            return Err(SkillError::LeadsOut(folder.clone()));
+            return Err(SkillError::Outside(folder.clone()));
         }
         if !metadata(&real)?.is_dir() {
             return Err(SkillError::NoFolder(folder.clone()));
@@ -108,7 +108,7 @@ impl Skill {
         Ok(Self { name: name.clone(), folder: folder.clone(), files: walk.files })
     }
 
-    /// A file's bytes, as long as it is still a file of the size that was listed.
+    /// Reads a file, if it is still a regular file of the listed size.
     ///
     /// # Errors
     /// [`SkillError`] when it has changed or cannot be read.
@@ -118,7 +118,7 @@ impl Skill {
         if bytes.len() as u64 == file.size {
             Ok(bytes)
         } else {
-            Err(unreadable(io::Error::other("its size changed while the bottle was being made")))
+            Err(unreadable(io::Error::other("its size changed during the launch")))
         }
     }
 }
@@ -146,7 +146,7 @@ impl Walk {
             let inside = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
             let real = canonical(&path)?;
             if !real.starts_with(&self.root) {
-                return Err(SkillError::LeadsOut(path));
+                return Err(SkillError::Outside(path));
             }
             let metadata = metadata(&real)?;
             if metadata.is_dir() {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skill_is_its_files() {
+    fn lists_and_reads_a_skills_files() {
         let (_temp, homes) = homes();
         let skill = locate(&homes, "review").expect("skill");
         let files: Vec<_> = skill.files.iter().map(|file| (file.path.as_str(), file.size)).collect();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_inside() {
+    fn accepts_only_links_inside_the_skill() {
         let (_temp, homes) = homes();
         let folder = homes.user_home.join(".claude/skills/review");
         symlink("SKILL.md", folder.join("README.md")).expect("link");
@@ -235,22 +235,22 @@ mod tests {
         fs::remove_file(folder.join("scripts/again")).expect("remove");
         fs::write(homes.user_home.join("id_ed25519"), "key").expect("key");
         symlink(homes.user_home.join("id_ed25519"), folder.join("notes.md")).expect("link");
-        assert!(matches!(locate(&homes, "review"), Err(SkillError::LeadsOut(_))));
+        assert!(matches!(locate(&homes, "review"), Err(SkillError::Outside(_))));
     }
 
     #[test]
-    fn the_folder_itself_is_no_link_out() {
+    fn refuses_a_skill_that_is_itself_a_link() {
         let (_temp, homes) = homes();
         fs::create_dir_all(homes.user_home.join(".ssh")).expect("folder");
         symlink(homes.user_home.join(".ssh"), homes.user_home.join(".claude/skills/keys")).expect("link");
-        assert!(matches!(locate(&homes, "keys"), Err(SkillError::LeadsOut(_))));
+        assert!(matches!(locate(&homes, "keys"), Err(SkillError::Outside(_))));
         assert!(matches!(locate(&homes, "none"), Err(SkillError::Missing { .. })));
         fs::write(homes.user_home.join(".claude/skills/file"), "").expect("file");
         assert!(matches!(locate(&homes, "file"), Err(SkillError::NoFolder(_))));
     }
 
     #[test]
-    fn pipes_and_sizes_are_refused() {
+    fn refuses_sockets_and_large_files() {
         let (_temp, homes) = homes();
         let folder = homes.user_home.join(".claude/skills/review");
         let big = fs::File::create(folder.join("big")).expect("file");

@@ -1,4 +1,4 @@
-//! Which file a value came from, as a user would name it.
+//! The kind and source file of a manifest.
 
 use std::fmt;
 use std::path::Path;
@@ -10,14 +10,14 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Who works.
+    /// The agent: prompt, skills, default bottles.
     Agent,
-    /// Where it works and what it may reach.
+    /// The sandbox and what it may reach.
     Bottle,
 }
 
 impl Kind {
-    /// The folder that holds manifests of this kind, in every place.
+    /// The folder name for manifests of this kind.
     #[must_use]
     pub fn folder(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Who put a manifest there. The order is that of precedence: a later one shadows an earlier.
+/// The origin of a manifest. The order is the precedence: a later one shadows an earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -44,12 +44,12 @@ pub enum Place {
     Shipped,
     /// The user's `$BOTTLE_HOME`.
     Home,
-    /// The working directory: anyone who can write to the repository, an agent included.
+    /// The working directory, which anyone with write access to the repository controls, agents included.
     Project,
 }
 
 impl Place {
-    /// As a user reads it.
+    /// The displayed word.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -60,16 +60,16 @@ impl Place {
     }
 }
 
-/// One manifest file. Cheap to clone: every value of the file carries it.
+/// One manifest file. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Who put it there.
+    /// Its origin.
     pub place: Place,
     /// The path; for [`Place::Shipped`] relative to the repository's `manifests/`.
     pub path: Arc<Path>,
 }
 
-/// The path, or `shipped:PATH`. Control characters are escaped: a project chooses its file names.
+/// The path, or `shipped:PATH`. Control characters are escaped, because a project controls its file names.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.place == Place::Shipped {

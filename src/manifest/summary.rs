@@ -1,23 +1,23 @@
-//! What a manifest is about, in one line, for whoever has to choose among many.
+//! The one-line summary of a manifest, for lists.
 
 use super::frontmatter;
 
-/// The longest line; the rest is cut off with an ellipsis.
-const LONGEST: usize = 160;
+/// Most characters of a summary; a longer one is truncated with an ellipsis.
+const MAX_CHARS: usize = 160;
 
-/// The first line that says something: of the body, else of the comments in the frontmatter. None when there is
-/// neither, or the frontmatter is never closed.
+/// The first non-empty line of the body, else of the comments in the frontmatter. None when there is neither, or the
+/// frontmatter is not closed.
 #[must_use]
 pub(super) fn summary(text: &str) -> Option<String> {
     let split = frontmatter::split(text).ok()?;
     let comments = split.yaml.unwrap_or_default().lines().filter(|line| line.trim_start().starts_with('#'));
-    split.body.lines().chain(comments).find_map(said)
+    split.body.lines().chain(comments).find_map(plain_line)
 }
 
-/// A line without the marks of a heading or a comment; none when nothing is left.
-fn said(line: &str) -> Option<String> {
+/// A line without heading or comment marks; none when it is empty.
+fn plain_line(line: &str) -> Option<String> {
     let words = line.trim().trim_start_matches('#').trim();
-    let cut = words.char_indices().nth(LONGEST).map(|(at, _)| &words[..at]);
+    let cut = words.char_indices().nth(MAX_CHARS).map(|(at, _)| &words[..at]);
     (!words.is_empty()).then(|| cut.map_or_else(|| words.to_owned(), |cut| format!("{cut}…")))
 }
 
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_says_something() {
+    fn takes_the_first_non_empty_line() {
         for (text, expected) in [
             ("You review.\nThen you stop.", Some("You review.")),
             ("---\n# A comment.\nbottle: a\n---\n\n# Reviewer\n\nYou review.", Some("Reviewer")),
@@ -41,9 +41,9 @@ mod tests {
     }
 
     #[test]
-    fn a_giant_line_is_cut_between_characters() {
+    fn truncates_a_giant_line_between_characters() {
         let line = summary(&"é".repeat(1000)).expect("a line");
-        assert_eq!(line.chars().count(), LONGEST + 1);
+        assert_eq!(line.chars().count(), MAX_CHARS + 1);
         assert!(line.ends_with('…'));
     }
 }

@@ -1,4 +1,4 @@
-//! No text, however broken, makes a parser panic or shows a value that could be a secret.
+//! Property tests: no input makes a parser panic or an error repeat a value that could be a secret.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn source() -> Source {
     Source { place: Place::Home, path: Path::new("case.md").into() }
 }
 
-/// A text with a piece of it replaced.
+/// A text with a part of it replaced.
 fn damaged(text: &'static str) -> impl Strategy<Value = String> {
     let pieces = "[-\\[\\]{}:,&*!|>'\"#%@`?~ \n\tab1é\u{feff}\u{0}]{0,6}";
     (0..text.len(), 0..12usize, pieces).prop_map(move |(start, length, piece)| {
@@ -31,28 +31,28 @@ fn damaged(text: &'static str) -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn the_undamaged_ones_are_fine() {
+fn accepts_the_undamaged_manifests() {
     bottle(BOTTLE).expect("bottle");
     agent(AGENT).expect("agent");
 }
 
 proptest! {
     #[test]
-    fn damage_is_refused_at_its_place_or_harmless(bottle_text in damaged(BOTTLE), agent_text in damaged(AGENT)) {
+    fn reports_damage_with_its_position(bottle_text in damaged(BOTTLE), agent_text in damaged(AGENT)) {
         for error in [bottle(&bottle_text).err(), agent(&agent_text).err()].into_iter().flatten() {
-            let position = error.position.expect("a place");
+            let position = error.position.expect("a position");
             prop_assert!(position.line >= 1 && position.column >= 1);
             prop_assert!(error.to_string().starts_with("case.md:"));
         }
     }
 
     #[test]
-    fn any_yaml_is_read_or_refused(yaml in "([a-z_]{1,6}: |- |[\\[\\]{}&*!|>'\"#,]|[a-z0-9]{1,4}|\n|  ){0,40}") {
+    fn parses_or_refuses_any_yaml(yaml in "([a-z_]{1,6}: |- |[\\[\\]{}&*!|>'\"#,]|[a-z0-9]{1,4}|\n|  ){0,40}") {
         let text = format!("---\n{yaml}\n---\n");
         let _ = (bottle(&text), agent(&text));
     }
 
-    /// Wherever a value stands that has the wrong type or form, the error does not repeat it.
+    /// The error for a value of the wrong type or form does not repeat the value.
     #[test]
     fn no_error_repeats_a_value(key in prop::sample::select(vec![
         "extends", "env", "agent_provider", "git-gate", "egress", "supervise", "resources", "budget",

@@ -1,8 +1,7 @@
-//! YAML text → a tree in which every value knows its place and its type.
+//! Parses YAML into a tree of values with type and position.
 //!
-//! Limits and strictness are those of [`bottle_contract::yaml`], the one way YAML is read. What the tree
-//! adds is that types are told apart by how a scalar is written (`8080` is a number, `"8080"` a string)
-//! and that no value loses its place, whatever reads it later.
+//! Limits and strictness are those of [`bottle_contract::yaml`], the only YAML parser. The tree adds two things: the
+//! spelling of a scalar decides its type (`8080` is a number, `"8080"` a string), and every value keeps its position.
 
 use std::fmt;
 
@@ -13,7 +12,7 @@ use super::error::Fault;
 use super::located::{Located, Position, START};
 use super::placed::Placed;
 
-/// A value and its place.
+/// A value with its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) at: Position,
@@ -21,7 +20,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The text it is; of anything else, none.
+    /// The text of a string; empty for other types.
     pub(super) fn text(&self) -> &str {
         match &self.value {
             Value::Text(text) => text,
@@ -30,14 +29,14 @@ impl Node {
     }
 }
 
-/// The same wherever it stands.
+/// Compares values and ignores positions.
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
     }
 }
 
-/// What a value is.
+/// A YAML value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Null,
@@ -51,7 +50,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// The type in a user's words, with its article.
+    /// The type for messages, with its article.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "empty",
@@ -74,10 +73,10 @@ pub(super) fn parse(text: &str) -> Result<Node, Fault> {
 }
 
 fn fault(error: &YamlError) -> Fault {
-    let fault = Fault::new(error.at.unwrap_or(START), format!("the YAML cannot be read: {}", error.problem));
-    // What every unquoted sentence with a colon in it meets, subagents' descriptions first.
+    let fault = Fault::new(error.at.unwrap_or(START), format!("cannot parse the YAML: {}", error.problem));
+    // An unquoted sentence with a colon causes this, often in a subagent's description.
     if error.problem.contains("mapping values are not allowed") {
-        return fault.hint("put text that holds `: ` in quotes");
+        return fault.hint("put text that contains `: ` in quotes");
     }
     fault
 }

@@ -1,4 +1,4 @@
-//! Makes the plan. Reads the skills' files, the Dockerfile, and nothing else of the machine.
+//! Builds the plan. Reads only the skills' files and the Dockerfile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,10 +27,10 @@ use crate::manifest::skills::{Skill, SkillError};
 use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
 use crate::resolve::{ResolvedManifest, comparable};
 
-/// What the command line says about a launch, every choice made.
+/// The command line's choices for a launch.
 #[derive(Debug, Clone)]
 pub struct Flags {
-    /// The slug of a bottle that is gone on with; otherwise one is made.
+    /// The slug of a resumed bottle; otherwise a new one is made.
     pub slug: Option<Slug>,
     /// `--label`.
     pub label: Option<String>,
@@ -48,9 +48,9 @@ pub struct Flags {
     pub terminal: Option<Size>,
     /// Whether the client's standard input goes to the agent.
     pub stdin: bool,
-    /// What came after `--`.
+    /// The arguments after `--`.
     pub arguments: Vec<String>,
-    /// Whether the agent goes on with the conversation that [`Plan::transcript`] was filled with.
+    /// Whether the agent resumes the conversation restored to [`Plan::transcript`].
     pub resumed: bool,
     /// `logs.keep`, in bytes.
     pub log_keep: u64,
@@ -58,13 +58,13 @@ pub struct Flags {
     pub limits: Limits,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
-    /// `--no-supervise`: nobody is asked, whatever the bottle says.
+    /// `--no-supervise`: overrides the bottle's `supervise`.
     pub unsupervised: bool,
     /// `--learn`.
     pub learn: bool,
 }
 
-/// Why there is no plan.
+/// Why a plan cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The label cannot become a slug.
@@ -84,32 +84,32 @@ pub enum PlanError {
     /// The Dockerfile cannot be read.
     #[error(transparent)]
     Dockerfile(#[from] DockerfileError),
-    /// No deploy key can be made for a repository with this address.
+    /// A repository with this URL cannot have a deploy key.
     #[error("`git-gate.repos.{name}.url` {why} ({origin})")]
     Repository {
         /// The repository.
         name: Name,
-        /// What is wrong with it, as the rest of a sentence.
+        /// The problem, as the rest of a sentence.
         why: String,
-        /// Where it was written.
+        /// The origin of the URL.
         origin: String,
     },
-    /// The routes do not fit together.
-    #[error("the bottle's routes do not fit together: {0}")]
+    /// The routes conflict.
+    #[error("cannot combine the bottle's routes: {0}")]
     Routes(String),
 }
 
-/// Makes the plan for one launch. `random` fills a buffer and is asked for the slug only.
+/// Builds the plan for one launch. `random` fills a buffer and is used for the slug only.
 ///
 /// # Errors
-/// [`PlanError`]; nothing has been started.
+/// [`PlanError`]; nothing is started.
 pub fn build(
     host: &Host,
     manifest: &ResolvedManifest,
     flags: &Flags,
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<Plan, PlanError> {
-    let provider = provider::of(manifest.provider.template.value);
+    let provider = provider::for_template(manifest.provider.template.value);
     let identity = identity(host, manifest, flags, random)?;
     let run = run(manifest, flags, &identity);
     let argv = provider
@@ -186,7 +186,7 @@ fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Ident
     }
 }
 
-/// A path of the agent's home.
+/// A path in the agent's home.
 fn in_home(path: &str) -> String {
     format!("/home/{AGENT_USER}/{path}")
 }
@@ -218,11 +218,11 @@ fn egress(
     for route in &manifest.egress.routes {
         routes.push(match login.filter(|_| route.value.provider) {
             Some(login) => {
-                let (route, waiting) = logged_in(host, route, login, needs);
-                unsettled = Some(waiting);
+                let (route, deferred) = provider_route(host, route, login, needs);
+                unsettled = Some(deferred);
                 route
             }
-            None => slotted(host, route, needs),
+            None => runtime_route(host, route, needs),
         });
     }
     let table = RouteTable::new(routes).map_err(|error| PlanError::Routes(error.to_string()))?;
@@ -238,7 +238,7 @@ fn egress(
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
     let egress = Egress {
         routes: render_routes(&table),
-        // Nothing is learned from a log that is not written.
+        // `bottle learn` needs the log.
         log: match manifest.egress.log.value {
             LogLevel::Off if flags.learn => LogLevel::Blocks,
             level => level,
@@ -251,8 +251,13 @@ fn egress(
     Ok((egress, unsettled))
 }
 
-/// The runtime form of the provider's own route, and what of it waits for the credential's value.
-fn logged_in(host: &Host, route: &Traced<Route>, login: &Login, needs: &mut Needs) -> (Route, Unsettled) {
+/// The runtime form of the provider route, and the part that depends on the credential's value.
+fn provider_route(
+    host: &Host,
+    route: &Traced<Route>,
+    login: &Login,
+    needs: &mut Needs,
+) -> (Route, Unsettled) {
     let mut route = route.value.clone();
     let slot = route.host.to_string();
     let purpose = format!("the agent's login at {slot}");
@@ -267,7 +272,7 @@ fn logged_in(host: &Host, route: &Traced<Route>, login: &Login, needs: &mut Need
             source_of(reference, &host.home, &host.user_home),
             Unsettled::Forms { secret: slot.clone(), forms: login.forms.clone() },
         ),
-        LoginSource::Asked(question) => (
+        LoginSource::Prompt(question) => (
             SecretSource::Login((*question).to_owned()),
             Unsettled::Forms { secret: slot.clone(), forms: login.forms.clone() },
         ),
@@ -279,20 +284,20 @@ fn logged_in(host: &Host, route: &Traced<Route>, login: &Login, needs: &mut Need
     (route, unsettled)
 }
 
-/// Where codex keeps its login on this machine.
+/// The file of codex's login on this machine.
 fn codex_login(host: &Host) -> PathBuf {
     let folder = host.env.get(OsStr::new("CODEX_HOME")).filter(|folder| !folder.is_empty());
     folder.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
 }
 
-/// The runtime form of a route: its secret reference becomes a slot, named like the route's host, which
-/// is there once.
-fn slotted(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
+/// The runtime form of a route: replaces its secret reference by a slot with the name of the route's host, which is
+/// unique.
+fn runtime_route(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
     let mut route = route.value.clone();
     let name = route.host.to_string();
     if let Some(auth) = &mut route.auth
         && let AuthSource::Reference(reference) = &auth.source
-        // Checked when the manifest was read; one that does not parse stays unloaded and is refused.
+        // The manifest parser checked it; a reference that does not parse gets no slot, and requests are refused.
         && let Ok(reference) = reference.parse::<SecretRef>()
     {
         let source = source_of(&reference, &host.home, &host.user_home);
@@ -316,7 +321,7 @@ fn files(
     Ok(files)
 }
 
-/// A file of the home for the agent alone.
+/// A file in the agent's home that only the agent can read.
 pub(super) fn private(path: &str, content: String) -> PlannedFile {
     PlannedFile { path: in_home(path), mode: 0o600, content: content.into_bytes() }
 }
@@ -339,7 +344,7 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
     })
 }
 
-/// A value in git's configuration syntax; control characters were refused with the manifest.
+/// Quotes a value for git's configuration; the manifest parser refused control characters.
 pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -357,17 +362,17 @@ fn skill_files(skill: &Skill, provider: &dyn Provider) -> Result<Vec<PlannedFile
 }
 
 fn resources(manifest: &ResolvedManifest) -> Resources {
-    let asked = &manifest.resources;
+    let limits = &manifest.resources;
     Resources {
-        cpus: asked.cpus.as_ref().map(|cpus| cpus.value.0),
-        memory: asked.memory.as_ref().map(|size| size.value.0),
-        pids: Some(asked.pids.value),
-        disk: asked.disk.as_ref().map(|size| size.value.0),
-        nested: asked.nested.value,
+        cpus: limits.cpus.as_ref().map(|cpus| cpus.value.0),
+        memory: limits.memory.as_ref().map(|size| size.value.0),
+        pids: Some(limits.pids.value),
+        disk: limits.disk.as_ref().map(|size| size.value.0),
+        nested: limits.nested.value,
     }
 }
 
-/// Two resolutions of the same files are the same bytes, so the hash says whether a manifest changed.
+/// Hashes the manifest. Serialisation is deterministic, so an equal hash means an unchanged manifest.
 fn hash(manifest: &ResolvedManifest) -> String {
     let bytes = serde_json::to_vec(manifest).unwrap_or_default();
     hex::encode(Sha256::digest(&bytes))
@@ -432,7 +437,7 @@ egress:
 ";
 
     #[test]
-    fn secrets_are_named_and_never_held() {
+    fn names_secrets_without_their_values() {
         let plan = planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
         let needs: Vec<_> = plan.secrets.iter().map(|need| (need.id.as_str(), &need.source)).collect();
         let key = SecretSource::File("/home/somebody/key".into());
@@ -446,16 +451,16 @@ egress:
     }
 
     #[test]
-    fn the_same_input_is_the_same_plan() {
+    fn the_same_input_gives_the_same_plan() {
         let plan = || planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
         let (one, mut two) = (plan(), plan());
-        // The home is another folder, and the hash knows where every value came from.
+        // The home is another folder, and the hash includes the origins.
         two.manifest_hash.clone_from(&one.manifest_hash);
         assert_eq!(one, two);
     }
 
     #[test]
-    fn a_deploy_key_is_planned_and_made_by_nobody_yet() {
+    fn plans_a_deploy_key_without_creating_it() {
         let planned = |url: &str, key: &str| {
             let text = format!(
                 "---\nagent_provider: {{template: command, command: [agent]}}\ngit-gate: {{repos: {{tool: {{url: \
@@ -500,7 +505,7 @@ egress:
     }
 
     #[test]
-    fn repositories_are_the_gates_and_git_in_the_bottle_is_led_there() {
+    fn plans_repositories_and_redirects_git_to_the_gate() {
         let text = "---
 agent_provider: {template: command, command: [agent]}
 git-gate:
@@ -516,7 +521,7 @@ git-gate:
         assert!(repo.supervise && plan.supervise);
         assert!(
             plan.egress.routes.contains("git.example.com"),
-            "the proxy knows the forge: {}",
+            "the proxy has the forge: {}",
             plan.egress.routes
         );
         let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
@@ -526,7 +531,7 @@ git-gate:
     }
 
     #[test]
-    fn whatever_a_user_is_called_is_one_value_for_git() {
+    fn quotes_any_user_name_for_git() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("gitconfig");
         for name in [
@@ -556,7 +561,7 @@ git-gate:
     }
 
     #[test]
-    fn limits_are_the_backends_to_keep() {
+    fn plans_resource_limits() {
         let text = "---\nagent_provider: {template: command, command: [agent]}\n\
                     resources: {memory: 1GiB, cpus: 1.5}\n---\n";
         let resources = planned(text, |_| ()).expect("a plan").resources;
@@ -564,7 +569,7 @@ git-gate:
     }
 
     #[test]
-    fn the_image_is_what_the_manifest_says_and_its_dockerfile_is_read() {
+    fn plans_the_image_and_reads_the_dockerfile() {
         let bottle =
             |keys: &str| format!("---\nagent_provider: {{template: command, command: [agent]{keys}}}\n---\n");
         let image = |keys: &str| planned(&bottle(keys), |_| ()).map(|plan| plan.image);
@@ -572,7 +577,7 @@ git-gate:
         let reference = ImageSource::Reference("team/agent:1".to_owned());
         assert_eq!(image(", image: 'team/agent:1'").expect("plan"), reference);
         assert_eq!(image(", image: ./rootfs").expect("plan"), ImageSource::Path("rootfs".into()));
-        // The bottle's own file is the one that is there.
+        // Any existing file will do.
         let text = bottle(", dockerfile: bottles/here.md");
         let dockerfile = ImageSource::Dockerfile { path: "bottles/here.md".into(), text: text.clone() };
         assert_eq!(planned(&text, |_| ()).expect("plan").image, dockerfile);
@@ -582,7 +587,7 @@ git-gate:
     }
 
     #[test]
-    fn a_command_that_wants_a_task_gets_one_or_says_so() {
+    fn refuses_a_command_without_its_task() {
         let error = planned(WITH_A_KEY, |_| ()).expect_err("no task").to_string();
         assert!(error.contains("here: the agent's command uses {task}"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! The repositories of a bottle: what the gate is told of them, and what git in the bottle is.
+//! Plans the repositories of a bottle: the gate's configuration and git's in the bottle.
 
 use std::path::PathBuf;
 
@@ -24,21 +24,21 @@ pub struct PlannedRepo {
     pub name: Name,
     /// The upstream's address, as written.
     pub url: String,
-    /// What opens it.
+    /// The upstream credential.
     pub key: PlannedKey,
-    /// What may move.
+    /// Which refs a push may change.
     pub refs: GateRefs,
-    /// Whether a user is asked about what is found in a push.
+    /// Whether the user decides about findings in a push.
     pub supervise: bool,
     /// Whether the mirror is served when the upstream cannot be reached.
     pub stale_ok: bool,
 }
 
-/// What opens an upstream.
+/// An upstream credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlannedKey {
-    /// A private key, and which host keys are trusted.
+    /// A private key, and the trusted host keys.
     Ssh {
         /// The secret's id.
         secret: String,
@@ -50,26 +50,26 @@ pub enum PlannedKey {
         /// The secret's id.
         secret: String,
     },
-    /// A private key that is made at launch and registered with a forge until the end.
+    /// A private key that is created at launch and registered with a forge until the bottle ends.
     Deploy {
         /// The id of the token for the forge's API.
         token: String,
-        /// Where it is registered.
+        /// The forge's keys API.
         keys: Keys,
-        /// Whether it may only read.
+        /// Whether the key is read-only.
         read_only: bool,
         /// The host keys.
         known: KnownHosts,
     },
 }
 
-/// Which host keys are trusted.
+/// The trusted host keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnownHosts {
-    /// One line, made of `host_key`.
+    /// One `known_hosts` line, from `host_key`.
     Pinned(String),
-    /// What the host's own files say, read at launch.
+    /// The host's `known_hosts` files, read at launch.
     Files {
         /// The upstream's host.
         host: String,
@@ -80,10 +80,10 @@ pub enum KnownHosts {
     },
 }
 
-/// Why the keys of a repository's host are not to be had.
+/// Why a repository's host has no trusted keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostKeyError {
-    /// Nothing is trusted at first sight.
+    /// The host is unknown; there is no trust on first use.
     #[error(
         "the repository {name} has no `host_key`, and this machine does not know its host {}",
         shown(host, *port)
@@ -102,11 +102,11 @@ pub enum HostKeyError {
 }
 
 impl HostKeyError {
-    /// What the user does next.
+    /// The user's next step.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Unreadable(_) => "mend the file, or pin the key with `host_key`".to_owned(),
+            Self::Unreadable(_) => "fix the file, or pin the key with `host_key`".to_owned(),
             Self::Unknown { name, host, port } => {
                 let port = port.map(|port| format!(" -p {port}")).unwrap_or_default();
                 format!(
@@ -127,7 +127,7 @@ fn shown(host: &str, port: Option<u16>) -> String {
 }
 
 impl PlannedRepo {
-    /// The host keys that are trusted, as lines of `known_hosts`; nothing for an https upstream.
+    /// The trusted host keys, as lines of `known_hosts`; none for an https upstream.
     ///
     /// # Errors
     /// [`HostKeyError`].
@@ -151,11 +151,11 @@ impl PlannedRepo {
 /// The hosts of all repositories' forges, as the proxy names a host.
 pub(super) fn forges(manifest: &ResolvedManifest) -> Vec<String> {
     let hosts = manifest.repos.values().flat_map(Repo::forges);
-    // One that is no host of the web's is none that the proxy could reach.
+    // A host that the proxy does not accept as a name is not reachable through it.
     hosts.filter_map(|host| Some(canonical::host(&host).ok()?.into_owned())).collect()
 }
 
-/// Every repository, in the order of their names.
+/// Every repository, sorted by name.
 pub(super) fn repos(
     host: &Host,
     manifest: &ResolvedManifest,
@@ -201,7 +201,7 @@ fn deploy(
 ) -> Result<PlannedKey, PlanError> {
     let url = ssh(repo.url.value.as_str());
     let keys =
-        Keys::of(kind, key.api_url.as_deref(), &repo.url.value.host(), &url.path).map_err(|error| {
+        Keys::new(kind, key.api_url.as_deref(), &repo.url.value.host(), &url.path).map_err(|error| {
             let origin = repo.url.origin.to_string();
             PlanError::Repository { name: name.clone(), why: error.to_string(), origin }
         })?;
@@ -223,7 +223,7 @@ fn trusted(host: &Host, repo: &Repo) -> KnownHosts {
     }
 }
 
-/// A host as `known_hosts` has it.
+/// A host in `known_hosts` syntax.
 fn pattern(url: &str) -> String {
     let Ssh { host, port, .. } = ssh(url);
     match port {
@@ -232,7 +232,7 @@ fn pattern(url: &str) -> String {
     }
 }
 
-/// The parts of an ssh address.
+/// The parts of an ssh URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Ssh {
     user: String,
@@ -241,7 +241,7 @@ struct Ssh {
     path: String,
 }
 
-/// Reads an address that was checked with the manifest.
+/// Parses a URL that the manifest parser checked.
 fn ssh(text: &str) -> Ssh {
     if let Ok(url) = Url::parse(text)
         && url.scheme() == "ssh"
@@ -264,7 +264,7 @@ fn refs(rules: &RefRules) -> GateRefs {
     }
 }
 
-/// What git in the bottle is told: every way to write a repository's address leads to the gate.
+/// Git's configuration in the bottle: redirects every form of a repository's URL to the gate.
 pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     let mut text = String::new();
     for (name, repo) in &manifest.repos {
@@ -277,7 +277,7 @@ pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     text
 }
 
-/// The ways to write an address. The one with `.git` is longer, so that git takes it where both fit.
+/// Every form of a URL. Git prefers the longest match, so the form with `.git` wins where both match.
 fn addresses(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
     let bare = match url {
         RepoUrl::Https(url) => vec![url.trim_end_matches('/').to_owned()],
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_patterns() {
+    fn formats_known_hosts_patterns() {
         for (url, wanted) in [
             ("ssh://git@host.example/a.git", "host.example"),
             ("ssh://git@host.example:22/a.git", "host.example"),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_an_address() {
+    fn lists_every_form_of_a_url() {
         let scp = addresses(&RepoUrl::Ssh("git@host.example:a/b.git".into()), Some("work"));
         for form in [
             "git@host.example:a/b.git",

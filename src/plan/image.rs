@@ -1,4 +1,4 @@
-//! What the bottle's file system is made of, as the manifest has it.
+//! Plans the source of the bottle's file system.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,22 @@ use crate::manifest::host_path;
 use crate::manifest::provider::Image;
 use crate::provider::ProviderConfig;
 
-/// A Dockerfile is text for people; one this large is something else.
+/// Most bytes of a Dockerfile.
 const DOCKERFILE_MAX: u64 = 256 << 10;
 
-/// A Dockerfile that cannot be used.
+/// An unusable Dockerfile.
 #[derive(Debug, thiserror::Error)]
 #[error("the Dockerfile {} {why} ({origin})", .path.display())]
 pub struct DockerfileError {
     /// Its path, relative to `$BOTTLE_HOME`.
     path: PathBuf,
-    /// Why, as the rest of a sentence.
+    /// The cause, as the rest of a sentence.
     why: String,
-    /// Where it was named.
+    /// The origin of its path.
     origin: String,
 }
 
-/// Reads the Dockerfile, so that the plan holds what is shown and what is built.
+/// The image source. Includes the Dockerfile's text, so that the built text is the one that was shown.
 pub(super) fn source(host: &Host, provider: &ProviderConfig) -> Result<ImageSource, DockerfileError> {
     if let Some(dockerfile) = &provider.dockerfile {
         let text = read(&host.home, &dockerfile.value).map_err(|why| DockerfileError {

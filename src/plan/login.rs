@@ -1,7 +1,7 @@
-//! What of a plan is known only when a secret's value is: in which of its forms a login goes.
+//! Settles the parts of a plan that depend on a secret's value: the form of a login.
 //!
-//! A plan is made, shown and agreed to before any secret is read. Its value then decides between what the
-//! plan already says.
+//! A plan is built, shown and confirmed before any secret is read. The value then selects between alternatives in the
+//! plan.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use super::build::private;
 use super::{Plan, Value};
 use crate::provider::{LoginForm, codex};
 
-/// What waits for the value of a secret.
+/// A part of a plan that depends on a secret's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsettled {
-    /// The login of that secret goes in the first form whose prefix it has.
+    /// The login takes the first form whose prefix the secret has.
     Forms {
         /// The secret's id.
         secret: String,
-        /// The forms; the last one is what the plan says meanwhile.
+        /// The forms; the plan has the last one until it is settled.
         forms: Vec<LoginForm>,
     },
-    /// Codex's login inside names the account of the real one.
+    /// Codex's placeholder login contains the real account id.
     CodexAccount {
         /// The id of the secret with the account's id.
         secret: String,
@@ -33,7 +33,7 @@ pub enum Unsettled {
 }
 
 impl Plan {
-    /// The plan for these values: nothing is left unsettled.
+    /// The settled plan for these values.
     #[must_use]
     pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Self {
         let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
@@ -41,7 +41,7 @@ impl Plan {
             None => {}
             Some(Unsettled::Forms { secret, forms }) => {
                 if let Some(form) = forms.into_iter().find(|form| value(&secret).starts_with(&form.prefix)) {
-                    self.take_form(&secret, form);
+                    self.apply_form(&secret, form);
                 }
             }
             Some(Unsettled::CodexAccount { secret }) => {
@@ -53,17 +53,17 @@ impl Plan {
         self
     }
 
-    fn take_form(&mut self, slot: &str, form: LoginForm) {
+    fn apply_form(&mut self, slot: &str, form: LoginForm) {
         self.egress.routes = with_form(&self.egress.routes, slot, form.scheme, &form.header);
         for (name, placeholder) in form.env {
             self.placeholders.push(placeholder.clone());
-            // What the manifest says of a variable goes before.
+            // The manifest's value takes precedence.
             self.env.entry(name).or_insert(Value::Literal(placeholder));
         }
     }
 }
 
-/// The same routes, the one with this slot carrying it otherwise.
+/// Changes the credential scheme and header of the route with this slot.
 fn with_form(routes: &str, slot: &str, scheme: Scheme, header: &str) -> String {
     let Ok(table) = parse_routes(routes, Form::Runtime) else { return routes.to_owned() };
     let changed = table.routes().iter().cloned().map(|mut route| {

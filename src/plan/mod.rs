@@ -1,7 +1,7 @@
-//! Resolved manifest + flags + host facts → [`Plan`]: complete, immutable, and the same for the same input.
+//! Builds a [`Plan`] from a resolved manifest, flags and host facts: complete, immutable, deterministic.
 //!
-//! Everything that a launch needs to know and that is not secret stands here; secrets are named, never
-//! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
+//! The plan has everything that a launch needs, except secret values: it names secrets by id. The client builds the
+//! plan, shows it, and sends it to the keeper, which launches exactly it.
 
 pub mod build;
 mod gate;
@@ -28,93 +28,92 @@ use serde::{Deserialize, Serialize};
 use crate::host::settings::Waits;
 use crate::manifest::provider::Template;
 
-/// What will be launched.
+/// A launch, fully specified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who and where, as the record keeps it.
+    /// Names and working directory, as in the record.
     pub identity: Identity,
     /// The backend's name.
     pub backend: String,
-    /// What the bottle's file system is made of, where the backend makes it of an image.
+    /// The source of the bottle's file system, for backends that use images.
     pub image: ImageSource,
-    /// What the workspace holds at the start.
+    /// The workspace's initial content.
     pub workspace: Workspace,
     /// The agent's process.
     pub agent: AgentProcess,
-    /// Environment of everything in the bottle, beside what every bottle has.
+    /// The bottle's environment, besides that of every bottle.
     pub env: BTreeMap<String, Value>,
-    /// Files of the bottle, beside what every bottle has; never secret.
+    /// The bottle's files, besides those of every bottle; never secret.
     pub files: Vec<PlannedFile>,
-    /// Files and folders inside with the agent's conversations: see [`crate::provider::Provider::transcript`].
+    /// Paths in the bottle with the agent's conversations ([`crate::provider::Provider::transcript`]).
     pub transcript: Vec<String>,
-    /// The proxy.
+    /// The egress proxy.
     pub egress: Egress,
-    /// The repositories of the git gate; none: there is no gate.
+    /// The repositories of the git gate; without any there is no gate.
     #[serde(default)]
     pub repos: Vec<PlannedRepo>,
-    /// Whether a user can be asked while the bottle runs.
+    /// Whether the user can answer proposals while the bottle runs.
     #[serde(default)]
     pub supervise: bool,
-    /// Whether what is refused is learned from: it is logged, and the log outlives the bottle.
+    /// Whether denied requests are logged for `bottle learn`; the log then outlives the bottle.
     #[serde(default)]
     pub learn: bool,
-    /// How long they are waited for.
+    /// How long proposals wait for the user.
     #[serde(default)]
     pub waits: Waits,
-    /// What the agent holds in place of credentials: it opens nothing, so that it may go anywhere.
+    /// The agent's placeholders for credentials. They grant no access, so they may be sent anywhere.
     #[serde(default)]
     pub placeholders: Vec<String>,
-    /// What waits for the value of a secret: [`Plan::settle`].
+    /// The part that depends on a secret's value; [`Plan::settle`] resolves it.
     pub unsettled: Option<Unsettled>,
-    /// Every secret of this launch, by name; the launch order carries the values.
+    /// Every secret of this launch, without its value, which is in the launch order.
     pub secrets: Vec<SecretNeed>,
     /// Limits.
     pub resources: Resources,
-    /// Whether the bottle lives on when its client goes away.
+    /// Whether the bottle keeps running when its client disconnects.
     pub detached: bool,
     /// SHA-256 of the resolved manifest, hex.
     pub manifest_hash: String,
-    /// The resolved manifest as [`crate::resolve::comparable`] has it; kept, so that a resume can say what
-    /// changed since.
+    /// The resolved manifest from [`crate::resolve::comparable`], so that a resume can report changes.
     pub manifest: String,
 }
 
 impl Plan {
-    /// Whether a forge is asked for keys at launch.
+    /// Whether the launch registers deploy keys.
     #[must_use]
     pub fn has_deploy_keys(&self) -> bool {
         self.repos.iter().any(|repo| matches!(repo.key, PlannedKey::Deploy { .. }))
     }
 }
 
-/// Who and where.
+/// The bottle's names and working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The bottle's name in everything.
+    /// The bottle's unique name.
     pub slug: Slug,
     /// As given with `--label`.
     pub label: Option<String>,
     /// As given with `--color-label`.
     pub color: Option<String>,
-    /// The agent.
+    /// The agent manifest's name.
     pub agent: Name,
-    /// The bottles, in the order they were folded.
+    /// The bottle manifests, in the order of their merge.
     pub bottles: Vec<Name>,
-    /// The directory `bottle` was started in.
+    /// The working directory of `bottle start`.
     pub cwd: PathBuf,
 }
 
-/// What the bottle's file system is made of.
+/// The source of the bottle's file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImageSource {
-    /// The provider's own part of `Dockerfile.agent`.
+    /// The provider's stage of `Dockerfile.agent`.
     Provider(Template),
     /// `agent_provider.dockerfile`.
     Dockerfile {
-        /// The path, relative to `$BOTTLE_HOME`: what it is called in messages.
+        /// The path, relative to `$BOTTLE_HOME`, for messages.
         path: PathBuf,
-        /// What it says, so that what was shown is what is built.
+        /// Its text, so that the built text is the one that was shown.
         text: String,
     },
     /// `agent_provider.image`, by its reference.
@@ -123,15 +122,15 @@ pub enum ImageSource {
     Path(PathBuf),
 }
 
-/// What the workspace holds at the start.
+/// The workspace's initial content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workspace {
     /// Nothing.
     Empty,
-    /// The working directory without what `.gitignore` leaves out.
+    /// The working directory without files ignored by `.gitignore`.
     Copy,
-    /// The working directory, all of it.
+    /// The whole working directory.
     CopyAll,
 }
 
@@ -142,7 +141,7 @@ pub struct AgentProcess {
     pub argv: Vec<String>,
     /// A terminal of this size, or pipes.
     pub terminal: Option<Size>,
-    /// Whether the client's standard input goes to it.
+    /// Whether the client's standard input is forwarded to it.
     pub stdin: bool,
     /// The manifest's body.
     pub prompt: Option<String>,
@@ -150,7 +149,7 @@ pub struct AgentProcess {
     pub task: Option<String>,
 }
 
-/// A value that is written in the manifest, or the name of a secret.
+/// A literal value, or the id of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
@@ -163,7 +162,7 @@ pub enum Value {
 /// A file of the bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFile {
-    /// Absolute path inside.
+    /// Absolute path in the bottle.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
@@ -171,14 +170,14 @@ pub struct PlannedFile {
     pub content: Vec<u8>,
 }
 
-/// The proxy.
+/// The egress proxy's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
     /// `routes.yaml`, runtime form.
     pub routes: String,
     /// `egress.log`.
     pub log: LogLevel,
-    /// `logs.keep`: bytes of log kept.
+    /// `logs.keep`: most bytes of the log.
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     #[serde(default)]
@@ -189,32 +188,32 @@ pub struct Egress {
     pub upstream_proxy: Option<Value>,
 }
 
-/// A secret this launch needs.
+/// A secret that the launch needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretNeed {
-    /// How plan and launch order name it; for credentials the slot.
+    /// Its id in the plan and the launch order; for credentials the slot.
     pub id: String,
-    /// Where its value comes from.
+    /// The source of its value.
     pub source: SecretSource,
-    /// What it is for, in words for the prompt and for errors (`egress route api.example.com`).
+    /// Its purpose, for the prompt and for errors (`egress route api.example.com`).
     pub purpose: String,
 }
 
-/// Where a secret's value comes from.
+/// The source of a secret's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecretSource {
-    /// A variable of the host.
+    /// A host variable.
     Env(String),
-    /// A file of the host.
+    /// A host file.
     File(PathBuf),
     /// A command's output.
     Command(Vec<String>),
-    /// Asked for on the terminal, with this text.
+    /// Prompted on the terminal with this text.
     Prompt(String),
-    /// The agent's login, which the manifest does not name: asked for on the terminal, with this text.
+    /// The agent's login, which the manifest does not name: prompted on the terminal with this text.
     Login(String),
-    /// A part of codex's own login on the host, in this file.
+    /// A part of codex's login on the host.
     CodexLogin {
         /// The file.
         file: PathBuf,
@@ -223,13 +222,13 @@ pub enum SecretSource {
     },
 }
 
-/// A part of codex's own login.
+/// A part of codex's login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodexPart {
     /// The credential.
     AccessToken,
-    /// The id of the account that it belongs to; no credential.
+    /// The account's id, which is not secret.
     AccountId,
 }
 
@@ -244,6 +243,6 @@ pub struct Resources {
     pub pids: Option<u64>,
     /// Bytes of disk.
     pub disk: Option<u64>,
-    /// Whether own user namespaces may be made inside.
+    /// Whether processes in the bottle may create user namespaces.
     pub nested: bool,
 }

@@ -1,4 +1,4 @@
-//! Which secrets a launch needs, each once, by name. No value is read here.
+//! Collects the secrets that a launch needs, by id. Reads no values.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;
 use crate::manifest::secret_ref::SecretRef;
 
-/// The list while it grows.
+/// The list of needed secrets.
 #[derive(Debug, Default)]
 pub(super) struct Needs(Vec<SecretNeed>);
 
 impl Needs {
-    /// Adds a secret; `id` is what plan and launch order call it.
+    /// Adds a secret; `id` is its id in the plan and the launch order.
     pub(super) fn add(&mut self, id: String, source: SecretSource, purpose: String) -> String {
         self.0.push(SecretNeed { id: id.clone(), source, purpose });
         id
@@ -23,7 +23,7 @@ impl Needs {
     }
 }
 
-/// Where a reference's value comes from. Paths become absolute here: the keeper has another directory.
+/// The source for a reference. Makes paths absolute, because the keeper has another working directory.
 pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &Path) -> SecretSource {
     match reference {
         SecretRef::Variable(name) => SecretSource::Env(name.clone()),
@@ -32,7 +32,7 @@ pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &P
     }
 }
 
-/// Where an environment value comes from, when it is not written in the manifest.
+/// The source for an environment value; none for a literal.
 pub(super) fn source_of_env(value: &EnvValue) -> Option<SecretSource> {
     match value {
         EnvValue::Literal(_) => None,

@@ -1,7 +1,7 @@
-//! `BOTTLE_SENSITIVE_PREFIXES`: variables whose values must not leave a bottle, though nothing gives them to one.
+//! `BOTTLE_SENSITIVE_PREFIXES`: host variables whose values the sidecars block, although no bottle gets them.
 //!
-//! The same values stand in files of a project, in shell histories, in what an agent is told: whoever marks them
-//! has the guards know them wherever they come from.
+//! The same values may be in project files, shell histories and prompts. Marked as sensitive, the sidecars block them
+//! from any source.
 
 use std::collections::BTreeSet;
 
@@ -15,67 +15,67 @@ use crate::host::Host;
 /// The variable.
 pub const VARIABLE: &str = "BOTTLE_SENSITIVE_PREFIXES";
 
-/// More bytes than this, of all values together, are refused: they are sent at every launch.
-const MOST_BYTES: usize = 128 << 10;
+/// Most bytes of all values together: every launch sends them.
+const MAX_BYTES: usize = 128 << 10;
 
-/// What is marked.
+/// The sensitive variables.
 #[derive(Debug, Default)]
 pub struct SensitiveEnv {
-    /// The values, each once.
+    /// The values, without duplicates.
     pub values: Vec<SecretText>,
-    /// The variables they are of, for a user.
+    /// The variables' names, for messages.
     pub names: Vec<String>,
-    /// Variables whose value is too short to be looked for.
+    /// Variables whose value is too short to scan for.
     pub short: Vec<String>,
 }
 
-/// Prefixes that cannot be meant.
+/// Invalid prefixes or values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SensitiveEnvError {
-    /// No part of a variable's name.
+    /// Not the beginning of a variable name.
     #[error("{VARIABLE} names {0:?}, which no variable's name begins with")]
     NoPrefix(String),
-    /// Everything that would be marked is too long.
-    #[error("{VARIABLE} marks more than {} KiB of values", MOST_BYTES >> 10)]
+    /// The values exceed [`MAX_BYTES`].
+    #[error("{VARIABLE} marks more than {} KiB of values", MAX_BYTES >> 10)]
     TooLarge,
 }
 
 impl SensitiveEnv {
-    /// The values of the host's variables, and of the bottle's own, whose names begin with one of the prefixes.
+    /// Collects the host's and the bottle's variables whose names begin with one of the prefixes.
     ///
     /// # Errors
     /// [`SensitiveEnvError`], naming the prefix.
     pub fn of(host: &Host, plan: &Plan) -> Result<Self, SensitiveEnvError> {
         let prefixes = prefixes(host.var(VARIABLE).unwrap_or_default())?;
         let has = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && name != VARIABLE;
-        let theirs = host.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
-        let own = plan.env.iter().filter_map(|(name, value)| match value {
+        let from_host = host.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+        let from_bottle = plan.env.iter().filter_map(|(name, value)| match value {
             Value::Literal(text) => Some((name.as_str(), text.as_str())),
             // It is a known secret already.
             Value::Secret(_) => None,
         });
-        let mut marked = Self::default();
+        let mut sensitive = Self::default();
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
-        for (name, value) in theirs.chain(own).filter(|(name, _)| has(name)) {
+        for (name, value) in from_host.chain(from_bottle).filter(|(name, _)| has(name)) {
             let value = value.trim();
             if value.len() < SHORTEST_ANYWHERE {
-                marked.short.push(name.to_owned());
+                sensitive.short.push(name.to_owned());
                 continue;
             }
-            if !marked.names.iter().any(|known| known == name) {
-                marked.names.push(name.to_owned());
+            if !sensitive.names.iter().any(|known| known == name) {
+                sensitive.names.push(name.to_owned());
             }
             if seen.insert(value) {
                 bytes += value.len();
-                marked.values.push(SecretText(Secret::new(value.to_owned())));
+                sensitive.values.push(SecretText(Secret::new(value.to_owned())));
             }
         }
-        if bytes > MOST_BYTES { Err(SensitiveEnvError::TooLarge) } else { Ok(marked) }
+        if bytes > MAX_BYTES { Err(SensitiveEnvError::TooLarge) } else { Ok(sensitive) }
     }
 }
 
-/// Separated by commas, colons or spaces.
+/// Parses prefixes separated by commas, colons or spaces.
 fn prefixes(text: &str) -> Result<Vec<&str>, SensitiveEnvError> {
     let words = text.split([',', ':', ' ', '\t', '\n']).filter(|word| !word.is_empty());
     words
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_beginnings_of_names() {
+    fn parses_prefixes_of_variable_names() {
         assert_eq!(prefixes(""), Ok(vec![]));
         assert_eq!(prefixes(" AWS_,STRIPE_:_x "), Ok(vec!["AWS_", "STRIPE_", "_x"]));
         for wrong in ["AWS_*", "1X", "A-B", "é"] {

@@ -1,17 +1,17 @@
-//! The bottle's slug: from the label exactly, or the agent's name and five random characters.
+//! Makes the bottle's slug: from the label, or from the agent's name and five random characters.
 
 use bottle_contract::names::{BadName, Name, SLUG_MAX, Slug};
 
-/// Lower-case base32 of RFC 4648: no character that is mistaken for another when read aloud.
+/// Lower-case base32 of RFC 4648: no characters that are easily confused.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Random characters of a slug without a label: 33 million of them for each agent.
+/// Random characters of a slug without a label: 33 million combinations for each agent.
 const RANDOM: usize = 5;
 
-/// The slug for this launch. `random` fills a buffer; it is not called when there is a label.
+/// Makes the slug for a launch. `random` fills a buffer; it is not called when there is a label.
 ///
 /// # Errors
-/// [`BadName`] for a label of which nothing is left.
+/// [`BadName`] for a label without any valid character.
 pub fn slug(label: Option<&str>, agent: &Name, random: &mut dyn FnMut(&mut [u8])) -> Result<Slug, BadName> {
     if let Some(label) = label {
         return Slug::from_label(label);
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_the_slug_and_draws_nothing() {
+    fn a_label_becomes_the_slug_without_random_characters() {
         let agent = "claude".parse().expect("name");
         let mut draw = |_: &mut [u8]| panic!("nothing random about a label");
         assert_eq!(slug(Some("Fix It"), &agent, &mut draw).expect("slug").as_str(), "fix-it");

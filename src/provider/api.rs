@@ -1,4 +1,4 @@
-//! The model APIs: which requests an agent needs of one, and how each is logged in to.
+//! Routes and credential forms of the model APIs.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,24 @@ use bottle_contract::credential::Scheme;
 use bottle_contract::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMatch, Route, WebSocket};
 
 use super::config::ProviderConfig;
+use super::config::ProviderConfig;
+use super::config::ProviderConfig;
 use super::{Login, LoginForm, LoginSource};
 
-/// What an agent holds in place of an API key of Anthropic's. Shaped like one for programs that look at
-/// its beginning, and too short to be taken for one.
+/// The placeholder for an Anthropic API key. It has a key's prefix, for programs that check it, and is too short to
+/// be detected as one.
 pub(super) const ANTHROPIC_KEY: &str = "sk-ant-api03-placeholder-the-proxy-adds-the-real-one";
 
-/// The same for the long-lived login that `claude setup-token` prints.
+/// The placeholder for the long-lived token of `claude setup-token`.
 pub(super) const ANTHROPIC_OAUTH: &str = "sk-ant-oat01-placeholder-the-proxy-adds-the-real-one";
 
-/// The same for keys of OpenAI's, and whatever has no shape of its own.
+/// The placeholder for an OpenAI key, and for keys without a fixed form.
 pub(super) const OPENAI_KEY: &str = "sk-placeholder-the-proxy-adds-the-real-one";
 
-/// What a login of Anthropic's begins with when it is no API key.
+/// The prefix of an Anthropic token that is not an API key.
 const ANTHROPIC_OAUTH_PREFIX: &str = "sk-ant-oat";
 
-/// The two kinds of credential that Anthropic's API takes, the agent reading each from its own variable.
+/// The two credential forms of Anthropic's API; the agent reads each from its own variable.
 pub(super) fn anthropic(key: &str, oauth: &str) -> Vec<LoginForm> {
     let form = |prefix: &str, scheme, header: &str, variable: &str, placeholder: &str| LoginForm {
         prefix: prefix.to_owned(),
@@ -35,25 +37,25 @@ pub(super) fn anthropic(key: &str, oauth: &str) -> Vec<LoginForm> {
     ]
 }
 
-/// The one kind that goes as `Authorization: Bearer`.
+/// The form `Authorization: Bearer`.
 pub(super) fn bearer(env: BTreeMap<String, String>) -> Vec<LoginForm> {
     let (scheme, header) = (Scheme::Bearer, "authorization".to_owned());
     vec![LoginForm { prefix: String::new(), scheme, header, env }]
 }
 
-/// `auth_token`, else a question.
-pub(super) fn token_or(provider: &ProviderConfig, question: &'static str) -> LoginSource {
+/// `auth_token`, else a prompt.
+pub(super) fn token_or_prompt(provider: &ProviderConfig, question: &'static str) -> LoginSource {
     match &provider.auth_token {
         Some(token) => LoginSource::Token(token.value.clone()),
-        None => LoginSource::Asked(question),
+        None => LoginSource::Prompt(question),
     }
 }
 
-/// A provider's own route.
+/// A provider route.
 pub(super) fn route(host: HostPattern, matches: Vec<RequestMatch>, login: Option<&Login>) -> Route {
     Route {
         matches,
-        // Codex tries one first and falls back at once on the answer; nobody else asks for any.
+        // Only Codex tries a WebSocket, and falls back at once when it is refused.
         websocket: WebSocket::Refuse,
         provider: true,
         auth: login.and_then(auth),
@@ -63,22 +65,22 @@ pub(super) fn route(host: HostPattern, matches: Vec<RequestMatch>, login: Option
 
 fn auth(login: &Login) -> Option<Auth> {
     let form = login.forms.last()?;
-    let source = AuthSource::Reference(login.source.words());
+    let source = AuthSource::Reference(login.source.describe());
     Some(Auth { scheme: form.scheme, header: form.header.clone(), source })
 }
 
 impl LoginSource {
-    /// What stands for it where a manifest has a secret reference.
-    fn words(&self) -> String {
+    /// Replaces the secret reference where the manifest has none.
+    fn describe(&self) -> String {
         match self {
             Self::Token(reference) => reference.to_string(),
-            Self::Asked(_) => "asked on the terminal".to_owned(),
+            Self::Prompt(_) => "asked on the terminal".to_owned(),
             Self::CodexHost => "codex's own login".to_owned(),
         }
     }
 }
 
-/// A request to one of these paths.
+/// Matches a request to one of these paths.
 pub(super) fn request(method: &str, paths: &[&str]) -> RequestMatch {
     let exact = |path: &&str| PathMatch::Exact((*path).to_owned());
     RequestMatch {

@@ -1,4 +1,4 @@
-//! Claude Code. Facts measured with 2.1.328.
+//! The provider for Claude Code. Facts measured with 2.1.328.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,23 @@ use bottle_contract::route::{HostPattern, Route};
 use serde_json::json;
 
 use super::config::ProviderConfig;
-use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit, api, asks, task_argument};
+use super::config::ProviderConfig;
+use super::config::ProviderConfig;
+use super::{
+    ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting, api, supervise_url, task_argument,
+};
 
 /// Its API's host.
 const HOST: &str = "api.anthropic.com";
 
-/// How much of an approved key's end it remembers.
-const APPROVED: usize = 20;
+/// Characters at the end of an approved key by which Claude Code identifies it.
+const APPROVED_SUFFIX: usize = 20;
 
-/// See the module.
+/// The provider for Claude Code.
 pub(super) struct Claude;
 
 impl Provider for Claude {
-    /// The bottle is the sandbox: asking a user before every tool is left out.
+    /// The bottle is the sandbox, so Claude Code skips its own permission prompts.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let mut argv = vec!["claude".to_owned(), "--dangerously-skip-permissions".to_owned()];
         if run.has_prompt() {
@@ -28,12 +32,12 @@ impl Provider for Claude {
         if run.resumed {
             argv.push("--continue".to_owned());
         }
-        argv.extend(run.added());
+        argv.extend(run.extra_arguments());
         if !run.terminal {
             argv.push("--print".to_owned());
         }
         if let Some(task) = run.task {
-            // Behind `--`, so that a task that begins with a dash is no option.
+            // After `--`, so that a task that begins with a dash is not parsed as an option.
             argv.extend(["--".to_owned(), task_argument(task)?]);
         }
         Ok(argv)
@@ -42,10 +46,10 @@ impl Provider for Claude {
     fn env(&self, _: &Run<'_>) -> BTreeMap<String, String> {
         let on = |name: &str| (name.to_owned(), "1".to_owned());
         [
-            // Telemetry, reports, updates and plugins have no way out anyway.
+            // The proxy denies telemetry, reports, updates and plugins anyway.
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
             "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",
-            // As root it skips no permissions unless it is told that it is in a sandbox.
+            // As root, it skips permissions only if this variable declares a sandbox.
             "IS_SANDBOX",
         ]
         .map(on)
@@ -53,21 +57,21 @@ impl Provider for Claude {
     }
 
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
-        let approved = &api::ANTHROPIC_KEY[api::ANTHROPIC_KEY.len() - APPROVED..];
+        let approved = &api::ANTHROPIC_KEY[api::ANTHROPIC_KEY.len() - APPROVED_SUFFIX..];
         let mut state = json!({
             "hasCompletedOnboarding": true,
             "customApiKeyResponses": {"approved": [approved], "rejected": []},
             "projects": {WORKSPACE: {"hasTrustDialogAccepted": true}},
         });
         if run.supervise {
-            // As `claude mcp add --scope user --transport http` writes it. Its few tools stand in the prompt: a model
-            // that is refused has no reason to search for a tool it does not know of.
+            // As `claude mcp add --scope user --transport http` writes it. `alwaysLoad` puts its few tools into the
+            // prompt: otherwise a model whose request is denied would not search for them.
             state["mcpServers"] =
-                json!({SUPERVISE_HOST: {"type": "http", "url": asks(), "alwaysLoad": true}});
+                json!({SUPERVISE_HOST: {"type": "http", "url": supervise_url(), "alwaysLoad": true}});
         }
         let settings = json!({
             "skipDangerousModePermissionPrompt": true,
-            // It would ask its API's host about every site first; here the proxy decides.
+            // It would first ask its API about every site; here the proxy decides.
             "skipWebFetchPreflight": true,
             "statusLine": {"type": "command", "command": status_line(run)},
         });
@@ -78,14 +82,14 @@ impl Provider for Claude {
         ".claude/skills"
     }
 
-    /// One folder for each working directory, with the conversations and what it remembers of it.
+    /// One folder for each working directory, with its conversations and memory.
     fn transcript(&self) -> &'static [&'static str] {
         &[".claude/projects"]
     }
 
-    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit> {
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         let posts = ["/v1/messages", "/v1/messages/count_tokens"];
-        // What the key's organisation wants of its agents.
+        // The settings and limits of the key's organisation.
         let reads = ["/api/claude_code/settings", "/api/claude_code/policy_limits"];
         let matches = vec![api::request("POST", &posts), api::request("GET", &reads)];
         let host = HostPattern::Exact(HOST.to_owned());
@@ -93,15 +97,15 @@ impl Provider for Claude {
     }
 
     fn login(&self, provider: &ProviderConfig) -> Option<Login> {
-        let question = "Anthropic API key, or what `claude setup-token` printed";
+        let question = "Anthropic API key, or the token from `claude setup-token`";
         Some(Login {
-            source: api::token_or(provider, question),
+            source: api::token_or_prompt(provider, question),
             forms: api::anthropic("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
         })
     }
 }
 
-/// The command whose output is shown under the prompt: the bottle's name in its colour.
+/// The status line command: prints the bottle's name in its colour.
 fn status_line(run: &Run<'_>) -> String {
     let color = match run.color {
         Some("red") => 31,

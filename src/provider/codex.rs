@@ -1,4 +1,4 @@
-//! Codex. Facts measured with 0.169.0.
+//! The provider for Codex. Facts measured with 0.169.0.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,30 @@ use bottle_contract::route::{HostPattern, Route};
 use serde_json::{Value, json};
 
 use super::config::ProviderConfig;
-use super::{ArgvError, HomeFile, Login, LoginSource, Provider, Run, Unfit, api, asks, task_argument};
+use super::config::ProviderConfig;
+use super::config::ProviderConfig;
+use super::{
+    ArgvError, HomeFile, Login, LoginSource, Provider, Run, UnsupportedSetting, api, supervise_url,
+    task_argument,
+};
 
 /// The host of OpenAI's API, for keys.
 const API_HOST: &str = "api.openai.com";
 
-/// The host that a ChatGPT login is good for.
+/// The API host for a ChatGPT login.
 const CHATGPT_HOST: &str = "chatgpt.com";
 
-/// What it reads its key from without a terminal; on one it wants it in its login's file.
+/// The variable from which it reads its key without a terminal; with one it reads [`LOGIN_FILE`].
 const KEY_VARIABLE: &str = "CODEX_API_KEY";
 
-/// Where its login lies.
+/// The file with its login.
 const LOGIN_FILE: &str = ".codex/auth.json";
 
-/// A time that every program has ahead of it: 2100-01-01, so that nothing inside tries to renew what is
-/// renewed outside.
-const FAR: (i64, &str) = (4_102_444_800, "2100-01-01T00:00:00Z");
+/// A date in the far future, 2100-01-01, so that no program in the bottle tries to renew the login.
+const FAR_FUTURE: (i64, &str) = (4_102_444_800, "2100-01-01T00:00:00Z");
 
-/// Its settings. The daemon would outlive a run, and is refused where the program stands by itself; the
-/// other features ask hosts that no bottle of codex's reaches.
+/// Its settings. The daemon would outlive a run, and fails for a standalone binary; the other features need hosts
+/// that the template's route does not allow.
 const CONFIG: &str = r"check_for_update_on_startup = false
 
 [analytics]
@@ -41,24 +45,24 @@ daemon_auto_start = false
 plugins = false
 ";
 
-/// See the module.
+/// The provider for Codex.
 pub(super) struct Codex;
 
 impl Provider for Codex {
-    /// The bottle is the sandbox: codex's own cannot start in it, and nobody is asked.
+    /// The bottle is the sandbox: codex's own cannot start in it, and its approvals are skipped.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let words: &[&str] = match (run.terminal, run.resumed) {
             (true, false) => &["codex"],
-            // What was done without a terminal counts as a conversation to go on with, too.
+            // Also resumes conversations of runs without a terminal.
             (true, true) => &["codex", "resume", "--last", "--include-non-interactive"],
             (false, false) => &["codex", "exec", "--skip-git-repo-check"],
             (false, true) => &["codex", "exec", "resume", "--last", "--skip-git-repo-check"],
         };
         let mut argv: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
-        argv.extend(run.added());
+        argv.extend(run.extra_arguments());
         if let Some(task) = run.task {
-            // Behind `--`, so that a task that begins with a dash is no option.
+            // After `--`, so that a task that begins with a dash is not parsed as an option.
             argv.extend(["--".to_owned(), task_argument(task)?]);
         }
         Ok(argv)
@@ -72,8 +76,8 @@ impl Provider for Codex {
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
         let mut config = format!("{CONFIG}\n[projects.\"{WORKSPACE}\"]\ntrust_level = \"trusted\"\n");
         if run.supervise {
-            // As `codex mcp add --url` writes it; a call waits for a user for 45 seconds.
-            let server = format!("url = \"{}\"\ntool_timeout_sec = 60\n", asks());
+            // As `codex mcp add --url` writes it; a call waits up to 45 seconds for the user.
+            let server = format!("url = \"{}\"\ntool_timeout_sec = 60\n", supervise_url());
             config.push_str(&format!("\n[mcp_servers.{SUPERVISE_HOST}]\n{server}"));
         }
         let mut files = vec![HomeFile { path: ".codex/config.toml", content: config }];
@@ -90,15 +94,15 @@ impl Provider for Codex {
         ".codex/skills"
     }
 
-    /// One file for each conversation, by day. The databases beside it are made again from these.
+    /// One file for each conversation, by day. Codex rebuilds its databases from them.
     fn transcript(&self) -> &'static [&'static str] {
         &[".codex/sessions"]
     }
 
-    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit> {
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         let (host, matches) = if forwards(provider) {
             let posts = ["/backend-api/codex/responses", "/backend-api/codex/responses/compact"];
-            // Which of the account's places it is to talk to, and what is left of the account's allowance.
+            // The account's workspace and its remaining quota.
             let reads =
                 ["/backend-api/codex/models", "/backend-api/wham/accounts/check", "/backend-api/wham/usage"];
             (CHATGPT_HOST, vec![api::request("POST", &posts), api::request("GET", &reads)])
@@ -112,7 +116,7 @@ impl Provider for Codex {
     fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let source = match forwards(provider) {
             true => LoginSource::CodexHost,
-            false => api::token_or(provider, "OpenAI API key"),
+            false => api::token_or_prompt(provider, "OpenAI API key"),
         };
         Some(Login { source, forms: api::bearer(BTreeMap::new()) })
     }
@@ -122,8 +126,8 @@ fn forwards(provider: &ProviderConfig) -> bool {
     provider.forward_host_credentials.value
 }
 
-/// The login's file for a bottle whose real one is a ChatGPT login on the host: of the same shape, with
-/// the account's id, which every request names beside its credential, and nothing else of the real one.
+/// The placeholder login file for a ChatGPT login on the host: of the same structure, with the real account id, which
+/// every request contains, and nothing else of the real login.
 #[must_use]
 pub fn placeholder_login(account: &str) -> HomeFile {
     let token = placeholder_token(account);
@@ -136,18 +140,18 @@ pub fn placeholder_login(account: &str) -> HomeFile {
             "refresh_token": "placeholder",
             "account_id": account,
         },
-        "last_refresh": FAR.1,
+        "last_refresh": FAR_FUTURE.1,
     });
     HomeFile::json(LOGIN_FILE, &login)
 }
 
-/// The token in it, which is read and never checked inside.
+/// The placeholder token, which codex parses without verifying it.
 #[must_use]
 pub fn placeholder_token(account: &str) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = json!({
         "email": "agent@bottle.invalid",
-        "exp": FAR.0,
+        "exp": FAR_FUTURE.0,
         "https://api.openai.com/auth": {
             "chatgpt_account_id": account,
             "chatgpt_plan_type": "unknown",

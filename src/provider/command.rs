@@ -1,4 +1,4 @@
-//! Any terminal program: `command` + startup arguments + what was given after `--`, placeholders replaced.
+//! The provider for any terminal program: `command`, startup arguments and those after `--`, placeholders replaced.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,18 @@ use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
 use bottle_contract::route::Route;
 
 use super::config::ProviderConfig;
-use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit};
+use super::config::ProviderConfig;
+use super::config::ProviderConfig;
+use super::{ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting};
 
-/// See the module.
+/// The provider for any terminal program.
 pub(super) struct Command;
 
 impl Provider for Command {
-    /// Going on with an earlier conversation is not known of any program: it starts anew.
+    /// Ignores [`Run::resumed`], because there is no common flag for it.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let command = run.provider.command.as_ref().map(|command| command.value.as_slice());
-        argv(command.unwrap_or_default(), run.added(), run.task)
+        argv(command.unwrap_or_default(), run.extra_arguments(), run.task)
     }
 
     fn env(&self, _: &Run<'_>) -> BTreeMap<String, String> {
@@ -26,7 +28,7 @@ impl Provider for Command {
         Vec::new()
     }
 
-    /// Where most agents look.
+    /// The folder that most agents search.
     fn skills(&self) -> &'static str {
         ".claude/skills"
     }
@@ -35,8 +37,8 @@ impl Provider for Command {
         &[]
     }
 
-    /// What it reaches stands in the manifest, host by host.
-    fn route(&self, _: &ProviderConfig) -> Result<Option<Route>, Unfit> {
+    /// None: the manifest lists its hosts.
+    fn route(&self, _: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         Ok(None)
     }
 
@@ -45,8 +47,8 @@ impl Provider for Command {
     }
 }
 
-/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, and only there: what a user or a
-/// setting adds is taken as it is. A task is never split and never becomes an argument by itself.
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command` only; added arguments are literal. A task is
+/// never split and never becomes an argument by itself.
 fn argv(
     command: &[String],
     added: impl Iterator<Item = String>,
@@ -59,7 +61,7 @@ fn argv(
     filled.chain(added.map(Ok)).collect()
 }
 
-/// One pass, so that braces inside a task are not looked at again.
+/// Replaces in one pass, so that braces in a task are not expanded.
 fn fill(argument: &str, task: Option<&str>) -> Result<String, ArgvError> {
     let mut filled = String::with_capacity(argument.len());
     let mut rest = argument;
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_replaced_in_the_command_only() {
+    fn replaces_placeholders_in_the_command_only() {
         let argv = argv(
             &words(&["agent", "-t", "{task}", "--prompt={prompt_file}", "{other}"]),
             words(&["--fast", "{task}"]).into_iter(),
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_wants_a_task_says_so() {
+    fn refuses_a_command_without_its_task() {
         assert_eq!(
             argv(&words(&["agent", "{task}"]), [].into_iter(), None),
             Err(ArgvError::NoTask("{task}"))

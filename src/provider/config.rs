@@ -15,7 +15,7 @@ use crate::manifest::secret_ref::SecretRef;
 pub struct ProviderConfig {
     /// `template`.
     pub template: Traced<Template>,
-    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's own part of `Dockerfile.agent`.
+    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's stage of `Dockerfile.agent`.
     pub dockerfile: Option<Traced<PathBuf>>,
     /// `image`: none means one is built.
     pub image: Option<Traced<Image>>,
@@ -25,7 +25,7 @@ pub struct ProviderConfig {
     pub auth_token: Option<Traced<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Traced<bool>,
-    /// `route`: how the provider's own route is narrowed; it stands among the routes as it then is.
+    /// `route`: restricts the provider route; `egress.routes` has the result.
     pub route: Option<Traced<Narrowing>>,
     /// `settings`.
     pub settings: ProviderSettings,
@@ -34,7 +34,7 @@ pub struct ProviderConfig {
 /// `agent_provider.settings`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProviderSettings {
-    /// Arguments after the agent's own.
+    /// Arguments after the template's.
     pub startup_args: Traced<Vec<String>>,
     /// The name of the model provider in pi's settings.
     pub provider: Option<Traced<String>>,
@@ -42,18 +42,18 @@ pub struct ProviderSettings {
     pub base_url: Option<Traced<String>>,
     /// The API's kind.
     pub api: Option<Traced<String>>,
-    /// What pi is given as its key inside the bottle; never serialised.
+    /// Pi's key in the bottle; never serialised.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<Traced<Secret>>,
-    /// The variable inside the bottle that pi reads its key from.
+    /// The variable in the bottle from which pi reads its key.
     pub api_key_env: Option<Traced<String>>,
     /// Model ids.
     pub models: Traced<Vec<String>>,
     /// The request field that limits output tokens.
     pub max_tokens_field: Option<Traced<String>>,
-    /// Whether the API knows the developer role; none leaves it to pi.
+    /// Whether the API supports the developer role; none leaves it to pi.
     pub supports_developer_role: Option<Traced<bool>>,
-    /// Whether the API knows reasoning effort; none leaves it to pi.
+    /// Whether the API supports reasoning effort; none leaves it to pi.
     pub supports_reasoning_effort: Option<Traced<bool>>,
 }
 

@@ -1,4 +1,4 @@
-//! The address that a user gives for a model API, as a bottle reaches it.
+//! Converts the user's URL of a model API to the one in the bottle.
 
 use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
 use bottle_contract::route::{ConnectTo, HostPattern, OWN_MACHINE};
@@ -7,33 +7,33 @@ use url::{Host, Url};
 /// A model API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    /// The address as the agent asks for it, without a slash at its end.
+    /// The URL for the agent, without a trailing slash.
     pub(super) url: String,
-    /// The host it names.
+    /// Its host.
     pub(super) host: HostPattern,
-    /// The port it names.
+    /// Its port.
     pub(super) port: u16,
-    /// Where the proxy goes instead.
+    /// The address to which the proxy connects instead.
     pub(super) connect_to: Option<ConnectTo>,
-    /// The path of the address, without a slash at its end.
+    /// The path of the URL, without a trailing slash.
     pub(super) path: String,
 }
 
 impl Endpoint {
-    /// Reads an address. Plain HTTP always goes to port 80 inside, where the proxy takes it, and on to the
-    /// port that was meant; the words for one's own machine mean the user's, not the bottle.
+    /// Parses a URL. In the bottle, plain HTTP always uses port 80, which the proxy accepts and forwards to the given
+    /// port. `localhost` and loopback addresses mean the user's machine, not the bottle.
     ///
     /// # Errors
     /// A fragment that follows the key's name.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let url = Url::parse(text).map_err(|_| "must be an `https://` or `http://` address".to_owned())?;
+        let url = Url::parse(text).map_err(|_| "must be an `https://` or `http://` URL".to_owned())?;
         let plain = match url.scheme() {
             "https" => false,
             "http" => true,
-            _ => return Err("must be an `https://` or `http://` address".to_owned()),
+            _ => return Err("must be an `https://` or `http://` URL".to_owned()),
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("must not hold a password; name the key with `auth_token`".to_owned());
+            return Err("must not contain a password; set the key with `auth_token`".to_owned());
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err("must end with its path: no `?` and no `#`".to_owned());
@@ -41,16 +41,16 @@ impl Endpoint {
         let named = url.host_str().unwrap_or_default();
         let own = ["localhost", "127.0.0.1", "[::1]", OWN_MACHINE].contains(&named);
         let host = if own { OWN_MACHINE } else { named };
-        let asked = url.port_or_known_default().unwrap_or(HTTPS_PORT);
-        let port = if plain { HTTP_PORT } else { asked };
-        // An address is as explicit as `connect_to`, and may be private like it.
-        let elsewhere = own || port != asked || !matches!(url.host(), Some(Host::Domain(_)));
+        let requested_port = url.port_or_known_default().unwrap_or(HTTPS_PORT);
+        let port = if plain { HTTP_PORT } else { requested_port };
+        // An explicit address may be private, like one in `connect_to`.
+        let redirected = own || port != requested_port || !matches!(url.host(), Some(Host::Domain(_)));
         let path = url.path().trim_end_matches('/').to_owned();
         Ok(Self {
             url: address(plain, host, port, &path),
             host: HostPattern::parse(host)?,
             port,
-            connect_to: elsewhere.then(|| ConnectTo { host: host.to_owned(), port: asked }),
+            connect_to: redirected.then(|| ConnectTo { host: host.to_owned(), port: requested_port }),
             path,
         })
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_reached_through_the_proxy() {
+    fn converts_urls_for_the_proxy() {
         for (text, url, port, connect_to) in [
             ("https://api.example.com", "https://api.example.com", 443, None),
             ("https://api.example.com/v1/", "https://api.example.com/v1", 443, None),

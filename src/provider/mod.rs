@@ -1,9 +1,9 @@
-//! What each kind of agent needs of the bottle it works in.
+//! Describes each kind of agent: its command, files, route and login.
 //!
 //! ```text
-//!   claude, codex, pi, command   one kind of agent each, described: [`Provider`]; pure
-//!     api        the hosts they talk to: routes and logins
-//!     endpoint   an address a user gives for a model API
+//!   claude, codex, pi, command   one kind of agent each ([`Provider`]); pure
+//!     api        routes and credential forms of the model APIs
+//!     endpoint   the user's URL of a model API
 //! ```
 
 mod api;
@@ -26,9 +26,9 @@ pub use config::{ProviderConfig, ProviderSettings};
 use crate::manifest::origin::Origin;
 use crate::manifest::provider::Template;
 
-/// One kind of agent, described. Every backend starts, feeds and resumes it by this alone.
+/// One kind of agent. Backends start, configure and resume it by this trait alone.
 ///
-/// Pure: no file, no clock, no secret. Paths of the home are relative to it.
+/// Implementations are pure: no file, no clock, no secret. Paths are relative to the agent's home.
 pub trait Provider: Sync {
     /// Program and arguments.
     ///
@@ -36,36 +36,35 @@ pub trait Provider: Sync {
     /// [`ArgvError`].
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError>;
 
-    /// Variables, under those of the manifest.
+    /// Environment variables; those of the manifest override them.
     fn env(&self, run: &Run<'_>) -> BTreeMap<String, String>;
 
-    /// Files of the home that are there before it starts: its settings, and the answers to what it would
-    /// ask a user on its first day.
+    /// Files in the home before it starts: its settings, and the answers to its first-run questions.
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile>;
 
-    /// Where the agent looks for skills: a folder of the home with one folder for each.
+    /// The folder in which the agent searches for skills, with one folder for each.
     fn skills(&self) -> &'static str;
 
-    /// Where it keeps its conversations: files or folders of the home, none when that is not known.
+    /// The files or folders of its conversations; none when they are unknown.
     ///
-    /// Copied out at every end of a bottle. Copied back before a start with [`Run::resumed`], they are
-    /// all that the agent needs to go on where it was.
+    /// They are copied out when the bottle ends. Copied back before a start with [`Run::resumed`], they are all that
+    /// the agent needs to continue.
     fn transcript(&self) -> &'static [&'static str];
 
-    /// The host of its model API and the requests that it needs there. Where there is a [`Login`] its
-    /// `auth` has the last form, and [`LoginSource`]'s words for a source.
+    /// The host of its model API and the requests that it needs. With a [`Login`], the route's `auth` has the last
+    /// form and a description of the [`LoginSource`].
     ///
     /// # Errors
-    /// [`Unfit`].
-    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit>;
+    /// [`UnsupportedSetting`].
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting>;
 
-    /// How it is logged in at that host.
+    /// Its login at that host.
     fn login(&self, provider: &ProviderConfig) -> Option<Login>;
 }
 
 /// The provider of a template.
 #[must_use]
-pub fn of(template: Template) -> &'static dyn Provider {
+pub fn for_template(template: Template) -> &'static dyn Provider {
     match template {
         Template::Claude => &claude::Claude,
         Template::Codex => &codex::Codex,
@@ -74,8 +73,8 @@ pub fn of(template: Template) -> &'static dyn Provider {
     }
 }
 
-/// Where the MCP server is, by which an agent asks a user.
-pub(crate) fn asks() -> String {
+/// The URL of the supervise sidecar's MCP server, with which an agent makes proposals.
+pub(crate) fn supervise_url() -> String {
     format!("http://{SUPERVISE_HOST}:{SUPERVISE_PORT}/mcp")
 }
 
@@ -84,38 +83,37 @@ pub(crate) fn asks() -> String {
 pub struct Run<'a> {
     /// `agent_provider` of the resolved manifest.
     pub provider: &'a ProviderConfig,
-    /// The bottle's name, as a user knows it.
+    /// The bottle's label or slug.
     pub name: &'a str,
     /// The colour of that name.
     pub color: Option<&'a str>,
-    /// The manifest's body; it lies in [`bottle_contract::names::PROMPT_FILE`] too.
+    /// The manifest's body, also in [`bottle_contract::names::PROMPT_FILE`].
     pub prompt: &'a str,
-    /// `-p`; it lies in [`bottle_contract::names::TASK_FILE`] too.
+    /// `-p`, also in [`bottle_contract::names::TASK_FILE`].
     pub task: Option<&'a str>,
-    /// What came after `--`.
+    /// The arguments after `--`.
     pub arguments: &'a [String],
-    /// Whether it has a terminal. Without one it does its task, or what comes on its standard input.
+    /// Whether it has a terminal. Without one it does its task, or reads it from standard input.
     pub terminal: bool,
-    /// Whether it can ask a user, by [`asks`].
+    /// Whether it can make proposals, at [`supervise_url`].
     pub supervise: bool,
-    /// Whether it goes on with the conversation of an earlier run. Only where there is one: an agent
-    /// that finds none ends with an error.
+    /// Whether it resumes the conversation of an earlier run. There must be one: otherwise the agent fails.
     pub resumed: bool,
 }
 
 impl Run<'_> {
-    /// Whether there is a prompt to give to the agent.
+    /// Whether the prompt is not blank.
     fn has_prompt(&self) -> bool {
         !self.prompt.trim().is_empty()
     }
 
-    /// What the manifest and the user add to the agent's own arguments, in this order.
-    fn added(&self) -> impl Iterator<Item = String> {
+    /// The arguments from the manifest, then those from the user.
+    fn extra_arguments(&self) -> impl Iterator<Item = String> {
         self.provider.settings.startup_args.value.iter().chain(self.arguments).cloned()
     }
 }
 
-/// A file of the home.
+/// A file in the agent's home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HomeFile {
     /// Relative to the home.
@@ -130,74 +128,74 @@ impl HomeFile {
     }
 }
 
-/// How an agent is logged in: the credential stays outside and the agent gets something of its shape.
+/// An agent's login: the credential stays outside the bottle, and the agent gets a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
-    /// Where the credential comes from.
+    /// The source of the credential.
     pub source: LoginSource,
-    /// How it is put in, by its beginning. Never empty.
+    /// How the proxy inserts it, by its prefix. Never empty.
     pub forms: Vec<LoginForm>,
 }
 
-/// Where a login's credential comes from.
+/// The source of a login's credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginSource {
     /// `auth_token`.
     Token(crate::manifest::secret_ref::SecretRef),
-    /// Nothing is said, so a user is asked for this.
-    Asked(&'static str),
-    /// Codex's own login on this machine.
+    /// The user is prompted with this text, because the manifest has no source.
+    Prompt(&'static str),
+    /// Codex's login on this machine.
     CodexHost,
 }
 
-/// A kind of credential: how the proxy puts it in, and what the agent holds in its place.
+/// A credential form: how the proxy inserts it, and the agent's placeholders for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginForm {
-    /// What a credential of this kind begins with; the first form that fits is taken.
+    /// The prefix of credentials of this form; the first form that matches applies.
     pub prefix: String,
-    /// How it goes into the header.
+    /// The scheme of the header's value.
     pub scheme: Scheme,
     /// The header.
     pub header: String,
-    /// Variables with placeholders of its shape.
+    /// Environment variables with placeholders.
     pub env: BTreeMap<String, String>,
 }
 
-/// A manifest that its provider cannot work with.
+/// A setting that the provider does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfit {
-    /// The value it is about.
+pub struct UnsupportedSetting {
+    /// The value's origin.
     pub origin: Origin,
-    /// What is wrong, naming the key.
+    /// The problem, with the key.
     pub message: String,
     /// The next step.
     pub hint: String,
 }
 
-/// The longest single argument that the kernel takes, its end included.
+/// The kernel's limit for one argument, in bytes with the terminating NUL.
 const ARGUMENT_MAX: usize = 128 << 10;
 
-/// The task as an argument of its own.
+/// Checks that the task fits into one argument.
 fn task_argument(task: &str) -> Result<String, ArgvError> {
     if task.len() < ARGUMENT_MAX { Ok(task.to_owned()) } else { Err(ArgvError::TaskTooLong) }
 }
 
-/// Why there is no argv.
+/// Why an argv cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArgvError {
     /// `command` is empty.
     #[error("the agent has no command")]
     Empty,
-    /// `command` wants a task and none was given.
+    /// `command` uses a task and there is none.
     #[error("the agent's command uses {0}, and there is no task")]
     NoTask(&'static str),
-    /// No argument can be that long.
+    /// The task exceeds the kernel's limit for one argument.
     #[error("the task is longer than an argument may be ({} KiB)", ARGUMENT_MAX >> 10)]
     TaskTooLong,
 }
 
 impl ArgvError {
-    /// What the user does next.
+    /// The user's next step.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -213,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_no_argument_can_hold_is_refused_before_the_kernel_does() {
+    fn refuses_a_task_above_the_kernels_argument_limit() {
         let longest = "x".repeat(ARGUMENT_MAX - 1);
         assert_eq!(task_argument(&longest).map(|task| task.len()), Ok(longest.len()));
         let error = task_argument(&format!("{longest}x")).expect_err("too long");

@@ -1,4 +1,4 @@
-//! Pi. Facts read in its own documentation and measured with 0.73.1.
+//! The provider for Pi. Facts from its documentation and measured with 0.73.1.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,16 @@ use serde_json::{Map, Value, json};
 
 use super::config::{ProviderConfig, ProviderSettings};
 use super::endpoint::Endpoint;
-use super::{ArgvError, HomeFile, Login, LoginForm, Provider, Run, Unfit, api, task_argument};
+use super::{ArgvError, HomeFile, Login, LoginForm, Provider, Run, UnsupportedSetting, api, task_argument};
 use crate::manifest::origin::Traced;
 
 /// The model provider when the manifest names none.
 const DEFAULT: &str = "anthropic";
 
-/// The variable that it reads its key from where it knows none for the model provider.
+/// The variable for the key of a model provider that pi does not know.
 const KEY_VARIABLE: &str = "MODEL_API_KEY";
 
-/// The model providers that pi knows and that need nothing but their name: the API's address and kind,
-/// and the variable with the key.
+/// The model providers that pi knows by name: the API's URL and kind, and the variable with the key.
 const KNOWN: [(&str, &str, Api, &str); 4] = [
     ("anthropic", "https://api.anthropic.com", Api::Messages, "ANTHROPIC_API_KEY"),
     ("openai", "https://api.openai.com/v1", Api::Responses, "OPENAI_API_KEY"),
@@ -42,19 +41,19 @@ const APIS: [(&str, Api); 4] = [
     ("google-generative-ai", Api::Google),
 ];
 
-/// How it asks a user.
-const ASKS: &str = "\
+/// The instructions for making proposals.
+const PROPOSAL_INSTRUCTIONS: &str = "\
 This sandbox reaches only the hosts on its list. When a request is refused with 403, or you know that you will need
 a host, ask for it with the command `bottle-ask` (`bottle-ask --help` shows how): a user decides, and what is
 approved works at once.
 ";
 
-/// See the module.
+/// The provider for Pi.
 pub(super) struct Pi;
 
 impl Provider for Pi {
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
-        let model = Model::of(&run.provider.settings);
+        let model = Model::new(&run.provider.settings);
         let mut argv: Vec<String> = ["pi", "--provider", model.name].map(str::to_owned).into();
         if let Some(first) = run.provider.settings.models.value.first() {
             argv.extend(["--model".to_owned(), first.clone()]);
@@ -65,13 +64,13 @@ impl Provider for Pi {
         if run.resumed {
             argv.push("--continue".to_owned());
         }
-        argv.extend(run.added());
+        argv.extend(run.extra_arguments());
         if !run.terminal {
             argv.push("--print".to_owned());
         }
         if let Some(task) = run.task {
             let task = task_argument(task)?;
-            // It has no way to say that what follows is neither an option nor a file.
+            // Pi has no `--`: the space keeps the task from being parsed as an option or a file.
             argv.push(if task.starts_with(['-', '@']) { format!(" {task}") } else { task });
         }
         Ok(argv)
@@ -79,10 +78,9 @@ impl Provider for Pi {
 
     fn env(&self, run: &Run<'_>) -> BTreeMap<String, String> {
         let settings = &run.provider.settings;
-        let model = Model::of(settings);
+        let model = Model::new(settings);
         let on = |name: &str| (name.to_owned(), "1".to_owned());
-        // What it would look for on its first day has no way out; Node warns of the proxy variables that it
-        // was told to use.
+        // The proxy would deny its first-run downloads; Node warns about the proxy variables.
         let mut env: BTreeMap<String, String> = ["PI_OFFLINE", "NODE_NO_WARNINGS"].map(on).into();
         if settings.api_key.is_none() && self.login(run.provider).is_none() {
             env.insert(model.variable().to_owned(), api::OPENAI_KEY.to_owned());
@@ -93,12 +91,12 @@ impl Provider for Pi {
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
         let settings = json!({"enableInstallTelemetry": false, "collapseChangelog": true});
         let mut files = vec![HomeFile::json(".pi/agent/settings.json", &settings)];
-        if let Ok(endpoint) = Model::of(&run.provider.settings).endpoint() {
+        if let Ok(endpoint) = Model::new(&run.provider.settings).endpoint() {
             files.push(HomeFile::json(".pi/agent/models.json", &models(&run.provider.settings, &endpoint)));
         }
         if run.supervise {
-            // It has no MCP of its own.
-            files.push(HomeFile { path: ".pi/agent/AGENTS.md", content: ASKS.to_owned() });
+            // Pi does not support MCP.
+            files.push(HomeFile { path: ".pi/agent/AGENTS.md", content: PROPOSAL_INSTRUCTIONS.to_owned() });
         }
         files
     }
@@ -112,21 +110,21 @@ impl Provider for Pi {
         &[".pi/agent/sessions"]
     }
 
-    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit> {
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         let settings = &provider.settings;
-        let model = Model::of(settings);
-        let endpoint = model.endpoint().map_err(|why| model.unfit(provider, why))?;
+        let model = Model::new(settings);
+        let endpoint = model.endpoint().map_err(|why| model.base_url_error(provider, why))?;
         let kind = model.api().ok_or_else(|| unknown_api(provider))?;
         let login = self.login(provider);
         if endpoint.port == HTTP_PORT && login.is_some() {
-            let why = "is plain HTTP, over which no key travels; use https, or take out `auth_token`";
-            return Err(model.unfit(provider, why.to_owned()));
+            let why = "is plain HTTP, over which no key is sent; use https, or remove `auth_token`";
+            return Err(model.base_url_error(provider, why.to_owned()));
         }
         if model.is_defined() && settings.models.value.is_empty() {
             let message = "`agent_provider.settings.models` is missing: pi does not know this API's models";
             let hint = "list the models' ids, for example `models: [llama3.1]`".to_owned();
             let origin = settings.base_url.as_ref().map_or(&provider.template.origin, |url| &url.origin);
-            return Err(Unfit { origin: origin.clone(), message: message.to_owned(), hint });
+            return Err(UnsupportedSetting { origin: origin.clone(), message: message.to_owned(), hint });
         }
         let matches = vec![kind.requests(&endpoint.path)];
         let mut route = api::route(endpoint.host, matches, login.as_ref());
@@ -135,15 +133,15 @@ impl Provider for Pi {
         Ok(Some(route))
     }
 
-    /// An API of one's own may want no key at all; the ones that pi knows all want one.
+    /// A custom API may need no key; the known ones all need one.
     fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let settings = &provider.settings;
-        let model = Model::of(settings);
+        let model = Model::new(settings);
         if provider.auth_token.is_none() && (settings.base_url.is_some() || settings.api_key.is_some()) {
             return None;
         }
         let forms = model.api()?.forms(model.variable());
-        Some(Login { source: api::token_or(provider, "API key of the model provider"), forms })
+        Some(Login { source: api::token_or_prompt(provider, "API key of the model provider"), forms })
     }
 }
 
@@ -155,7 +153,7 @@ struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    fn of(settings: &'a ProviderSettings) -> Self {
+    fn new(settings: &'a ProviderSettings) -> Self {
         let name = settings.provider.as_ref().map_or(DEFAULT, |name| name.value.as_str());
         let known = KNOWN.iter().find(|(known, ..)| *known == name);
         Self { name, settings, known: known.map(|&(_, url, api, variable)| (url, api, variable)) }
@@ -164,12 +162,12 @@ impl<'a> Model<'a> {
     fn endpoint(&self) -> Result<Endpoint, String> {
         let url = self.settings.base_url.as_ref().map(|url| url.value.as_str());
         let url = url.or(self.known.map(|(url, ..)| url));
-        Endpoint::parse(url.ok_or("is missing: bottle knows no address for this model provider")?)
+        Endpoint::parse(url.ok_or("is missing: this model provider has no default URL")?)
     }
 
-    fn unfit(&self, provider: &ProviderConfig, why: String) -> Unfit {
+    fn base_url_error(&self, provider: &ProviderConfig, why: String) -> UnsupportedSetting {
         let origin = |value: &Option<Traced<String>>| value.as_ref().map(|value| value.origin.clone());
-        Unfit {
+        UnsupportedSetting {
             origin: origin(&self.settings.base_url)
                 .or_else(|| origin(&self.settings.provider))
                 .unwrap_or_else(|| provider.template.origin.clone()),
@@ -181,7 +179,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The kind that is named, the known one, or what most servers speak; none for a name pi does not know.
+    /// The configured kind, the known provider's, or the most common one; none for an unknown name.
     fn api(&self) -> Option<Api> {
         match &self.settings.api {
             Some(named) => APIS.iter().find(|(name, _)| *name == named.value).map(|(_, api)| *api),
@@ -189,30 +187,30 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The variable that holds what stands for the key.
+    /// The variable with the key's placeholder.
     fn variable(&self) -> &'a str {
         let known = self.known.map_or(KEY_VARIABLE, |(.., variable)| variable);
         self.settings.api_key_env.as_ref().map_or(known, |name| name.value.as_str())
     }
 
-    /// Whether its models are described to pi. Of a provider that pi knows it knows more than we could say.
+    /// Whether `models.json` must define the models. Pi has better data for the providers that it knows.
     fn is_defined(&self) -> bool {
         self.known.is_none() || compat(self.settings).is_some()
     }
 }
 
-fn unknown_api(provider: &ProviderConfig) -> Unfit {
+fn unknown_api(provider: &ProviderConfig) -> UnsupportedSetting {
     let names: Vec<String> = APIS.iter().map(|(name, _)| format!("`{name}`")).collect();
     let named = provider.settings.api.as_ref();
-    Unfit {
+    UnsupportedSetting {
         origin: named.map_or(&provider.template.origin, |api| &api.origin).clone(),
-        message: "`agent_provider.settings.api` names no kind of API that pi has".to_owned(),
-        hint: format!("it is one of {}", names.join(", ")),
+        message: "`agent_provider.settings.api` is not an API kind of pi".to_owned(),
+        hint: format!("use one of {}", names.join(", ")),
     }
 }
 
 impl Api {
-    /// The requests that a conversation is made of, `base` being the path of the API's address.
+    /// The requests of a conversation; `base` is the path of the API's URL.
     fn requests(self, base: &str) -> RequestMatch {
         let path = match self {
             Self::Messages => "/v1/messages",
@@ -226,7 +224,7 @@ impl Api {
     fn forms(self, variable: &str) -> Vec<LoginForm> {
         let env = BTreeMap::from([(variable.to_owned(), api::OPENAI_KEY.to_owned())]);
         match self {
-            // Which of the two kinds it has, pi tells by the beginning of what it holds.
+            // Pi distinguishes the two forms by the prefix of its key.
             Self::Messages => api::anthropic(variable, variable),
             Self::Chat | Self::Responses => api::bearer(env),
             Self::Google => api::bearer(env)
@@ -241,24 +239,24 @@ impl Api {
     }
 }
 
-/// The model's name is part of the path there.
+/// Google's API has the model's name in the path.
 fn google(base: &str) -> RequestMatch {
     let models = format!("{base}/models");
     let expression = format!("{}/[A-Za-z0-9._-]+:streamGenerateContent", regex_literal(&models));
-    // Without a pattern that compiles only the folder itself is left, which answers nothing.
+    // If the pattern does not compile, only the folder itself matches, which serves nothing.
     let path = Pattern::new(&expression).map_or(PathMatch::Exact(models), PathMatch::Regex);
     RequestMatch { methods: vec!["POST".to_owned()], paths: vec![path], headers: Vec::new() }
 }
 
-/// A text as an expression that matches it alone.
+/// Escapes a text for a regular expression.
 fn regex_literal(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
     text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
-/// `models.json`: the one model provider, asked for where the proxy takes it.
+/// `models.json`: the model provider with its URL for the proxy.
 fn models(settings: &ProviderSettings, endpoint: &Endpoint) -> Value {
-    let model = Model::of(settings);
+    let model = Model::new(settings);
     let mut described = Map::new();
     described.insert("baseUrl".to_owned(), json!(endpoint.url));
     let key = settings.api_key.as_ref().map_or(model.variable(), |key| key.value.expose());
@@ -275,9 +273,9 @@ fn models(settings: &ProviderSettings, endpoint: &Endpoint) -> Value {
     json!({"providers": {model.name: described}})
 }
 
-/// What the API does otherwise than pi expects, when anything is said of it.
+/// The API's differences from pi's expectations, if any are configured.
 fn compat(settings: &ProviderSettings) -> Option<Map<String, Value>> {
-    let said = [
+    let settings = [
         ("maxTokensField", settings.max_tokens_field.as_ref().map(|field| json!(field.value))),
         ("supportsDeveloperRole", settings.supports_developer_role.as_ref().map(|role| json!(role.value))),
         (
@@ -286,6 +284,6 @@ fn compat(settings: &ProviderSettings) -> Option<Map<String, Value>> {
         ),
     ];
     let compat: Map<String, Value> =
-        said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        settings.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
     (!compat.is_empty()).then_some(compat)
 }

@@ -1,4 +1,4 @@
-//! Why a selection cannot be resolved.
+//! Errors of resolving a selection.
 
 use std::fmt;
 
@@ -8,36 +8,36 @@ use crate::manifest::ManifestError;
 use crate::manifest::error::listed;
 use crate::suggest::suggest;
 
-/// A selection that cannot be resolved. Nothing has been started.
+/// Why a selection cannot be resolved. Nothing is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolveError {
-    /// Something in a file.
+    /// An error in a file.
     Manifest(ManifestError),
-    /// The user named an agent that is not there.
+    /// The user named an unknown agent.
     UnknownAgent {
         /// The name.
         name: Name,
-        /// Those that are there.
+        /// The available ones.
         available: Vec<Name>,
     },
-    /// The user named a bottle that is not there.
+    /// The user named an unknown bottle.
     UnknownBottle {
         /// The name.
         name: Name,
-        /// Those that are there.
+        /// The available ones.
         available: Vec<Name>,
     },
     /// Neither the user nor the agent named a bottle.
     NoBottle {
         /// The agent.
         agent: Name,
-        /// The bottles that are there.
+        /// The available bottles.
         available: Vec<Name>,
     },
 }
 
 impl ResolveError {
-    /// What is wrong, naming its subject; a fragment without the next step.
+    /// The problem, with its subject; a fragment without the hint.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -66,7 +66,7 @@ impl ResolveError {
     }
 }
 
-/// The name that was probably meant, and those that are there.
+/// The hint for an unknown name: the nearest one, and the available ones.
 pub(super) fn names_hint(name: &Name, available: &[Name]) -> String {
     let there = format!("there are {}", list(available));
     match suggest(name.as_str(), available.iter().map(Name::as_str)) {

@@ -1,7 +1,7 @@
-//! The resolved manifest for a user to read: YAML with an origin beside every value.
+//! Renders a resolved manifest for the user: YAML with each value's origin as a comment.
 //!
-//! `info --explain`, the preflight and `--dry-run` show this text. It is a rendering, not a manifest to
-//! be read back: what nobody asked for and has no default is left out, a prompt is shown by its size.
+//! `info --explain`, the preflight and `--dry-run` show this text. It is not a manifest: absent values without a
+//! default are omitted, and a prompt is shown by its size.
 
 use bottle_contract::terminal::inert;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::resolved::{GitUser, Repo, ResolvedAgent, ResolvedManifest, Resources}
 use crate::manifest::origin::{Origin, Traced};
 use crate::provider::ProviderConfig;
 
-/// Where origins begin, unless a line is longer; lines beyond it do not push the others to the right.
+/// Rightmost column at which the origins are aligned; longer lines do not move it.
 const MAX_COLUMN: usize = 56;
 
 /// Renders a resolved manifest.
@@ -24,8 +24,7 @@ pub fn explain(manifest: &ResolvedManifest) -> String {
     page(manifest).finish()
 }
 
-/// The same without where each value was written, and with the whole prompt: what a later resolution is
-/// compared with, line by line.
+/// Renders the manifest without origins and with the whole prompt, for a line-by-line comparison with a later one.
 #[must_use]
 pub fn comparable(manifest: &ResolvedManifest) -> String {
     let lines = page(manifest).lines.into_iter().map(|(line, _)| line + "\n");
@@ -61,7 +60,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
     page
 }
 
-/// The number that a manifest has for a level.
+/// The number of a level in a manifest.
 fn log_number(level: LogLevel) -> u8 {
     match level {
         LogLevel::Off => 0,
@@ -75,7 +74,7 @@ fn traced<T, U>(original: &Traced<T>, value: U) -> Traced<U> {
     Traced { value, origin: original.origin.clone() }
 }
 
-/// Lines with the origins that will stand beside them.
+/// Lines with their origins.
 #[derive(Default)]
 struct Page {
     lines: Vec<(String, Option<String>)>,
@@ -199,9 +198,9 @@ impl Page {
         self.render(depth, &[value], origin);
     }
 
-    /// Lets the one YAML writer quote and lay out the value; the origin goes to its first line.
+    /// Renders the value with the YAML writer; the origin goes to its first line.
     fn render<T: Serialize>(&mut self, depth: usize, value: &T, mut origin: Option<String>) {
-        let text = yaml::to_string(value).unwrap_or_else(|error| format!("# cannot be shown: {error}"));
+        let text = yaml::to_string(value).unwrap_or_else(|error| format!("# cannot render: {error}"));
         for line in text.lines() {
             self.lines.push((format!("{}{}", "  ".repeat(depth), inert(line)), origin.take()));
         }

@@ -1,11 +1,11 @@
-//! The algebra: how an earlier layer and a later one become one, a function for each kind of field.
+//! Merges layers, with one function for each kind of field.
 //!
 //! | kind | rule | function |
 //! |---|---|---|
 //! | `env` | union, later wins per name | [`env`] |
 //! | `git-gate.user` | per field, later non-empty wins | [`git_user`] |
-//! | `git-gate.repos` | union by name, later wins per field; `{}` removes what the file's ancestors declared | [`repos`] |
-//! | `egress.routes` | concatenated; one host twice must be equal | [`routes`] |
+//! | `git-gate.repos` | union by name, later wins per field; `{}` removes the repositories of the file's ancestors | [`repos`] |
+//! | `egress.routes` | concatenated; two routes for one host must be equal | [`routes`] |
 //! | the rest, `agent_provider` as a whole | the last layer that declares it wins | [`last`] |
 
 use std::collections::BTreeMap;
@@ -25,8 +25,10 @@ use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::provider::{ProviderLayer, SettingsLayer, Template};
 use crate::manifest::{AgentManifest, Located, ManifestError};
 use crate::provider::{ProviderConfig, ProviderSettings};
+use crate::provider::{ProviderConfig, ProviderSettings};
+use crate::provider::{ProviderConfig, ProviderSettings};
 
-/// What the layers say together.
+/// The merged layers.
 #[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Folded {
     pub(super) env: BTreeMap<String, Traced<EnvValue>>,
@@ -39,12 +41,12 @@ pub(super) struct Folded {
     pub(super) resources: Resources,
 }
 
-/// Folds layers, earlier to later.
+/// Merges layers, earlier to later.
 pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
     let provider = provider(layers);
-    let own = provider_route::route(&provider)?;
-    if let Some(own) = &own {
-        provider_route::refuse_again(own, provider.template.value, layers)?;
+    let provider_route = provider_route::route(&provider)?;
+    if let Some(route) = &provider_route {
+        provider_route::refuse_duplicate(route, provider.template.value, layers)?;
     }
     Ok(Folded {
         env: env(layers),
@@ -54,7 +56,7 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
         egress: Egress {
             log: last(layers, |layer| layer.body.egress.log.as_ref())
                 .unwrap_or(Traced::default_of(LogLevel::Off)),
-            routes: own.into_iter().chain(routes(layers)?).collect(),
+            routes: provider_route.into_iter().chain(routes(layers)?).collect(),
             ca_bundle: last(layers, |layer| layer.body.egress.ca_bundle.as_ref()),
             upstream_proxy: last(layers, |layer| layer.body.egress.upstream_proxy.as_ref()),
         },
@@ -64,12 +66,12 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
     })
 }
 
-/// The last layer that declares it wins; a layer that says nothing changes nothing.
+/// The value of the last layer that has the field.
 fn last<'a, T: Clone + 'a>(
     layers: &'a [Layer],
     field: impl Fn(&'a Layer) -> Option<&'a Located<T>>,
 ) -> Option<Traced<T>> {
-    layers.iter().rev().find_map(|layer| field(layer).map(|value| Traced::of_layer(layer, value)))
+    layers.iter().rev().find_map(|layer| field(layer).map(|value| Traced::in_layer(layer, value)))
 }
 
 /// Union; later wins per name.
@@ -77,13 +79,13 @@ fn env(layers: &[Layer]) -> BTreeMap<String, Traced<EnvValue>> {
     let mut env = BTreeMap::new();
     for layer in layers {
         for (name, value) in &layer.body.env {
-            env.insert(name.clone(), Traced::of_layer(layer, value));
+            env.insert(name.clone(), Traced::in_layer(layer, value));
         }
     }
     env
 }
 
-/// Per field, later non-empty wins (an empty one is absent in a layer).
+/// Per field, later non-empty wins (an empty one counts as absent).
 fn git_user(layers: &[Layer]) -> GitUser {
     GitUser {
         name: last(layers, |layer| layer.body.git_gate.user.name.as_ref()),
@@ -91,16 +93,16 @@ fn git_user(layers: &[Layer]) -> GitUser {
     }
 }
 
-/// The agent's identity goes over the bottle's, per field.
-pub(super) fn lay_over(user: &mut GitUser, agent: &AgentManifest) {
+/// Overrides the bottle's git identity with the agent's, per field.
+pub(super) fn override_git_user(user: &mut GitUser, agent: &AgentManifest) {
     for (field, own) in [(&mut user.name, &agent.user.name), (&mut user.email, &agent.user.email)] {
         if let Some(own) = own {
-            *field = Some(Traced { value: own.value.clone(), origin: Origin::of_agent(agent, own.at) });
+            *field = Some(Traced { value: own.value.clone(), origin: Origin::in_agent(agent, own.at) });
         }
     }
 }
 
-/// Concatenated. One host twice: equal content collapses into the first, other content is an error.
+/// Concatenated. Of two routes for one host, an equal one is dropped, another one is an error.
 fn routes(layers: &[Layer]) -> Result<Vec<Traced<Route>>, ManifestError> {
     let mut routes: Vec<Traced<Route>> = Vec::new();
     let mut by_host = BTreeMap::new();
@@ -108,7 +110,7 @@ fn routes(layers: &[Layer]) -> Result<Vec<Traced<Route>>, ManifestError> {
         for route in &layer.body.egress.routes {
             let Some(&earlier) = by_host.get(&route.value.host) else {
                 by_host.insert(route.value.host.clone(), routes.len());
-                routes.push(Traced::of_layer(layer, route));
+                routes.push(Traced::in_layer(layer, route));
                 continue;
             };
             let earlier: &Traced<Route> = &routes[earlier];
@@ -123,21 +125,21 @@ fn routes(layers: &[Layer]) -> Result<Vec<Traced<Route>>, ManifestError> {
     Ok(routes)
 }
 
-/// Union by name, later wins per field, after every explicit `{}` has removed what its ancestors said.
+/// Union by name, later wins per field, after every explicit `{}` removed its ancestors' repositories.
 fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
-    let mut speaking: Vec<&Layer> = Vec::new();
+    let mut declaring: Vec<&Layer> = Vec::new();
     for layer in layers {
         match &layer.body.git_gate.repos {
             None => {}
             Some(repos) if repos.value.is_empty() => {
                 let ancestors = ancestors(layers, layer);
-                speaking.retain(|earlier| !ancestors.contains(&earlier.body.name));
+                declaring.retain(|earlier| !ancestors.contains(&earlier.body.name));
             }
-            Some(_) => speaking.push(layer),
+            Some(_) => declaring.push(layer),
         }
     }
     let mut declared: BTreeMap<Name, Vec<Declaration<'_>>> = BTreeMap::new();
-    for layer in speaking {
+    for layer in declaring {
         for (name, repo) in layer.body.git_gate.repos.iter().flat_map(|repos| &repos.value) {
             declared.entry(name.clone()).or_default().push(Declaration { layer, repo });
         }
@@ -145,42 +147,45 @@ fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
     declared.into_iter().map(|(name, entry)| Ok((name.clone(), repo(&name, &entry)?))).collect()
 }
 
-/// What one layer says about one repository.
+/// One layer's entry for one repository.
 struct Declaration<'a> {
     layer: &'a Layer,
     repo: &'a Located<RepoLayer>,
 }
 
 fn repo(name: &Name, entry: &[Declaration<'_>]) -> Result<Repo, ManifestError> {
-    let url = last_said(entry, |repo| repo.url.as_ref()).ok_or_else(|| lacks(name, "url", entry))?;
-    let key = last_said(entry, |repo| repo.key.as_ref()).ok_or_else(|| lacks(name, "key", entry))?;
+    let url = last_declared(entry, |repo| repo.url.as_ref()).ok_or_else(|| lacks(name, "url", entry))?;
+    let key = last_declared(entry, |repo| repo.key.as_ref()).ok_or_else(|| lacks(name, "key", entry))?;
     let token = matches!(key.value, KeySource::Token { .. });
     if token != matches!(url.value, RepoUrl::Https(_)) {
         let message = format!(
-            "`git-gate.repos.{name}`: the key (at {}) does not fit the address (at {})",
+            "`git-gate.repos.{name}`: the key (at {}) does not fit the URL (at {})",
             key.origin, url.origin
         );
-        return Err(at_last(entry, message).hint(
-            "an https address takes the provider `token`, an ssh address `static`, `gitea` or `github`",
-        ));
+        return Err(at_last(entry, message)
+            .hint("an https URL needs the provider `token`, an ssh URL `static`, `gitea` or `github`"));
     }
     Ok(Repo {
         url,
         key,
-        host_key: last_said(entry, |repo| repo.host_key.as_ref()),
-        alias: last_said(entry, |repo| repo.alias.as_ref()),
-        refs: last_said(entry, |repo| repo.refs.as_ref()).unwrap_or(Traced::default_of(RefRules::default())),
-        on_match: last_said(entry, |repo| repo.on_match.as_ref())
+        host_key: last_declared(entry, |repo| repo.host_key.as_ref()),
+        alias: last_declared(entry, |repo| repo.alias.as_ref()),
+        refs: last_declared(entry, |repo| repo.refs.as_ref())
+            .unwrap_or(Traced::default_of(RefRules::default())),
+        on_match: last_declared(entry, |repo| repo.on_match.as_ref())
             .unwrap_or(Traced::default_of(OnMatch::default())),
-        stale_ok: last_said(entry, |repo| repo.stale_ok.as_ref()).unwrap_or(Traced::default_of(false)),
+        stale_ok: last_declared(entry, |repo| repo.stale_ok.as_ref()).unwrap_or(Traced::default_of(false)),
     })
 }
 
 fn lacks(name: &Name, key: &str, entry: &[Declaration<'_>]) -> ManifestError {
-    at_last(entry, format!("`git-gate.repos.{name}` lacks `{key}`, and no bottle it is combined with has it"))
+    at_last(
+        entry,
+        format!("`git-gate.repos.{name}` lacks `{key}`, and so do the bottles it is combined with"),
+    )
 }
 
-/// An error at the last place that speaks of a repository.
+/// An error at the last declaration of a repository.
 fn at_last(entry: &[Declaration<'_>], message: String) -> ManifestError {
     match entry.last() {
         Some(Declaration { layer, repo }) => ManifestError::at(&layer.body.source, repo.at, message),
@@ -188,16 +193,16 @@ fn at_last(entry: &[Declaration<'_>], message: String) -> ManifestError {
     }
 }
 
-fn last_said<'a, T: Clone + 'a>(
+fn last_declared<'a, T: Clone + 'a>(
     entry: &[Declaration<'a>],
     field: impl Fn(&'a RepoLayer) -> Option<&'a Located<T>>,
 ) -> Option<Traced<T>> {
     entry.iter().rev().find_map(|declaration| {
-        field(&declaration.repo.value).map(|value| Traced::of_layer(declaration.layer, value))
+        field(&declaration.repo.value).map(|value| Traced::in_layer(declaration.layer, value))
     })
 }
 
-/// As a whole: the last layer that declares any of it; its absent fields have their defaults.
+/// As a whole: the last layer that has the key; its absent fields have their defaults.
 fn provider(layers: &[Layer]) -> ProviderConfig {
     let declared =
         layers.iter().rev().find_map(|layer| layer.body.provider.as_ref().map(|provider| (layer, provider)));
@@ -219,14 +224,14 @@ fn provider(layers: &[Layer]) -> ProviderConfig {
     }
 }
 
-/// The one layer that the provider comes from, if any declares it.
+/// The layer that declares the provider, if any.
 struct Declared<'a> {
     layer: Option<&'a Layer>,
 }
 
 impl Declared<'_> {
     fn maybe<T: Clone>(&self, value: Option<&Located<T>>) -> Option<Traced<T>> {
-        Some(Traced::of_layer(self.layer?, value?))
+        Some(Traced::in_layer(self.layer?, value?))
     }
 
     fn or<T: Clone>(&self, value: Option<&Located<T>>, default: T) -> Traced<T> {
@@ -249,7 +254,7 @@ impl Declared<'_> {
     }
 }
 
-/// Each field by itself.
+/// Each field separately.
 fn resources(layers: &[Layer]) -> Resources {
     Resources {
         cpus: last(layers, |layer| layer.body.resources.cpus.as_ref()),

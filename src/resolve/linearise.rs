@@ -1,7 +1,7 @@
-//! The graph of `extends` → a line: ancestors before descendants, parents left to right, each once.
+//! Linearises the graph of `extends`: ancestors before descendants, parents left to right, each once.
 //!
-//! A shared ancestor stands at its earliest place, so that it can never undo what came between. The
-//! order is that of a depth-first walk that writes a file down when it leaves it.
+//! A shared ancestor has its earliest position, so that it cannot override layers in between. The order is the
+//! post-order of a depth-first search.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use super::error::{ResolveError, names_hint};
 use crate::manifest::origin::{Origin, Traced, Via};
 use crate::manifest::{BottleLayer, Located, ManifestError, Position, Source};
 
-/// The most files one selection may reach: far above any honest tree.
+/// Most files of one selection: far above any sensible tree.
 const MAX_LAYERS: usize = 1_000;
 
-/// A file in its place in the line.
+/// A file in the linear order.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) body: BottleLayer,
-    /// The bottles that led here; none for a pick.
+    /// The chain of `extends` to it; none for a selected bottle.
     pub(super) via: Option<Arc<Via>>,
 }
 
-/// Who asked for a bottle.
+/// What names a bottle.
 #[derive(Debug, Clone)]
-pub(super) enum WantedBy {
+pub(super) enum RequestedBy {
     User,
     File { source: Source, at: Position },
 }
 
-impl WantedBy {
-    /// The error for a bottle that is not there.
+impl RequestedBy {
+    /// The error for an unknown bottle.
     pub(super) fn unknown(&self, name: &Name, available: &[Name]) -> ResolveError {
         match self {
             Self::User => ResolveError::UnknownBottle { name: name.clone(), available: available.to_vec() },
@@ -43,7 +43,7 @@ impl WantedBy {
         }
     }
 
-    /// An error at the place that asked; the user alone cannot cause one.
+    /// An error at the position that names the bottle; the user alone cannot cause one.
     fn fault(&self, message: String) -> ManifestError {
         match self {
             Self::User => {
@@ -54,30 +54,33 @@ impl WantedBy {
     }
 }
 
-/// Reads the bottle of a name, or says on behalf of whoever wanted it that it is not there.
-pub(super) type Load<'a> = dyn FnMut(&Name, &WantedBy) -> Result<BottleLayer, ResolveError> + 'a;
+/// Reads a bottle by name, or returns the error for its requester.
+pub(super) type Load<'a> = dyn FnMut(&Name, &RequestedBy) -> Result<BottleLayer, ResolveError> + 'a;
 
-/// Brings the picks and everything they extend into a line.
-pub(super) fn linearise(picks: &[(Name, WantedBy)], load: &mut Load<'_>) -> Result<Vec<Layer>, ResolveError> {
-    let mut walk = Walk { load, trail: Vec::new(), line: Vec::new(), placed: BTreeSet::new() };
-    for (name, wanted_by) in picks {
-        walk.enter(name, wanted_by)?;
+/// Linearises the picks and everything that they extend.
+pub(super) fn linearise(
+    picks: &[(Name, RequestedBy)],
+    load: &mut Load<'_>,
+) -> Result<Vec<Layer>, ResolveError> {
+    let mut walk = Walk { load, stack: Vec::new(), line: Vec::new(), done: BTreeSet::new() };
+    for (name, requested_by) in picks {
+        walk.enter(name, requested_by)?;
         while walk.step()? {}
     }
     Ok(walk.line)
 }
 
-/// A depth-first walk with its stack in sight: a chain may be as long as it likes.
+/// A depth-first search with an explicit stack, so that a long chain cannot overflow the call stack.
 struct Walk<'a, 'b> {
     load: &'a mut Load<'b>,
-    /// The bottles that have been entered and not left, each extended by the one before.
-    trail: Vec<Visit>,
+    /// The entered bottles, each extended by the one before.
+    stack: Vec<Visit>,
     line: Vec<Layer>,
-    /// The names in the line.
-    placed: BTreeSet<Name>,
+    /// The names in `line`.
+    done: BTreeSet<Name>,
 }
 
-/// A bottle that has been entered.
+/// An entered bottle.
 struct Visit {
     layer: Layer,
     /// The parent to enter next.
@@ -85,48 +88,48 @@ struct Visit {
 }
 
 impl Walk<'_, '_> {
-    /// Reads a bottle and puts it on the trail, unless it stands in the line already.
-    fn enter(&mut self, name: &Name, wanted_by: &WantedBy) -> Result<(), ResolveError> {
-        if self.placed.contains(name) {
+    /// Reads a bottle and pushes it on the stack, unless it is in the line already.
+    fn enter(&mut self, name: &Name, requested_by: &RequestedBy) -> Result<(), ResolveError> {
+        if self.done.contains(name) {
             return Ok(());
         }
-        self.refuse_cycle(name, wanted_by)?;
-        if self.line.len() + self.trail.len() == MAX_LAYERS {
-            return Err(wanted_by.fault(format!("more than {MAX_LAYERS} bottles are combined")).into());
+        self.refuse_cycle(name, requested_by)?;
+        if self.line.len() + self.stack.len() == MAX_LAYERS {
+            return Err(requested_by.fault(format!("more than {MAX_LAYERS} bottles are combined")).into());
         }
-        let body = (self.load)(name, wanted_by)?;
-        let via = self.trail.last().map(|visit| Via::after(&visit.layer));
-        self.trail.push(Visit { layer: Layer { body, via }, next: 0 });
+        let body = (self.load)(name, requested_by)?;
+        let via = self.stack.last().map(|visit| Via::through(&visit.layer));
+        self.stack.push(Visit { layer: Layer { body, via }, next: 0 });
         Ok(())
     }
 
-    /// Enters the next parent of the bottle at the trail's end, or leaves it for the line. False when
-    /// the trail is at its end.
+    /// Enters the next parent of the bottle on top of the stack, or moves that bottle to the line. False when the
+    /// stack is empty.
     fn step(&mut self) -> Result<bool, ResolveError> {
-        let Some(visit) = self.trail.last_mut() else { return Ok(false) };
+        let Some(visit) = self.stack.last_mut() else { return Ok(false) };
         if let Some(parent) = visit.layer.body.extends.get(visit.next).cloned() {
             visit.next += 1;
-            let wanted_by = WantedBy::File { source: visit.layer.body.source.clone(), at: parent.at };
-            self.enter(&parent.value, &wanted_by)?;
-        } else if let Some(visit) = self.trail.pop() {
-            self.placed.insert(visit.layer.body.name.clone());
+            let requested_by = RequestedBy::File { source: visit.layer.body.source.clone(), at: parent.at };
+            self.enter(&parent.value, &requested_by)?;
+        } else if let Some(visit) = self.stack.pop() {
+            self.done.insert(visit.layer.body.name.clone());
             self.line.push(visit.layer);
         }
         Ok(true)
     }
 
-    fn refuse_cycle(&self, name: &Name, wanted_by: &WantedBy) -> Result<(), ManifestError> {
-        let trail = || self.trail.iter().map(|visit| &visit.layer.body.name);
-        let Some(start) = trail().position(|entered| entered == name) else { return Ok(()) };
-        let chain: Vec<&str> = trail().skip(start).chain([name]).map(Name::as_str).collect();
-        Err(wanted_by.fault(match chain.as_slice() {
+    fn refuse_cycle(&self, name: &Name, requested_by: &RequestedBy) -> Result<(), ManifestError> {
+        let entered = || self.stack.iter().map(|visit| &visit.layer.body.name);
+        let Some(start) = entered().position(|bottle| bottle == name) else { return Ok(()) };
+        let chain: Vec<&str> = entered().skip(start).chain([name]).map(Name::as_str).collect();
+        Err(requested_by.fault(match chain.as_slice() {
             [itself, _] => format!("the bottle `{itself}` extends itself"),
             chain => format!("bottles extend each other in a circle: {}", chain.join(" → ")),
         }))
     }
 }
 
-/// Every bottle that a layer of the line extends, however far.
+/// Every ancestor of a layer.
 pub(super) fn ancestors(line: &[Layer], layer: &Layer) -> BTreeSet<Name> {
     let mut ancestors = BTreeSet::new();
     let mut open: Vec<&Layer> = vec![layer];
@@ -141,25 +144,25 @@ pub(super) fn ancestors(line: &[Layer], layer: &Layer) -> BTreeSet<Name> {
 }
 
 impl Origin {
-    /// A place in a layer's file.
-    pub(super) fn of_layer(layer: &Layer, at: Position) -> Self {
+    /// A position in a layer's file.
+    pub(super) fn in_layer(layer: &Layer, at: Position) -> Self {
         Self::File { source: layer.body.source.clone(), at, via: layer.via.clone() }
     }
 }
 
 impl Via {
-    /// The way to what `layer` extends.
-    pub(super) fn after(layer: &Layer) -> Arc<Self> {
+    /// The chain to the parents of `layer`.
+    pub(super) fn through(layer: &Layer) -> Arc<Self> {
         Arc::new(Self { name: layer.body.name.clone(), from: layer.via.clone() })
     }
 }
 
 impl<T> Traced<T> {
     /// A value of a layer.
-    pub(super) fn of_layer(layer: &Layer, located: &Located<T>) -> Self
+    pub(super) fn in_layer(layer: &Layer, located: &Located<T>) -> Self
     where
         T: Clone,
     {
-        Self { value: located.value.clone(), origin: Origin::of_layer(layer, located.at) }
+        Self { value: located.value.clone(), origin: Origin::in_layer(layer, located.at) }
     }
 }

@@ -1,18 +1,19 @@
-//! Layers → resolved manifest: one algebra for `extends`, several parents and bottles chosen at launch.
+//! Merges manifest layers into a resolved manifest, by one set of rules for `extends`, several parents and several
+//! selected bottles.
 //!
 //! ```text
-//! selection ──▶ linearise   which files, ancestors first, each once; only these are read
+//! selection ──▶ linearise   the files, ancestors first, each once; only these are read
 //!                  │
-//!                fold        layers, earlier to later, one rule for each kind of field
+//!                fold        merges layers, earlier to later, one rule for each kind of field
 //!                  │
-//!             + agent        prompt, skills, git identity over the bottle's
+//!             + agent        prompt, skills, git identity (overrides the bottle's)
 //!                  ▼
-//!           ResolvedManifest  no absent field, every value with its origin
-//!                  ├── explain   the same, for a user to read
-//!                  └── weak      what in it deserves red
+//!           ResolvedManifest  all defaults applied, every value with its origin
+//!                  ├── explain   renders it for the user
+//!                  └── warnings  lists weakening settings
 //! ```
-//! Resolving reads the chosen manifests and the skills' folders and nothing else: no environment, no
-//! clock, no secret. The same files give the same bytes.
+//! Resolving reads only the selected manifests and the skills' folders: no environment, no clock, no secret. It is
+//! deterministic.
 
 mod error;
 mod explain;
@@ -37,55 +38,55 @@ use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::skills::Skill;
 use crate::manifest::source::Source;
 use crate::manifest::{AgentManifest, Kind, Manifests, Place};
-use linearise::{Layer, WantedBy, linearise};
+use linearise::{Layer, RequestedBy, linearise};
 
 /// The default number of processes in a bottle.
 pub const DEFAULT_PIDS: u64 = 4096;
 
-/// What a user chose.
+/// The user's choice of agent and bottles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The agent.
     pub agent: Name,
-    /// Bottles, in the order they are folded; none means the agent's own.
+    /// Bottles, in the order of their merge; none means the agent's defaults.
     pub bottles: Vec<Name>,
 }
 
-/// A resolved manifest, and what the user should know about how it came to be.
+/// A resolved manifest with notes for the user.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// The value that is planned and launched.
+    /// The manifest to plan and launch.
     pub manifest: ResolvedManifest,
-    /// Who named the bottles. [`BottleChoice::Suggested`] needs the user's word before a launch.
+    /// Who selected the bottles. [`BottleChoice::Suggested`] needs the user's confirmation before a launch.
     pub choice: BottleChoice,
-    /// Another agent of the same name that this one shadows (“replaces yours”).
+    /// The origin of an agent of the same name that this one shadows (“replaces yours”).
     pub agent_replaces: Option<Place>,
-    /// What was passed over on the way, in sentences.
+    /// Warnings about skipped files, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Who named the bottles.
+/// Who selected the bottles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BottleChoice {
     /// The user, for this launch.
     Picked,
-    /// The agent's file, which the user wrote or which came with the program.
+    /// The agent's file, from the user's home or built in.
     AgentDefault,
-    /// The agent's file, which came with a project: a suggestion, never taken silently.
+    /// The agent's file, from a project: a suggestion that needs confirmation.
     Suggested,
 }
 
 /// Resolves a selection.
 ///
 /// # Errors
-/// [`ResolveError`], before anything is started: a file that cannot be used, a name that no file has, a
-/// cycle, two routes for one host, a missing skill, no bottle at all.
+/// [`ResolveError`], before anything is started: an invalid file, an unknown name, a cycle, two routes for one host,
+/// a missing skill, or no bottle.
 pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
     let agent = find_agent(&selection.agent, manifests)?;
     let (choice, picks) = picks(selection, &agent, manifests)?;
     let layers = layers(&picks, manifests)?;
     let mut folded = fold::fold(&layers)?;
-    fold::lay_over(&mut folded.git_user, &agent);
+    fold::override_git_user(&mut folded.git_user, &agent);
     let replaces = manifests.find(Kind::Agent, &selection.agent)?.and_then(|entry| entry.replaces);
     let manifest = ResolvedManifest {
         agent: ResolvedAgent {
@@ -109,19 +110,19 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
     Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
 }
 
-/// The bottles that one is made of: its ancestors, the root first, and itself.
+/// A bottle's ancestors, the root first, and the bottle itself.
 ///
 /// # Errors
-/// [`ResolveError`] when a file of them cannot be used, is not there, or extends itself.
+/// [`ResolveError`] when one of the files is invalid, missing, or extends itself.
 pub fn lineage(bottle: &Name, manifests: &Manifests) -> Result<Vec<Name>, ResolveError> {
-    let layers = layers(&[(bottle.clone(), WantedBy::User)], manifests)?;
+    let layers = layers(&[(bottle.clone(), RequestedBy::User)], manifests)?;
     Ok(layers.into_iter().map(|layer| layer.body.name).collect())
 }
 
-fn layers(picks: &[(Name, WantedBy)], manifests: &Manifests) -> Result<Vec<Layer>, ResolveError> {
-    linearise(picks, &mut |name, wanted_by| match manifests.bottle(name)? {
+fn layers(picks: &[(Name, RequestedBy)], manifests: &Manifests) -> Result<Vec<Layer>, ResolveError> {
+    linearise(picks, &mut |name, requested_by| match manifests.bottle(name)? {
         Some(layer) => Ok(layer),
-        None => Err(wanted_by.unknown(name, &available(manifests, Kind::Bottle))),
+        None => Err(requested_by.unknown(name, &available(manifests, Kind::Bottle))),
     })
 }
 
@@ -132,7 +133,7 @@ fn find_agent(name: &Name, manifests: &Manifests) -> Result<AgentManifest, Resol
     })
 }
 
-type Picks = Vec<(Name, WantedBy)>;
+type Picks = Vec<(Name, RequestedBy)>;
 
 fn picks(
     selection: &Selection,
@@ -140,7 +141,7 @@ fn picks(
     manifests: &Manifests,
 ) -> Result<(BottleChoice, Picks), ResolveError> {
     if !selection.bottles.is_empty() {
-        let picks = selection.bottles.iter().map(|name| (name.clone(), WantedBy::User));
+        let picks = selection.bottles.iter().map(|name| (name.clone(), RequestedBy::User));
         return Ok((BottleChoice::Picked, picks.collect()));
     }
     if agent.bottles.is_empty() {
@@ -153,8 +154,8 @@ fn picks(
         Place::Project => BottleChoice::Suggested,
         Place::Home | Place::Shipped => BottleChoice::AgentDefault,
     };
-    let wanted_by = |at| WantedBy::File { source: agent.source.clone(), at };
-    Ok((choice, agent.bottles.iter().map(|name| (name.value.clone(), wanted_by(name.at))).collect()))
+    let requested_by = |at| RequestedBy::File { source: agent.source.clone(), at };
+    Ok((choice, agent.bottles.iter().map(|name| (name.value.clone(), requested_by(name.at))).collect()))
 }
 
 fn available(manifests: &Manifests, kind: Kind) -> Vec<Name> {
@@ -174,7 +175,7 @@ fn skills(agent: &AgentManifest, manifests: &Manifests) -> Result<Vec<Traced<Ski
                     format!("the skill `{}` {error}", name.value),
                 )
             })?;
-            Ok(Traced { value: skill, origin: Origin::of_agent(agent, name.at) })
+            Ok(Traced { value: skill, origin: Origin::in_agent(agent, name.at) })
         })
         .collect()
 }

@@ -1,56 +1,58 @@
-//! The provider's own route: the one host that a manifest does not declare.
+//! The provider route: the template's built-in route, which no manifest declares.
 
 use bottle_contract::route::{Route, RouteTable};
 
 use super::linearise::Layer;
 use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::{ManifestError, Position};
-use crate::provider::{self, ProviderConfig, Unfit};
+use crate::provider::{self, ProviderConfig, UnsupportedSetting};
 
-/// The route that comes with the template, narrowed as the manifest says.
+/// The template's route, restricted by `agent_provider.route`.
 ///
 /// # Errors
-/// At the value that the provider cannot work with, or that reaches further than its route.
+/// At a value that the provider does not support, or that would widen its route.
 pub(super) fn route(provider: &ProviderConfig) -> Result<Option<Traced<Route>>, ManifestError> {
-    let Some(own) = provider::of(provider.template.value).route(provider).map_err(unfit)? else {
+    let Some(built_in) =
+        provider::for_template(provider.template.value).route(provider).map_err(unsupported)?
+    else {
         return Ok(None);
     };
     let origin = provider.template.origin.clone();
     let Some(narrowing) = &provider.route else {
-        // One that no proxy takes is found here, not at the launch.
-        RouteTable::new(vec![own.clone()]).map_err(|error| fault(&origin, None, error.to_string()))?;
-        return Ok(Some(Traced { value: own, origin }));
+        // An invalid route fails here and not at launch.
+        RouteTable::new(vec![built_in.clone()]).map_err(|error| fault(&origin, None, error.to_string()))?;
+        return Ok(Some(Traced { value: built_in, origin }));
     };
     let value = narrowing
         .value
-        .apply(&own)
+        .apply(&built_in)
         .map_err(|error| fault(&narrowing.origin, error.at, format!("`agent_provider.route`: {error}")))?;
     Ok(Some(Traced { value, origin }))
 }
 
-/// Refuses a route of a manifest for the provider's own host.
-pub(super) fn refuse_again(
-    own: &Traced<Route>,
+/// Refuses a manifest's route for the provider's host.
+pub(super) fn refuse_duplicate(
+    provider_route: &Traced<Route>,
     template: impl std::fmt::Display,
     layers: &[Layer],
 ) -> Result<(), ManifestError> {
-    let host = &own.value.host;
-    let again = layers.iter().find_map(|layer| {
+    let host = &provider_route.value.host;
+    let duplicate = layers.iter().find_map(|layer| {
         layer.body.egress.routes.iter().find(|route| route.value.host == *host).map(|route| (layer, route.at))
     });
-    let Some((layer, at)) = again else { return Ok(()) };
-    let message = format!("`{host}` is the host of the template `{template}`, which brings its own route");
+    let Some((layer, at)) = duplicate else { return Ok(()) };
+    let message = format!("`{host}` is the host of the template `{template}`, which has a built-in route");
     Err(ManifestError::at(&layer.body.source, at, message).hint(
-        "take it out; `agent_provider.route` narrows the provider's route, `agent_provider.auth_token` names \
-         its credential",
+        "remove the route; restrict the built-in one with `agent_provider.route`, set its credential with \
+         `agent_provider.auth_token`",
     ))
 }
 
-fn unfit(unfit: Unfit) -> ManifestError {
-    fault(&unfit.origin, None, unfit.message).hint(unfit.hint)
+fn unsupported(error: UnsupportedSetting) -> ManifestError {
+    fault(&error.origin, None, error.message).hint(error.hint)
 }
 
-/// An error at a value, or at a place in its file.
+/// An error at a value, or at a position in its file.
 fn fault(origin: &Origin, at: Option<Position>, message: String) -> ManifestError {
     match origin {
         Origin::File { source, at: value, .. } => ManifestError::at(source, at.unwrap_or(*value), message),

@@ -1,7 +1,7 @@
-//! The resolved manifest: a value with no absent fields and no file access.
+//! The resolved manifest: all defaults applied, no file access.
 //!
-//! An `Option` here is an answer (“no backend was asked for”), never a question left open. Serialised,
-//! it is the same bytes for the same files; maps are sorted by name, lists keep their meaning's order.
+//! An absent `Option` is a decision (“any backend”), never a missing default. Serialisation is deterministic: maps are
+//! sorted by name, lists keep their order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,14 +24,14 @@ use crate::manifest::resources::Cpus;
 use crate::manifest::skills::Skill;
 use crate::provider::ProviderConfig;
 
-/// What was asked for, with every default filled in and every value's origin beside it.
+/// A manifest with every default applied and every value's origin.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResolvedManifest {
-    /// Who works.
+    /// The agent.
     pub agent: ResolvedAgent,
-    /// The bottles that were picked, in order.
+    /// The selected bottles, in order.
     pub bottles: Vec<Name>,
-    /// Every bottle file that was folded, in order.
+    /// Every merged bottle file, in order.
     pub layers: Vec<LayerRef>,
     /// `env`.
     pub env: BTreeMap<String, Traced<EnvValue>>,
@@ -51,7 +51,7 @@ pub struct ResolvedManifest {
     pub resources: Resources,
 }
 
-/// Who works.
+/// The resolved agent manifest.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResolvedAgent {
     /// The agent's name.
@@ -64,7 +64,7 @@ pub struct ResolvedAgent {
     pub skills: Vec<Traced<Skill>>,
 }
 
-/// A bottle file that was folded.
+/// A merged bottle file.
 #[derive(Debug, Clone, Serialize)]
 pub struct LayerRef {
     /// The bottle's name.
@@ -79,7 +79,7 @@ impl From<&Layer> for LayerRef {
     }
 }
 
-/// `git-gate.user`, with the agent's over the bottle's.
+/// `git-gate.user`; the agent's fields override the bottle's.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct GitUser {
     /// `name`.
@@ -107,16 +107,15 @@ pub struct Repo {
     pub stale_ok: Traced<bool>,
 }
 
-/// Names that forges give their ssh where a firewall lets only the web's port through.
-const OVER_THE_WEBS_PORT: [&str; 2] = ["ssh.", "altssh."];
+/// Host prefixes with which forges offer ssh over port 443.
+const SSH_OVER_HTTPS_PREFIXES: [&str; 2] = ["ssh.", "altssh."];
 
 impl Repo {
-    /// The hosts at which its forge is spoken to otherwise than by git: that of its address, and that of the API
-    /// which is asked for its keys.
+    /// The forge's hosts for requests other than git: the host of its URL, and that of its keys API.
     #[must_use]
     pub fn forges(&self) -> Vec<String> {
         let host = self.url.value.host();
-        let bare = OVER_THE_WEBS_PORT.iter().find_map(|part| host.strip_prefix(part)).map(str::to_owned);
+        let bare = SSH_OVER_HTTPS_PREFIXES.iter().find_map(|part| host.strip_prefix(part)).map(str::to_owned);
         let api = match &self.key.value {
             KeySource::Gitea(key) | KeySource::Github(key) => key.api_url.as_deref(),
             KeySource::Static { .. } | KeySource::Token { .. } => None,
@@ -131,16 +130,16 @@ impl Repo {
 pub struct Egress {
     /// `log`.
     pub log: Traced<LogLevel>,
-    /// The provider's own route, then `routes`, each host once, in the order they were declared.
-    #[serde(serialize_with = "as_words")]
+    /// The provider route, then `routes`, each host once, in the order of their declaration.
+    #[serde(serialize_with = "as_specs")]
     pub routes: Vec<Traced<Route>>,
-    /// `ca_bundle`, absolute or as [`crate::manifest::host_path::absolute`] completes it.
+    /// `ca_bundle`, absolute or for [`crate::manifest::host_path::absolute`].
     pub ca_bundle: Option<Traced<PathBuf>>,
     /// `upstream_proxy`.
     pub upstream_proxy: Option<Traced<UpstreamProxy>>,
 }
 
-/// `resources`; none means the engine's own default.
+/// `resources`; none means the engine's default.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resources {
     /// Processors.
@@ -151,12 +150,12 @@ pub struct Resources {
     pub pids: Traced<u64>,
     /// Disk.
     pub disk: Option<Traced<ByteSize>>,
-    /// Whether own user namespaces may be made inside.
+    /// Whether processes in the bottle may create user namespaces.
     pub nested: Traced<bool>,
 }
 
-/// Routes in the words of a manifest.
-fn as_words<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
+/// Serialises routes as in a manifest.
+fn as_specs<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(
         routes
             .iter()

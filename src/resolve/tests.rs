@@ -1,4 +1,4 @@
-//! The algebra's laws, over generated bottles: what is promised for some files holds for any.
+//! Property tests of the merge rules over generated bottles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use proptest::sample::{select, subsequence};
 
 use super::error::ResolveError;
 use super::fold::fold;
-use super::linearise::{Layer, WantedBy, ancestors, linearise};
+use super::linearise::{Layer, RequestedBy, ancestors, linearise};
 use crate::manifest::{BottleLayer, Place, Source};
 use bottle_contract::names::Name;
 
@@ -21,9 +21,9 @@ fn name(text: &str) -> Name {
 }
 
 fn line(files: &Files, picks: &[&str]) -> Result<Vec<Layer>, ResolveError> {
-    let picks: Vec<_> = picks.iter().map(|pick| (name(pick), WantedBy::User)).collect();
-    linearise(&picks, &mut |name, wanted_by| {
-        let Some(text) = files.get(name.as_str()) else { return Err(wanted_by.unknown(name, &[])) };
+    let picks: Vec<_> = picks.iter().map(|pick| (name(pick), RequestedBy::User)).collect();
+    linearise(&picks, &mut |name, requested_by| {
+        let Some(text) = files.get(name.as_str()) else { return Err(requested_by.unknown(name, &[])) };
         let source = Source { place: Place::Home, path: Path::new(name.as_str()).into() };
         Ok(BottleLayer::parse(name.clone(), source, text)?)
     })
@@ -33,7 +33,7 @@ fn names(layers: &[Layer]) -> Vec<String> {
     layers.iter().map(|layer| layer.body.name.to_string()).collect()
 }
 
-/// What the picks mean, without where it came from; none when routes contradict each other.
+/// The merged value of the picks without origins; none when routes conflict.
 fn meaning(files: &Files, picks: &[&str]) -> Option<serde_json::Value> {
     let layers = line(files, picks).expect("a line");
     let folded = fold(&layers).ok()?;
@@ -56,8 +56,8 @@ fn bottle(extends: &[&str], body: &str) -> String {
     format!("---\nextends: [{}]\n{body}---\n", extends.join(", "))
 }
 
-/// Keys of a bottle with values that differ from one bottle to the next. Repositories are always whole,
-/// so that only contradicting routes can make a fold fail.
+/// Generates the keys of a bottle. Repositories are always complete, so that only conflicting routes can make a merge
+/// fail.
 fn body() -> impl Strategy<Value = String> {
     let word = || select(vec!["one", "two", "three"]);
     let env = subsequence(vec!["A", "B", "C"], 0..=3)
@@ -103,7 +103,7 @@ fn files(entries: &[(&str, String)]) -> Files {
     entries.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect()
 }
 
-/// Whether folding it removes what ancestors declared, which is about the graph and not the fold.
+/// Whether the body removes its ancestors' repositories, which depends on the graph and not on the merge order.
 fn removes(body: &str) -> bool {
     body.contains("repos: {}")
 }
@@ -111,9 +111,9 @@ fn removes(body: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// (a · b) · c = a · (b · c): parents in one file, or in another, or picked one by one.
+    /// (a · b) · c = a · (b · c), for parents in one file, in several files, and for separate picks.
     #[test]
-    fn grouping_does_not_matter(a in body(), b in body(), c in body()) {
+    fn merging_is_associative(a in body(), b in body(), c in body()) {
         prop_assume!(![&a, &b, &c].iter().any(|body| removes(body)));
         let files = files(&[
             ("a", bottle(&[], &a)), ("b", bottle(&[], &b)), ("c", bottle(&[], &c)),
@@ -125,18 +125,18 @@ proptest! {
         prop_assert_eq!(&meaning(&files, &["abc"]), &picked);
     }
 
-    /// a · a = a, for the same file and for another file that says the same.
+    /// a · a = a, for the same file and for another file with the same content.
     #[test]
-    fn saying_it_twice_is_saying_it_once(a in body(), b in body()) {
+    fn merging_is_idempotent(a in body(), b in body()) {
         let files = files(&[("a", bottle(&[], &a)), ("again", bottle(&[], &a)), ("b", bottle(&[], &b))]);
         prop_assert_eq!(meaning(&files, &["a", "a"]), meaning(&files, &["a"]));
         prop_assert_eq!(meaning(&files, &["a", "again"]), meaning(&files, &["a"]));
         prop_assert_eq!(meaning(&files, &["a", "b", "a"]), meaning(&files, &["a", "b"]));
     }
 
-    /// A shared ancestor counts once, at its earliest place.
+    /// A shared ancestor counts once, at its earliest position.
     #[test]
-    fn a_shared_ancestor_cannot_undo_what_came_between(base in body(), left in body(), right in body()) {
+    fn a_shared_ancestor_cannot_override_layers_in_between(base in body(), left in body(), right in body()) {
         prop_assume!(!removes(&left) && !removes(&right));
         let files = files(&[
             ("base", bottle(&[], &base)),
@@ -146,19 +146,19 @@ proptest! {
         prop_assert_eq!(meaning(&files, &["left", "right"]), meaning(&files, &["base", "left-alone", "right-alone"]));
     }
 
-    /// A file that says nothing changes nothing, wherever it stands.
+    /// An empty file changes nothing at any position.
     #[test]
-    fn silence_is_neutral(a in body(), b in body()) {
-        let files = files(&[("a", bottle(&[], &a)), ("b", bottle(&[], &b)), ("silent", bottle(&[], ""))]);
+    fn an_empty_bottle_is_neutral(a in body(), b in body()) {
+        let files = files(&[("a", bottle(&[], &a)), ("b", bottle(&[], &b)), ("empty", bottle(&[], ""))]);
         let plain = meaning(&files, &["a", "b"]);
-        for picks in [["silent", "a", "b"], ["a", "silent", "b"], ["a", "b", "silent"]] {
+        for picks in [["empty", "a", "b"], ["a", "empty", "b"], ["a", "b", "empty"]] {
             prop_assert_eq!(&meaning(&files, &picks), &plain);
         }
     }
 
-    /// Any graph is a line with ancestors first and each file once, or has a cycle and says so.
+    /// Any graph has an order with ancestors first and each file once, or a reported cycle.
     #[test]
-    fn a_graph_is_a_line_or_a_cycle(edges in vec((0..8usize, 0..8usize), 0..16), picks in vec(0..8usize, 1..4)) {
+    fn linearises_any_graph_without_a_cycle(edges in vec((0..8usize, 0..8usize), 0..16), picks in vec(0..8usize, 1..4)) {
         let label = |index: usize| format!("b{index}");
         let parents = |index: usize| -> Vec<usize> {
             edges.iter().filter(|(from, _)| *from == index).map(|(_, to)| *to).collect()
@@ -187,7 +187,7 @@ proptest! {
     }
 }
 
-/// A node and everything that can be reached from it.
+/// A node and everything reachable from it.
 fn reach(from: usize, parents: &impl Fn(usize) -> Vec<usize>) -> BTreeSet<usize> {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];
@@ -200,7 +200,7 @@ fn reach(from: usize, parents: &impl Fn(usize) -> Vec<usize>) -> BTreeSet<usize>
 }
 
 #[test]
-fn parents_stand_left_to_right_and_ancestors_at_their_earliest() {
+fn orders_parents_left_to_right_and_ancestors_earliest() {
     let files = files(&[
         ("base", bottle(&[], "")),
         ("left", bottle(&["base"], "")),
@@ -210,12 +210,12 @@ fn parents_stand_left_to_right_and_ancestors_at_their_earliest() {
     ]);
     let layers = line(&files, &["other", "child"]).expect("a line");
     assert_eq!(names(&layers), ["other", "base", "left", "right", "child"]);
-    let via = layers[1].via.as_ref().expect("a way");
+    let via = layers[1].via.as_ref().expect("a chain");
     assert_eq!(via.names(), [&name("child"), &name("left")]);
 }
 
 #[test]
-fn a_chain_may_be_long_but_not_endless() {
+fn refuses_a_chain_above_the_limit() {
     let label = |index: usize| format!("b{index}");
     let mut files: Files = (0..1_999).map(|index| (label(index), bottle(&[&label(index + 1)], ""))).collect();
     files.insert(label(1_999), bottle(&[], ""));

@@ -1,6 +1,6 @@
-//! What in a resolved manifest gives away some of the proxy's protection: the preflight's red lines.
+//! Lists settings of a resolved manifest that weaken the sandbox; the preflight shows them as warnings.
 //!
-//! Data, not a verdict: each of these can be right, and each should be seen before every launch.
+//! Each can be right, and each is shown before every launch.
 
 use bottle_contract::route::{Dlp, Route};
 use serde::Serialize;
@@ -8,18 +8,18 @@ use serde::Serialize;
 use super::resolved::{Repo, ResolvedManifest};
 use crate::manifest::origin::{Origin, Traced};
 
-/// One thing that weakens a bottle.
+/// A setting that weakens a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WeakeningSetting {
-    /// The route's host; of the bottle itself `resources.nested`.
+    /// The route's host, or `resources.nested`.
     pub host: String,
-    /// What it is.
+    /// The kind of weakening.
     pub what: Weakening,
-    /// Where it was written.
+    /// The origin of the setting.
     pub origin: Origin,
 }
 
-/// How a route, or the bottle itself, weakens it.
+/// How a route or a resource setting weakens the bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weakening {
@@ -33,50 +33,50 @@ pub enum Weakening {
     UnscannedOut,
     /// No inbound detector runs.
     UnscannedIn,
-    /// It takes writes, and its host or the host's API is the forge of a repository of the git gate.
+    /// It allows writes to the forge, or the forge's API, of a repository of the git gate.
     ForgeWrite,
     /// `resources.nested: true`.
     Nested,
 }
 
 impl Weakening {
-    /// What it means, as a fragment that follows the host.
+    /// The effect, as a fragment that follows the host.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Uninspected => {
-                "passes unopened: nothing inside is seen, matched or scanned (`inspect: false`)"
+                "is not inspected: its TLS traffic is tunnelled without matching or scanning (`inspect: false`)"
             }
             Self::Private => {
-                "may lead to private addresses, this machine's network included (`private: true`)"
+                "may resolve to private addresses, this machine's network included (`private: true`)"
             }
             Self::PassesCredentials => {
-                "takes whatever credentials the agent sends, an attacker's included (`pass_credentials: true`)"
+                "accepts any credentials that the agent sends, an attacker's included (`pass_credentials: true`)"
             }
-            Self::UnscannedOut => "is not scanned for secrets on their way out (`dlp.outbound_detectors`)",
-            Self::UnscannedIn => "is not scanned on the way in (`dlp.inbound_detectors`)",
+            Self::UnscannedOut => "is not scanned for secrets in outbound data (`dlp.outbound_detectors`)",
+            Self::UnscannedIn => "is not scanned for inbound data (`dlp.inbound_detectors`)",
             Self::ForgeWrite => {
-                "takes writes to the forge of a repository of the git gate: what goes through its API is not read as \
-                 a push is, and content only what `matches` names is let through (narrow it to GET)"
+                "allows writes to the forge of a repository of the git gate: its API requests are not checked like \
+                 pushes, and only `matches` restricts their content (restrict it to GET)"
             }
             Self::Nested => {
-                "lets the agent make namespaces and mounts, so that more of the kernel is open to it (`nested: true`)"
+                "lets the agent create namespaces and mounts, which exposes more of the kernel (`nested: true`)"
             }
         }
     }
 }
 
-/// Everything that weakens this bottle: itself first, then in the order of its routes.
+/// Every weakening setting of this bottle: resources first, then routes in their order.
 #[must_use]
 pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> {
     let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);
     let routes = manifest.egress.routes.iter();
-    // What weakens the provider's own route was written where it is narrowed.
-    let of_routes = routes.flat_map(|route| {
-        of_route(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
+    // The origin of a weakened provider route is `agent_provider.route`.
+    let from_routes = routes.flat_map(|route| {
+        weakenings(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
     });
     let nested = &manifest.resources.nested;
-    let itself = nested.value.then(|| WeakeningSetting {
+    let from_resources = nested.value.then(|| WeakeningSetting {
         host: "resources.nested".to_owned(),
         what: Weakening::Nested,
         origin: nested.origin.clone(),
@@ -89,24 +89,27 @@ pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> 
                 origin: route.origin.clone(),
             }
         });
-    itself.into_iter().chain(of_routes).chain(forge_write_routes).collect()
+    from_resources.into_iter().chain(from_routes).chain(forge_write_routes).collect()
 }
 
-/// Whether what is pushed through the gate could be written through this route as well.
+/// Whether this route allows writes to a repository that the gate protects.
 fn writes_to_forge(manifest: &ResolvedManifest, route: &Route) -> bool {
     let reads = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let only_reads = !route.matches.is_empty()
         && route.matches.iter().all(|entry| !entry.methods.is_empty() && entry.methods.iter().all(reads));
     !(only_reads && route.inspect)
         && manifest.repos.values().flat_map(Repo::forges).any(|forge| {
-            // GitHub has its API and its uploads at hosts of their own; others at the host itself.
+            // GitHub has separate hosts for its API and uploads; other forges use one host.
             [format!("api.{forge}"), format!("uploads.{forge}"), forge]
                 .iter()
                 .any(|host| route.host.covers(host))
         })
 }
 
-fn of_route<'a>(route: &'a Traced<Route>, origin: &'a Origin) -> impl Iterator<Item = WeakeningSetting> + 'a {
+fn weakenings<'a>(
+    route: &'a Traced<Route>,
+    origin: &'a Origin,
+) -> impl Iterator<Item = WeakeningSetting> + 'a {
     let flags = [
         (Weakening::Uninspected, !route.value.inspect),
         (Weakening::Private, route.value.private),
@@ -158,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn a_writable_route_to_a_gated_forge_is_red() {
-        for (routes, red) in [
+    fn reports_a_writable_route_to_a_gated_forge() {
+        for (routes, reported) in [
             ("[{host: git.example.com}]", true),
             ("[{host: api.git.example.com, matches: [{methods: [GET]}, {methods: [POST]}]}]", true),
             ("[{host: '*.example.com', matches: [{paths: [{type: prefix, value: /x}]}]}]", true),
@@ -167,7 +170,7 @@ mod tests {
             ("[{host: forge.example.com}]", true),
             ("[{host: other.example.com}]", false),
         ] {
-            assert_eq!(!forge_write_routes(routes).is_empty(), red, "{routes}");
+            assert_eq!(!forge_write_routes(routes).is_empty(), reported, "{routes}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Codex's own login on this machine, read for a bottle that stands in for it.
+//! Reads codex's login on this machine.
 //!
-//! The file is codex's: a ChatGPT login has tokens in it, a login by key has the key.
+//! Codex writes the file: a ChatGPT login has tokens, a login by key has the key.
 
 use std::io;
 use std::path::Path;
@@ -11,13 +11,13 @@ use bottle_contract::secret::Secret;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{SECRET_MAX, SecretError, bounded, unreadable};
+use super::{SECRET_MAX, SecretError, read_bounded, unreadable};
 use crate::plan::{CodexPart, SecretNeed};
 
-/// What to do about a login that is not there, or no longer good.
+/// The hint for a missing or expired login.
 const LOG_IN: &str = "log in on this machine: `codex login`";
 
-/// `auth.json`; what else is in it is passed over.
+/// The used fields of `auth.json`.
 #[derive(Deserialize)]
 struct Login {
     tokens: Option<Tokens>,
@@ -29,32 +29,32 @@ struct Tokens {
     account_id: Option<String>,
 }
 
-/// When a token ends.
+/// A token's expiry.
 #[derive(Deserialize)]
 struct Claims {
     exp: Option<i64>,
 }
 
-/// One part of the login in `file`.
+/// Reads one part of the login in `file`.
 ///
 /// # Errors
-/// [`SecretError`] when there is no login, when it is none of ChatGPT's, or when it has expired.
+/// [`SecretError`] when there is no login, when it is not a ChatGPT login, or when it has expired.
 pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Secret, SecretError> {
     let fault = |why: String, hint: &str| {
         unreadable(need, format!("{}: {why}", file.display()), Some(hint.to_owned()))
     };
-    let (bytes, _) = bounded(file).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => fault("codex has no login here".to_owned(), LOG_IN),
+    let (bytes, _) = read_bounded(file).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => fault("codex is not logged in on this machine".to_owned(), LOG_IN),
         _ => fault(error.to_string(), LOG_IN),
     })?;
     if bytes.len() > SECRET_MAX {
         return Err(fault(format!("more than {SECRET_MAX} bytes"), LOG_IN));
     }
-    // No position and no text of the file: it is secret.
+    // Neither position nor text of the file, because it is secret.
     let login: Login =
-        serde_json::from_slice(&bytes).map_err(|_| fault("it is no login of codex's".to_owned(), LOG_IN))?;
+        serde_json::from_slice(&bytes).map_err(|_| fault("not a codex login".to_owned(), LOG_IN))?;
     let Some(tokens) = login.tokens else {
-        let hint = "name the key in the bottle instead: `agent_provider: {auth_token: CODEX_API_KEY}`";
+        let hint = "set the key in the bottle instead: `agent_provider: {auth_token: CODEX_API_KEY}`";
         return Err(fault("codex is logged in by a key, not by ChatGPT".to_owned(), hint));
     };
     let found = match part {
@@ -63,15 +63,15 @@ pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Se
     };
     let found = found.filter(|found| !found.is_empty()).map(Secret::new);
     let found = found.ok_or_else(|| fault("the login is incomplete".to_owned(), LOG_IN))?;
-    if part == CodexPart::AccessToken && ends(&found).is_some_and(|end| end <= Timestamp::now()) {
-        let hint = "run `codex` once on this machine, which renews it, or log in anew: `codex login`";
+    if part == CodexPart::AccessToken && expiry(&found).is_some_and(|end| end <= Timestamp::now()) {
+        let hint = "run `codex` once on this machine, which renews it, or log in again: `codex login`";
         return Err(fault("the login has expired".to_owned(), hint));
     }
     Ok(found)
 }
 
-/// When a token ends, where it says so.
-fn ends(token: &Secret) -> Option<Timestamp> {
+/// The expiry of a token, if it has one.
+fn expiry(token: &Secret) -> Option<Timestamp> {
     let claims = token.expose().split('.').nth(1)?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
     Timestamp::from_second(claims.exp?).ok()
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chatgpt_login_is_read_part_by_part() {
+    fn reads_each_part_of_a_chatgpt_login() {
         let good = token(4_000_000_000);
         let text = format!(
             r#"{{"auth_mode":"chatgpt","OPENAI_API_KEY":null,"last_refresh":"2026-01-01T00:00:00Z",
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_login_is_named_and_never_shown() {
+    fn refuses_unusable_logins_without_showing_them() {
         let old = format!(r#"{{"tokens":{{"access_token":"{}","x":"hunter2"}}}}"#, token(1));
         let large = format!("{{\"x\":\"hunter2{}\"}}", "x".repeat(SECRET_MAX));
         for (text, why) in [
             (r#"{"OPENAI_API_KEY":"hunter2","tokens":null}"#, "by a key"),
             (r#"{"OPENAI_API_KEY":"hunter2"}"#, "auth_token"),
             (r#"{"tokens":{"id_token":"hunter2"}}"#, "incomplete"),
-            (r#"{"tokens":"hunter2"}"#, "no login"),
+            (r#"{"tokens":"hunter2"}"#, "not a codex login"),
             ("hunter2", "codex login"),
             (old.as_str(), "expired"),
             (large.as_str(), "more than"),

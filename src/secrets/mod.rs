@@ -1,10 +1,10 @@
-//! Secret references → values: read once, at launch, in the process that has the user's terminal.
+//! Resolves secret references to values: once, at launch, in the process with the user's terminal.
 //!
-//! Values live in memory and in the launch order only. Every read has a bound and every wait a deadline,
-//! and no message here ever holds a value.
+//! Values exist only in memory and in the launch order. Every read is bounded and every wait has a deadline. No
+//! message contains a value.
 
 mod codex_login;
-mod kept;
+mod saved_references;
 
 use std::collections::BTreeMap;
 use std::fs::{Metadata, OpenOptions};
@@ -19,62 +19,61 @@ use bottle_contract::session::guest::SecretText;
 use tokio::io::AsyncReadExt;
 use zeroize::Zeroizing;
 
-use self::kept::Kept;
+use self::saved_references::SavedReferences;
 use crate::host::Host;
 use crate::manifest::secret_ref::SecretRef;
 use crate::plan::{SecretNeed, SecretSource};
 
-/// No token, key or certificate is larger; a reference to something that is stops here.
+/// Most bytes of a secret: more than any token, key or certificate.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// How long a command may take: a user may have to unlock a vault or touch a key.
+/// Time limit of a command: the user may have to unlock a vault or touch a security key.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Someone to ask. The host's terminal in a command; absent in a script.
+/// Prompts the user: on the terminal in an interactive command; absent in a script.
 pub trait Ask: Send {
-    /// Asks for one secret without echo. Nothing when the user cancels.
+    /// Prompts for one secret without echo. None when the user cancels.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal fails.
     fn secret(&mut self, question: &str) -> io::Result<Option<Secret>>;
 }
 
-/// The values of a launch.
+/// The resolved secrets of a launch.
 #[derive(Debug, Default)]
 pub struct Secrets {
     /// By the need's id.
     pub values: BTreeMap<String, SecretText>,
-    /// What the user should know of where they came from (a file that others can read).
+    /// Warnings about their sources (a file that others can read).
     pub warnings: Vec<String>,
 }
 
-/// Why a secret could not be had.
+/// Why a secret cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Not set, and nobody to ask.
+    /// Unset, and there is no terminal for a prompt.
     #[error("{}", missing(.0))]
     Missing(Vec<SecretNeed>),
-    /// The user did not want to say.
+    /// The user cancelled the prompt.
     #[error("no value was given for {0}")]
     Cancelled(String),
-    /// The reference leads to nothing usable.
+    /// The source is not usable.
     #[error("cannot read the secret for {purpose}: {why}")]
     Unreadable {
-        /// What it is for.
+        /// The secret's purpose.
         purpose: String,
-        /// What went wrong, without the value.
+        /// The cause, without the value.
         why: String,
-        /// What the user does next.
+        /// The user's next step.
         hint: Option<String>,
     },
 }
 
-/// What to do about a reference, where nothing better is known.
-const MEND: &str =
-    "mend what it leads to, or the reference: `bottle info AGENT --explain` shows where it stands";
+/// The default hint for an unusable source.
+const FIX_HINT: &str = "fix the source or the reference: `bottle info AGENT --explain` shows its position";
 
 impl SecretError {
-    /// What the user does next.
+    /// The user's next step.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -85,40 +84,40 @@ impl SecretError {
                 });
                 Some(match name {
                     Some(name) => format!(
-                        "set it (`export {name}=…`), start on a terminal to be asked, or refer to it as \
+                        "set it (`export {name}=…`), start on a terminal to be prompted, or refer to it as \
                          `file:PATH` or `cmd:COMMAND` in the manifest"
                     ),
                     None if needs.iter().any(|need| matches!(need.source, SecretSource::Login(_))) => {
-                        "start on a terminal to be asked, or name it in the bottle: \
+                        "start on a terminal to be prompted, or set it in the bottle: \
                          `agent_provider: {auth_token: NAME}`, with NAME a variable of yours"
                             .to_owned()
                     }
-                    None => "start on a terminal to be asked, or use `$NAME` in the manifest".to_owned(),
+                    None => "start on a terminal to be prompted, or use `$NAME` in the manifest".to_owned(),
                 })
             }
             Self::Cancelled(_) => None,
-            Self::Unreadable { hint, .. } => Some(hint.clone().unwrap_or_else(|| MEND.to_owned())),
+            Self::Unreadable { hint, .. } => Some(hint.clone().unwrap_or_else(|| FIX_HINT.to_owned())),
         }
     }
 }
 
-/// Resolves every need. The same source is read, or asked for, once.
+/// Resolves every need. Each source is read, or prompted for, once.
 ///
 /// # Errors
-/// [`SecretError`]: all missing ones together, or the first that cannot be read.
+/// [`SecretError`]: all missing ones together, or the first unreadable one.
 pub async fn resolve(
     host: &Host,
     needs: &[SecretNeed],
     mut ask: Option<&mut dyn Ask>,
 ) -> Result<Secrets, SecretError> {
     let mut secrets = Secrets::default();
-    let mut known: Vec<(&SecretSource, Secret)> = Vec::new();
+    let mut resolved: Vec<(&SecretSource, Secret)> = Vec::new();
     let mut absent = Vec::new();
     for need in needs {
-        let value = match known.iter().find(|(source, _)| **source == need.source) {
+        let value = match resolved.iter().find(|(source, _)| **source == need.source) {
             Some((_, value)) => Some(value.clone()),
             None => match &need.source {
-                SecretSource::Env(name) => from_env_or_kept(host, name, need, &mut secrets.warnings).await?,
+                SecretSource::Env(name) => from_env_or_saved(host, name, need, &mut secrets.warnings).await?,
                 SecretSource::File(path) => Some(from_file(host, path, need, &mut secrets.warnings)?),
                 SecretSource::Command(argv) => Some(from_command(host, argv, need).await?),
                 SecretSource::CodexLogin { file, part } => Some(codex_login::part(file, *part, need)?),
@@ -127,19 +126,19 @@ pub async fn resolve(
         };
         let value = match (value, ask.as_deref_mut()) {
             (Some(value), _) => value,
-            (None, Some(user)) => asked(host, user, need, &mut secrets.warnings).await?,
+            (None, Some(user)) => prompt(host, user, need, &mut secrets.warnings).await?,
             (None, None) => {
                 absent.push(need.clone());
                 continue;
             }
         };
-        known.push((&need.source, value.clone()));
+        resolved.push((&need.source, value.clone()));
         secrets.values.insert(need.id.clone(), SecretText(value));
     }
     if absent.is_empty() { Ok(secrets) } else { Err(SecretError::Missing(absent)) }
 }
 
-async fn asked(
+async fn prompt(
     host: &Host,
     user: &mut dyn Ask,
     need: &SecretNeed,
@@ -161,20 +160,20 @@ async fn asked(
         Err(error) => return Err(unreadable(need, format!("the terminal: {error}"), None)),
     };
     let SecretSource::Env(name) = &need.source else { return Ok(value) };
-    let Some(reference) = kept::reference(value.expose()) else { return Ok(value) };
-    let reference = reference.map_err(|why| unreadable(need, format!("what was typed {why}"), None))?;
-    // Kept once it was seen to work.
+    let Some(reference) = saved_references::parse_reference(value.expose()) else { return Ok(value) };
+    let reference = reference.map_err(|why| unreadable(need, format!("the typed reference {why}"), None))?;
+    // Saved after it has worked.
     let value = from_reference(host, &reference, need, warnings).await?;
-    let known = Kept::load(host).map_err(|why| unreadable(need, why, None))?;
-    match known.keep(host, name, reference) {
-        Ok(path) => warnings.push(format!("{name} is read from there from now on: {}", path.display())),
-        Err(error) => warnings.push(format!("where {name} is read from could not be kept: {error}")),
+    let saved = SavedReferences::load(host).map_err(|why| unreadable(need, why, None))?;
+    match saved.save(host, name, reference) {
+        Ok(path) => warnings.push(format!("the reference for {name} is saved in {}", path.display())),
+        Err(error) => warnings.push(format!("cannot save the reference for {name}: {error}")),
     }
     Ok(value)
 }
 
-/// A variable of the host, else what is kept in its place.
-async fn from_env_or_kept(
+/// The value of a host variable, else of its saved reference.
+async fn from_env_or_saved(
     host: &Host,
     name: &str,
     need: &SecretNeed,
@@ -183,9 +182,9 @@ async fn from_env_or_kept(
     if let Some(value) = from_env(host, name, need)? {
         return Ok(Some(value));
     }
-    let kept = Kept::load(host)
-        .map_err(|why| unreadable(need, why, Some("mend the file, or remove it".to_owned())))?;
-    match kept.get(name) {
+    let saved = SavedReferences::load(host)
+        .map_err(|why| unreadable(need, why, Some("fix the file, or remove it".to_owned())))?;
+    match saved.get(name) {
         Some(reference) => from_reference(host, reference, need, warnings).await.map(Some),
         None => Ok(None),
     }
@@ -212,7 +211,7 @@ fn from_env(host: &Host, name: &str, need: &SecretNeed) -> Result<Option<Secret>
         Some(value) if value.is_empty() => Ok(None),
         Some(value) => match value.to_str() {
             Some(value) => Ok(Some(Secret::new(value.to_owned()))),
-            None => Err(unreadable(need, format!("the variable {name} is no UTF-8 text"), None)),
+            None => Err(unreadable(need, format!("the variable {name} is not UTF-8"), None)),
         },
     }
 }
@@ -225,25 +224,25 @@ fn from_file(
 ) -> Result<Secret, SecretError> {
     let path = path.strip_prefix("~").map_or_else(|_| path.to_owned(), |rest| host.user_home.join(rest));
     let fault = |why: String| unreadable(need, format!("{}: {why}", path.display()), None);
-    let (bytes, facts) = bounded(&path).map_err(|error| fault(error.to_string()))?;
-    if facts.permissions().mode() & 0o077 != 0 {
-        warnings.push(format!("{0} can be read by other users; `chmod 600 {0}` closes it", path.display()));
+    let (bytes, metadata) = read_bounded(&path).map_err(|error| fault(error.to_string()))?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        warnings.push(format!("other users can read {0}; fix that with `chmod 600 {0}`", path.display()));
     }
     text_of(&bytes).map_err(fault)
 }
 
-/// A regular file's bytes, one more than a secret may have at the most, and what is known of it.
-fn bounded(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Metadata)> {
-    // Not blocking, so that a pipe of that name is refused instead of waited for.
+/// Reads a regular file, at most one byte more than [`SECRET_MAX`], and its metadata.
+fn read_bounded(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Metadata)> {
+    // Non-blocking, so that a pipe is refused without a wait.
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
-    let facts = file.metadata()?;
-    if !facts.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
     file.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok((bytes, facts))
+    Ok((bytes, metadata))
 }
 
 async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result<Secret, SecretError> {
@@ -251,7 +250,7 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
         return Err(unreadable(need, "the command is empty".to_owned(), None));
     };
     let fault = |why: String, hint: Option<String>| unreadable(need, format!("`{program}` {why}"), hint);
-    // No shell: the words are the manifest's, and nothing in them is expanded.
+    // No shell, so nothing in the arguments is expanded.
     let mut child = tokio::process::Command::new(program)
         .args(arguments)
         .env_clear()
@@ -266,32 +265,32 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
     let run = async {
         let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
         output.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).await?;
-        // One that has more to say is not waited for: it would wait for a reader.
+        // A command with more output is not waited for, because it would block on the full pipe.
         let status = if bytes.len() > SECRET_MAX { None } else { Some(child.wait().await?) };
         Ok::<_, io::Error>((bytes, status))
     };
     let (bytes, status) = match tokio::time::timeout(COMMAND_DEADLINE, run).await {
         Ok(Ok(done)) => done,
         Ok(Err(error)) => return Err(fault(format!("failed: {error}"), None)),
-        Err(_) => return Err(fault(format!("did not answer within {} s", COMMAND_DEADLINE.as_secs()), None)),
+        Err(_) => return Err(fault(format!("did not finish within {} s", COMMAND_DEADLINE.as_secs()), None)),
     };
     match status {
         Some(status) if !status.success() => {
-            Err(fault(format!("ended with {status}"), Some("run it by hand to see what it lacks".to_owned())))
+            Err(fault(format!("failed: {status}"), Some("run it by hand to see the cause".to_owned())))
         }
-        _ => text_of(&bytes).map_err(|why| fault(format!("answered something unusable: {why}"), None)),
+        _ => text_of(&bytes).map_err(|why| fault(format!("printed an unusable value: {why}"), None)),
     }
 }
 
-/// One line break at the end belongs to the file or the command, not to the secret.
+/// Decodes a secret and removes one trailing line break.
 fn text_of(bytes: &[u8]) -> Result<Secret, String> {
     if bytes.len() > SECRET_MAX {
         return Err(format!("more than {SECRET_MAX} bytes"));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is no UTF-8 text".to_owned())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
-    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) }
+    if text.is_empty() { Err("empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) }
 }
 
 fn unreadable(need: &SecretNeed, why: String, hint: Option<String>) -> SecretError {
@@ -303,8 +302,10 @@ fn missing(needs: &[SecretNeed]) -> String {
         .iter()
         .map(|need| match &need.source {
             SecretSource::Env(name) => format!("{name} is not set (for {})", need.purpose),
-            SecretSource::Prompt(text) => format!("nobody to ask for {text:?} (for {})", need.purpose),
-            SecretSource::Login(text) => format!("nobody to ask for {text} (for {})", need.purpose),
+            SecretSource::Prompt(text) => {
+                format!("no terminal to prompt for {text:?} (for {})", need.purpose)
+            }
+            SecretSource::Login(text) => format!("no terminal to prompt for {text} (for {})", need.purpose),
             SecretSource::File(path) => format!("{} (for {})", path.display(), need.purpose),
             SecretSource::Command(_) | SecretSource::CodexLogin { .. } => need.purpose.clone(),
         })
@@ -312,15 +313,15 @@ fn missing(needs: &[SecretNeed]) -> String {
     words.join("; ")
 }
 
-/// What a need's source is, for the preflight: where the value will come from, never the value.
+/// Describes a secret's source, for the preflight.
 #[must_use]
 pub fn describe(source: &SecretSource) -> String {
     match source {
         SecretSource::Env(name) => format!("${name}"),
         SecretSource::File(path) => path.display().to_string(),
         SecretSource::Command(argv) => format!("the output of `{}`", argv.first().map_or("", String::as_str)),
-        SecretSource::Prompt(_) | SecretSource::Login(_) => "asked on the terminal".to_owned(),
-        SecretSource::CodexLogin { file, .. } => format!("codex's own login in {}", file.display()),
+        SecretSource::Prompt(_) | SecretSource::Login(_) => "prompted on the terminal".to_owned(),
+        SecretSource::CodexLogin { file, .. } => format!("codex's login in {}", file.display()),
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Answers every question and remembers it.
+/// Answers every prompt and records it.
 struct User {
     answer: Option<&'static str>,
     questions: Vec<String>,
@@ -42,7 +42,7 @@ async fn problem(host: &Host, source: SecretSource) -> String {
 }
 
 #[tokio::test]
-async fn variables_files_and_commands_give_their_text_without_the_last_line_break() {
+async fn resolves_variables_files_and_commands_without_the_trailing_line_break() {
     let home = tempfile::tempdir().expect("folder");
     std::fs::write(home.path().join("key"), "from-a-file\r\n").expect("write");
     std::fs::set_permissions(home.path().join("key"), std::fs::Permissions::from_mode(0o600)).expect("mode");
@@ -61,7 +61,7 @@ async fn variables_files_and_commands_give_their_text_without_the_last_line_brea
 }
 
 #[tokio::test]
-async fn a_file_others_can_read_is_used_with_a_warning() {
+async fn warns_about_a_file_that_others_can_read() {
     let home = tempfile::tempdir().expect("folder");
     let path = home.path().join("key");
     std::fs::write(&path, "v").expect("write");
@@ -72,7 +72,7 @@ async fn a_file_others_can_read_is_used_with_a_warning() {
 }
 
 #[tokio::test]
-async fn everything_missing_is_named_at_once_with_every_way_to_give_it() {
+async fn reports_all_missing_secrets_with_every_way_to_set_them() {
     let home = tempfile::tempdir().expect("folder");
     let needs = [
         need("a", SecretSource::Env("FIRST".into())),
@@ -91,7 +91,7 @@ async fn everything_missing_is_named_at_once_with_every_way_to_give_it() {
 }
 
 #[tokio::test]
-async fn a_user_is_asked_once_for_one_source_and_may_cancel() {
+async fn prompts_once_for_each_source_and_accepts_a_cancel() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[], home.path());
     let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("T".into()))];
@@ -108,7 +108,7 @@ async fn a_user_is_asked_once_for_one_source_and_may_cancel() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_secret_is_refused_and_never_shown() {
+async fn refuses_unusable_secrets_without_showing_them() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[("PATH", "/usr/bin:/bin")], home.path());
     let large = home.path().join("large");
@@ -116,13 +116,13 @@ async fn what_cannot_be_a_secret_is_refused_and_never_shown() {
     rustix::fs::mkfifoat(rustix::fs::CWD, home.path().join("pipe"), rustix::fs::Mode::RUSR).expect("pipe");
     for (source, word) in [
         (SecretSource::File(large), "more than 65536 bytes"),
-        (SecretSource::File(home.path().join("pipe")), "no regular file"),
+        (SecretSource::File(home.path().join("pipe")), "not a regular file"),
         (SecretSource::File(home.path().join("absent")), "No such file"),
-        (SecretSource::File("/dev/zero".into()), "no regular file"),
+        (SecretSource::File("/dev/zero".into()), "not a regular file"),
         (command(&["cat", "/dev/zero"]), "more than 65536 bytes"),
-        (command(&["printf", "hush; exit 3\\377"]), "no UTF-8"),
+        (command(&["printf", "hush; exit 3\\377"]), "not UTF-8"),
         (command(&["sh", "-c", "echo hush; exit 3"]), "exit status: 3"),
-        (command(&["true"]), "it is empty"),
+        (command(&["true"]), "unusable value: empty"),
         (command(&["no-such-program-here"]), "cannot be started"),
         (command(&[]), "the command is empty"),
     ] {
@@ -133,20 +133,20 @@ async fn what_cannot_be_a_secret_is_refused_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_reference_that_was_typed_is_read_now_and_from_then_on() {
+async fn saves_a_typed_reference_for_later_launches() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[("PATH", "/usr/bin:/bin")], home.path());
     let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("U".into()))];
     let mut user = User { answer: Some("cmd:printf 's3cret value'"), questions: Vec::new() };
     let secrets = resolve(&host, &needs, Some(&mut user)).await.expect("secrets");
     assert_eq!(value(&secrets, "a"), "s3cret value");
-    assert!(secrets.warnings[0].contains("T is read from there from now on"), "{:?}", secrets.warnings);
+    assert!(secrets.warnings[0].contains("the reference for T is saved"), "{:?}", secrets.warnings);
     let file = home.path().join(".bottle/secrets.yml");
-    let text = std::fs::read_to_string(&file).expect("kept");
+    let text = std::fs::read_to_string(&file).expect("saved");
     assert!(text.contains("T: cmd:printf") && text.contains("U: cmd:printf"), "{text}");
     assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
 
-    // Nobody has to be asked any more, and a variable that is set goes before it.
+    // No prompt is needed any more, and a set variable takes precedence.
     let secrets = resolve(&host, &needs, None).await.expect("secrets");
     assert_eq!(value(&secrets, "b"), "s3cret value");
     let host =
@@ -156,7 +156,7 @@ async fn a_reference_that_was_typed_is_read_now_and_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_reference_that_leads_nowhere_is_not_kept() {
+async fn does_not_save_an_unusable_reference() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[], home.path());
     for typed in ["file:/no/such/file", "file:relative", "cmd:", "cmd:no-such-program-here"] {
@@ -169,7 +169,7 @@ async fn a_reference_that_leads_nowhere_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_file_of_references_that_cannot_be_used_is_named_and_no_value_of_it_shown() {
+async fn names_an_invalid_references_file_without_its_values() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[], home.path());
     std::fs::create_dir(home.path().join(".bottle")).expect("made");

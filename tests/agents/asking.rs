@@ -1,5 +1,5 @@
-//! Claude Code and codex ask by themselves: refused by the proxy, they call the MCP server's tools, a user answers,
-//! and the same command passes, all in one run of the agent.
+//! Claude Code and codex make proposals by themselves: the proxy denies a request, they call the MCP server's tools, a
+//! user answers, and the same command passes, all in one run of the agent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ const ALLOW: &str =
 
 #[test]
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
-fn real_claude_asks_a_user() -> Result<()> {
+fn real_claude_makes_a_proposal() -> Result<()> {
     let Some(claude) = agent("claude asks", agents::claude())? else { return Ok(()) };
     asks(&Place::Linux(claude), &claude::API_KEY, Ipv4Addr::LOCALHOST.into())
 }
 
 #[test]
 #[ignore = "builds an image of 650 MB once"]
-fn real_claude_on_docker_asks_a_user() -> Result<()> {
+fn real_claude_on_docker_makes_a_proposal() -> Result<()> {
     let Some(place) = engine("claude asks on docker")? else { return Ok(()) };
     let Place::Docker(machine) = place else { return Ok(()) };
     asks(&place, &claude::API_KEY, machine)
@@ -39,7 +39,7 @@ fn real_claude_on_docker_asks_a_user() -> Result<()> {
 
 #[test]
 #[ignore = "fetches codex once"]
-fn real_codex_asks_a_user() -> Result<()> {
+fn real_codex_makes_a_proposal() -> Result<()> {
     let Some(codex) = agent("codex asks", agents::codex())? else { return Ok(()) };
     asks(&Place::Linux(codex), &codex::API_KEY, Ipv4Addr::LOCALHOST.into())
 }
@@ -74,13 +74,13 @@ fn asks(place: &Place, template: &Template<'_>, address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Says yes to what follows a refusal, and no to the rest; how long the yes took is printed.
+/// Approves the proposal after a denial and rejects the rest; prints how long the approval took.
 fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let mut answered = 0;
     while answered < 2 {
-        let asked = scene.bottle(&["supervise", "list", "--json"])?.json()?;
-        if let Some(question) = asked.as_array().and_then(|all| all.first()) {
+        let pending = scene.bottle(&["supervise", "list", "--json"])?.json()?;
+        if let Some(question) = pending.as_array().and_then(|all| all.first()) {
             let id = question["id"].as_str().context("its name")?;
             if question["tool"] == "egress-block" {
                 let why = question["justification"].as_str().unwrap_or_default();
@@ -91,13 +91,13 @@ fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
             }
             answered += 1;
         }
-        ensure!(!ended() && Instant::now() < end, "{answered} questions were asked");
+        ensure!(!ended() && Instant::now() < end, "only {answered} proposals");
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
 }
 
-/// Names of the tools that an agent told the model of.
+/// Names of the tools that an agent declared to the model.
 fn declared(body: &str) -> Vec<String> {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let name = |tool: &Value| tool["name"].as_str().map_or_else(|| tool.to_string(), str::to_owned);

@@ -40,7 +40,7 @@ fn real_claude_does_a_task_with_the_long_lived_login() -> Result<()> {
 
 #[test]
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
-fn real_claude_goes_on_without_tokens_that_its_commands_print() -> Result<()> {
+fn real_claude_continues_without_the_tokens_that_its_commands_print() -> Result<()> {
     let Some(claude) = agent("claude tokens", agents::claude())? else { return Ok(()) };
     let scene = Scene::of_tokens(&Place::Linux(claude), &API_KEY)?;
     let outcome = scene.start_headless("claude")?;
@@ -51,7 +51,7 @@ fn real_claude_goes_on_without_tokens_that_its_commands_print() -> Result<()> {
 
 #[test]
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
-fn real_claude_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
+fn real_claude_starts_on_a_terminal_without_questions() -> Result<()> {
     let Some(claude) = agent("claude terminal", agents::claude())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(claude), &API_KEY)?;
     // Its status line is there, and its own words for what it would have asked about.

@@ -1,4 +1,4 @@
-//! Codex by its template: Responses, streamed after a WebSocket that the proxy turns down; an API key, and
+//! Codex by its template: Responses, streamed after the proxy refuses a WebSocket; an API key, and
 //! the ChatGPT login of this machine.
 
 use anyhow::Result;
@@ -63,7 +63,7 @@ fn real_codex_does_a_task_with_the_login_of_this_machine() -> Result<()> {
 
 #[test]
 #[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
-fn real_codex_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
+fn real_codex_starts_on_a_terminal_without_questions() -> Result<()> {
     let Some(codex) = agent("codex terminal", agents::codex())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(codex), &API_KEY)?;
     let ready = &["YOLO mode", "Ask Codex to do anything"];

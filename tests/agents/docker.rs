@@ -1,5 +1,5 @@
-//! The same agents in containers, from their images: a task, the same conversation twice more, and a user
-//! on a terminal. At the end there is on the engine what was kept, and nothing else.
+//! The same agents in containers, from their images: a task, the same conversation resumed twice, and a user on a
+//! terminal. At the end the engine has only the preserved resources.
 
 use anyhow::{Context, Result};
 use bottle_test_support::engine::docker;
@@ -40,7 +40,7 @@ const PI: Agent = Agent {
 
 /// A task, which leaves work behind; then the same conversation in the kept container, and in a new one that
 /// gets it from the host.
-fn does_a_task_and_goes_on(test: &str, agent: &Agent) -> Result<()> {
+fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     let Some(place) = engine(test)? else { return Ok(()) };
     let Agent { template, host, skills, header } = agent;
     let scene = Scene::of_template(&place, template)?;
@@ -89,20 +89,20 @@ fn works_on_a_terminal(test: &str, agent: &Agent, typed: &Typed<'_>) -> Result<(
 
 #[test]
 #[ignore = "builds an image of 650 MB once"]
-fn real_claude_on_docker_does_a_task_and_goes_on() -> Result<()> {
-    does_a_task_and_goes_on("claude on docker", &CLAUDE)
+fn real_claude_on_docker_does_a_task_and_resumes() -> Result<()> {
+    does_a_task_and_resumes("claude on docker", &CLAUDE)
 }
 
 #[test]
 #[ignore = "builds an image of 570 MB once"]
-fn real_codex_on_docker_does_a_task_and_goes_on() -> Result<()> {
-    does_a_task_and_goes_on("codex on docker", &CODEX)
+fn real_codex_on_docker_does_a_task_and_resumes() -> Result<()> {
+    does_a_task_and_resumes("codex on docker", &CODEX)
 }
 
 #[test]
 #[ignore = "builds an image of 600 MB once"]
-fn real_pi_on_docker_does_a_task_and_goes_on() -> Result<()> {
-    does_a_task_and_goes_on("pi on docker", &PI)
+fn real_pi_on_docker_does_a_task_and_resumes() -> Result<()> {
+    does_a_task_and_resumes("pi on docker", &PI)
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn real_codex_on_docker_works_on_a_terminal_and_its_work_is_kept() -> Result<()>
 /// The line of README that starts an agent in containers, typed as it is written there.
 #[test]
 #[ignore = "builds an image of 650 MB once"]
-fn real_claude_on_docker_starts_as_readme_has_it() -> Result<()> {
+fn real_claude_on_docker_starts_with_the_command_in_the_readme() -> Result<()> {
     let readme = include_str!("../../README.md");
     let line =
         readme.lines().find(|line| line.contains("--backend docker")).context("README has no such line")?;
@@ -143,7 +143,7 @@ fn real_claude_on_docker_starts_as_readme_has_it() -> Result<()> {
 
 /// Any command, with a key of its own, in the plain image.
 #[test]
-fn a_command_asks_the_model_and_leaves_nothing() -> Result<()> {
+fn a_command_uses_the_model_and_leaves_nothing() -> Result<()> {
     let Some(Place::Docker(machine)) = engine("a command on docker")? else { return Ok(()) };
     let llm = FakeLlm::start(Options { script: Script::new(&[]), address: machine, ..Options::default() })?;
     let mut home = TestHome::new()?;

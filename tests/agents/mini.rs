@@ -37,7 +37,7 @@ fn setting() -> Setting<'static> {
 }
 
 #[test]
-fn a_headless_run_works_through_the_proxy_variables() -> Result<()> {
+fn runs_headless_through_the_proxy_variables() -> Result<()> {
     let Some(mini) = agent("mini headless", agents::mini())? else { return Ok(()) };
     let scene = Scene::new(&mini, "mini", &setting())?;
     let outcome = scene.bottle(&[
@@ -59,7 +59,7 @@ fn a_headless_run_works_through_the_proxy_variables() -> Result<()> {
 }
 
 #[test]
-fn a_detached_run_is_looked_into_and_a_second_agent_goes_the_transparent_way() -> Result<()> {
+fn runs_detached_beside_a_second_agent_on_the_transparent_proxy() -> Result<()> {
     let Some(mini) = agent("mini detached", agents::mini())? else { return Ok(()) };
     let scene = Scene::new(&mini, "mini", &setting())?;
     scene.home.write("project/hold", "")?;

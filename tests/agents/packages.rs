@@ -1,7 +1,7 @@
-//! What agents do most: fetch packages and build with them, through the proxy, by the real programs of three languages.
+//! Fetches packages and builds with them through the proxy, with the real tools of three languages.
 //!
-//! Which registries there are is this machine's own configuration; without an answer from them it is said aloud what
-//! was left out.
+//! The registries are those of this machine's configuration; a test whose registries do not answer is reported as
+//! skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ struct Project {
     needs: &'static str,
     /// Makes, builds and runs it; `$TOOLCHAIN` is Rust's.
     script: &'static str,
-    /// What it says when it runs.
-    says: &'static str,
+    /// Its expected output.
+    prints: &'static str,
 }
 
 const PROJECTS: [Project; 3] = [
@@ -35,7 +35,7 @@ const PROJECTS: [Project; 3] = [
             [project]\\nname = \"small-project\"\\nversion = \"1\"\\ndependencies = [\"six==1.17.0\", \"idna==3.10\"]\\n' >pyproject.toml; \
             printf 'import six, idna\\nprint(\"python\", six.__version__, idna.encode(\"caf\\\\u00e9.example\").decode())\\n' >small_project.py; \
             PIP_BREAK_SYSTEM_PACKAGES=1 /usr/bin/python3 -m pip install -q --no-cache-dir . && cd / && /usr/bin/python3 -m small_project",
-        says: "python 1.17.0 xn--caf-dma.example",
+        prints: "python 1.17.0 xn--caf-dma.example",
     },
     Project {
         name: "npm",
@@ -43,7 +43,7 @@ const PROJECTS: [Project; 3] = [
         script: "printf '{\"name\":\"small-project\",\"version\":\"1.0.0\",\"dependencies\":{\"is-odd\":\"3.0.1\"}}' >package.json; \
             npm install --no-audit --no-fund --no-update-notifier --loglevel=error && \
             node -e 'console.log(\"node\", require(\"is-odd\")(3), require(\"is-odd/package.json\").version)'",
-        says: "node true 3.0.1",
+        prints: "node true 3.0.1",
     },
     Project {
         name: "cargo",
@@ -51,7 +51,7 @@ const PROJECTS: [Project; 3] = [
         script: "mkdir src; printf '[package]\\nname=\"small\"\\nversion=\"0.1.0\"\\nedition=\"2021\"\\n[dependencies]\\nitoa=\"=1.0.15\"\\n' >Cargo.toml; \
             printf 'fn main() { println!(\"cargo {}\", itoa::Buffer::new().format(42)); }' >src/main.rs; \
             PATH=$TOOLCHAIN/bin:$PATH cargo build -q && ./target/debug/small",
-        says: "cargo 42",
+        prints: "cargo 42",
     },
 ];
 
@@ -66,7 +66,7 @@ struct Registries {
 impl Registries {
     /// By what the programs themselves say of their configuration.
     fn of_this_machine() -> Result<Self> {
-        let pip = said(
+        let pip = output_of(
             "/usr/bin/python3",
             &[
                 "-c",
@@ -78,7 +78,7 @@ impl Registries {
                  print(own[-1] if own else PyPI.simple_url, 'https://' + PyPI.file_storage_domain)",
             ],
         )?;
-        let npm = said("npm", &["config", "get", "registry"])?;
+        let npm = output_of("npm", &["config", "get", "registry"])?;
         let mut hosts: Vec<String> = pip.split(' ').chain([npm.as_str()]).filter_map(host_of).collect();
         hosts.extend(cargo()?);
         hosts.sort();
@@ -90,13 +90,13 @@ impl Registries {
     /// Why there is nothing to fetch, if there is not.
     fn silent(&self) -> Option<String> {
         [&self.pip, &self.npm].into_iter().find_map(|url| {
-            let asked = Command::new("curl").args(["-sfL", "-m", "20", "-o", "/dev/null", url]).status();
-            (!asked.is_ok_and(|status| status.success())).then(|| format!("{url} does not answer"))
+            let response = Command::new("curl").args(["-sfL", "-m", "20", "-o", "/dev/null", url]).status();
+            (!response.is_ok_and(|status| status.success())).then(|| format!("{url} does not answer"))
         })
     }
 }
 
-/// The hosts of the registries that cargo knows here: each has its name and says where its packages are.
+/// The hosts of cargo's configured registries and of their packages.
 fn cargo() -> Result<Vec<String>> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -117,13 +117,13 @@ fn host_of(url: &str) -> Option<String> {
     Some(rest.split(['/', ':']).next()?.to_owned())
 }
 
-fn said(program: &str, arguments: &[&str]) -> Result<String> {
+fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
     ensure!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// What a bottle's manifest says besides its routes.
+/// A bottle's manifest without its routes.
 struct Kind<'a> {
     name: &'a str,
     image: &'a str,
@@ -181,10 +181,10 @@ fn builds(home: &TestHome, name: &str, fails: bool) -> Result<()> {
             format!("mkdir /workspace/{0} && cd /workspace/{0} && {1}", project.name, project.script);
         let built = run(home, &["exec", name, "--", "/bin/sh", "-c", &script])?;
         if fails {
-            ensure!(built.code != 0 && !built.stdout.contains(project.says), "{}", built.transcript());
+            ensure!(built.code != 0 && !built.stdout.contains(project.prints), "{}", built.transcript());
         } else {
-            let says = built.stdout.lines().any(|line| line == project.says);
-            ensure!(built.code == 0 && says, "{name}: {}: {}", project.name, built.transcript());
+            let printed = built.stdout.lines().any(|line| line == project.prints);
+            ensure!(built.code == 0 && printed, "{name}: {}: {}", project.name, built.transcript());
         }
     }
     let _ = run(home, &["stop", name, "--time", "0", "-q"])?.expect_code(0);
@@ -208,7 +208,7 @@ fn scene(test: &str) -> Result<Option<(TestHome, Registries, String)>> {
         skip::aloud(test, &why);
         return Ok(None);
     }
-    match said("rustc", &["--print", "sysroot"]) {
+    match output_of("rustc", &["--print", "sysroot"]) {
         Ok(toolchain) => Ok(Some((home, registries, toolchain))),
         Err(error) => {
             skip::aloud(test, &format!("{error:#}"));
@@ -219,7 +219,7 @@ fn scene(test: &str) -> Result<Option<(TestHome, Registries, String)>> {
 
 #[test]
 #[ignore = "fetches a few small packages from this machine's registries"]
-fn real_packages_are_fetched_and_built_with_on_this_machines_system() -> Result<()> {
+fn real_packages_build_on_the_hosts_system() -> Result<()> {
     let Some((mut home, registries, toolchain)) = scene("packages on this machine's system")? else {
         return Ok(());
     };
@@ -234,7 +234,7 @@ fn real_packages_are_fetched_and_built_with_on_this_machines_system() -> Result<
 
 #[test]
 #[ignore = "fetches a few small packages from this machine's registries, and copies 700 MB of this machine's programs"]
-fn real_packages_are_fetched_and_built_with_in_an_image() -> Result<()> {
+fn real_packages_build_in_an_image() -> Result<()> {
     let test = "packages in an image";
     let Some((mut home, registries, toolchain)) = scene(test)? else { return Ok(()) };
     let root = home.bottle_home().join("developer");

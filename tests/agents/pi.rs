@@ -74,22 +74,22 @@ fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
 }
 
 #[test]
-fn messages_are_streamed_through_the_proxy_variables() -> Result<()> {
+fn streams_messages_through_the_proxy_variables() -> Result<()> {
     plays("pi messages", &MESSAGES, true)
 }
 
 #[test]
-fn messages_are_streamed_the_transparent_way() -> Result<()> {
+fn streams_messages_through_the_transparent_proxy() -> Result<()> {
     plays("pi messages transparent", &MESSAGES, false)
 }
 
 #[test]
-fn responses_are_streamed_through_the_proxy_variables() -> Result<()> {
+fn streams_responses_through_the_proxy_variables() -> Result<()> {
     plays("pi responses", &RESPONSES, true)
 }
 
 #[test]
-fn chat_completions_are_streamed_the_transparent_way() -> Result<()> {
+fn streams_chat_completions_through_the_transparent_proxy() -> Result<()> {
     plays("pi chat transparent", &CHAT, false)
 }
 
@@ -97,7 +97,7 @@ pub(crate) const TEMPLATE: Template<'static> =
     Template { name: "pi", key: "sk-ant-api03-", login: "auth_token: LLM_KEY", arguments: &[] };
 
 #[test]
-fn its_template_does_a_task() -> Result<()> {
+fn the_template_does_a_task() -> Result<()> {
     let Some(pi) = agent("pi template", agents::pi())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;
     let outcome = scene.start_headless("pi")?;
@@ -111,7 +111,7 @@ fn its_template_does_a_task() -> Result<()> {
 }
 
 #[test]
-fn its_template_goes_on_without_tokens_that_its_commands_print() -> Result<()> {
+fn the_template_continues_without_the_tokens_that_its_commands_print() -> Result<()> {
     let Some(pi) = agent("pi tokens", agents::pi())? else { return Ok(()) };
     let scene = Scene::of_tokens(&Place::Linux(pi), &TEMPLATE)?;
     scene.start_headless("pi")?;
@@ -120,7 +120,7 @@ fn its_template_goes_on_without_tokens_that_its_commands_print() -> Result<()> {
 }
 
 #[test]
-fn its_template_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
+fn the_template_starts_on_a_terminal_without_questions() -> Result<()> {
     let Some(pi) = agent("pi terminal", agents::pi())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;
     terminal::converse(&scene, "pi", &Typed { ready: &["pi v", "/workspace"], end: "\x04", choice: "keep" })?;

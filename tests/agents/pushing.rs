@@ -1,8 +1,7 @@
-//! Claude Code commits and pushes: through the git gate, to an OpenSSH server that it has no key of.
+//! Claude Code commits and pushes through the git gate to an OpenSSH server whose key it does not have.
 //!
-//! The model tells it to push what is clean, then what had a key in an earlier commit, then a fixture that its
-//! author marked. The first goes up, the second is refused with the commit named, the third waits until a user
-//! approves it.
+//! It pushes clean commits, then a key in an earlier commit, then a fixture that its author marked. The first push
+//! succeeds, the second is refused with the commit's id, the third waits until the user approves it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -74,7 +73,7 @@ fn pushes(test: &str, place: &Place, address: IpAddr) -> Result<()> {
     }
     ensure!(host.log("agent/clean")? == "made by the agent\none\n");
     ensure!(host.log("agent/fixture")? == "fixture\none\n");
-    ensure!(host.log("agent/planted").is_err(), "what held a key is upstream");
+    ensure!(host.log("agent/planted").is_err(), "the commit with a key is upstream");
     scene.assert_key_not_on_disk();
     Ok(())
 }
@@ -83,15 +82,15 @@ fn pushes(test: &str, place: &Place, address: IpAddr) -> Result<()> {
 fn approve(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
-        let asked = scene.bottle(&["supervise", "list", "--json"])?.json()?;
-        if let Some(question) = asked.as_array().and_then(|all| all.first()) {
+        let pending = scene.bottle(&["supervise", "list", "--json"])?.json()?;
+        if let Some(question) = pending.as_array().and_then(|all| all.first()) {
             let file = question["proposed_file"].as_str().unwrap_or_default();
             ensure!(file.contains("gitleaks:allow") && file.contains("\"fixture\""), "{file}");
             let id = question["id"].as_str().context("its name")?;
             scene.bottle(&["supervise", "approve", id, "--reason", "a fixture"])?;
             return Ok(());
         }
-        ensure!(!ended() && Instant::now() < end, "nobody was asked about the fixture");
+        ensure!(!ended() && Instant::now() < end, "no proposal for the fixture");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

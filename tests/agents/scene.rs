@@ -1,4 +1,4 @@
-//! A home with one agent in it, the fake model behind the proxy, and what every run has to show.
+//! A home with one agent, the fake model behind the proxy, and the assertions for every run.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,11 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Leaves a computed trace, so that finding it in the conversation means a shell really ran.
 const WRITE: &str = "printf 'sum %d\\n' $((6 * 7)) > proof.txt";
-/// Reads it back, and says where and as whom. An agent that has the proxy variables and finds a file
-/// `hold` in its workspace waits here until it is gone.
+/// Reads it back, and prints directory and user. An agent with the proxy variables and a file `hold` in its
+/// workspace waits here until the file is removed.
 const READ: &str = "while [ -e hold ] && [ -n \"$HTTPS_PROXY\" ]; do sleep 0.05; done; \
                     cat proof.txt; echo dir $(pwd) user $(id -u) proxy ${HTTPS_PROXY:-none}.";
-/// Counts the places of the bottle where the real key stands. The expression does not match itself.
+/// Counts the occurrences of the real key in the bottle. The expression does not match itself.
 const SEARCH: &str = "echo leaks $( (env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; \
                       find /run /home /tmp /etc /dev/shm /workspace -type f -size -4M -exec cat {} +) \
                       2>/dev/null | tr '\\0' '\\n' | grep -ac 'sk-rea[l]-')";
@@ -34,7 +34,7 @@ const PRINTED: [&str; 2] = ["glpat-Xk3Vw9QzR7tYp2LmNb5c", "AKIAQ5T3X7YZ4WUJ2K6M"
 /// The conversation goes on.
 const AFTER: &str = "echo sum $((6 * 7))";
 
-/// Variables that lead to the proxy's proxy.
+/// Variables with the proxy's address.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
@@ -54,7 +54,7 @@ pub(crate) enum Place {
     Docker(IpAddr),
 }
 
-/// An engine, unless there is none, which is said aloud.
+/// The engine; if there is none, reports the skip.
 pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -67,7 +67,7 @@ pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
     Ok(Some(Place::Docker(machine)))
 }
 
-/// The agent, unless it or the backend is not to be had here, which is said aloud.
+/// The agent; if it or the backend is not available, reports the skip.
 pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<Agent>> {
     let agent = match agent {
         Ok(agent) => agent,
@@ -100,7 +100,7 @@ impl Scene {
         Self::playing(place, template, &[WRITE, READ, SEARCH])
     }
 
-    /// The same, with a task whose commands print what looks like somebody's token.
+    /// The same, with a task whose commands print token-like text.
     pub(crate) fn of_tokens(place: &Place, template: &Template<'_>) -> Result<Self> {
         Self::playing(place, template, &[TOKENS, AFTER])
     }
@@ -157,9 +157,9 @@ impl Scene {
         let before = self.llm.seen().len();
         let outcome = self.bottle(&["resume", "task", "--yes", "-p", task])?;
         let calls = self.llm.seen();
-        let told = |call: &Seen| call.body.contains(TASK) && call.body.contains(task);
+        let has_both_tasks = |call: &Seen| call.body.contains(TASK) && call.body.contains(task);
         ensure!(
-            calls[before..].iter().any(told),
+            calls[before..].iter().any(has_both_tasks),
             "the conversation did not go on:\n{}",
             outcome.transcript()
         );
@@ -316,7 +316,7 @@ fn search_path(agent: &Agent) -> String {
     path.join(":")
 }
 
-/// What a headless agent is told.
+/// The task of a headless agent.
 const TASK: &str = "Do the scripted task.";
 /// How long an agent may take whose image is built first.
 const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
@@ -350,7 +350,7 @@ impl Template<'_> {
     }
 }
 
-/// What a bottle's manifest says of its agent.
+/// The agent's part of a bottle's manifest.
 pub(crate) struct Setting<'a> {
     /// The agent's argv.
     pub(crate) command: &'a [&'a str],

@@ -1,4 +1,4 @@
-//! An agent on a terminal, as a user would use it.
+//! Uses an agent on a terminal like a user.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
         "what was typed did not reach the model"
     );
     enter(&mut pty, typed.end)?;
-    // The script wrote a file, and nobody took it out.
+    // The script wrote a file, and nothing pulled it.
     pty.wait_for("[keep/pull/discard]")?;
     enter(&mut pty, typed.choice)?;
     let code = pty.wait_exit()?;
@@ -57,7 +57,7 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
     Ok(())
 }
 
-/// Starts it as it was typed, agrees to what is shown, sees it ready and ends it without having asked it anything.
+/// Starts it with these arguments, confirms, waits until it is ready, and ends it without a task.
 pub(crate) fn look_in(scene: &Scene, arguments: &[&str], typed: &Typed<'_>) -> Result<()> {
     let mut pty = scene.home.on_terminal(arguments, 40, 100)?;
     pty.patience(BUILT_WITHIN);

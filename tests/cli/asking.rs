@@ -167,7 +167,7 @@ fn what_cannot_be_applied_waits_on_and_a_killed_keeper_loses_nothing() -> Result
     let audit = home.bottle_home().join("audit");
     std::fs::write(&audit, "no folder")?;
     let failed = run(&home, &["supervise", "approve", &id])?;
-    ensure!(failed.code == 1 && failed.stderr.contains("the audit cannot be written"), "{}", failed.stderr);
+    ensure!(failed.code == 1 && failed.stderr.contains("cannot write the audit log"), "{}", failed.stderr);
     ensure!(fetched(&home, "1")?.contains("403"), "nothing was applied");
     let unfit = home.write("project/unfit.yaml", "- host: api.site.example\n  private: true\n")?;
     let unfit = unfit.to_str().context("a path")?;
@@ -468,8 +468,8 @@ fn a_new_question_is_told_wherever_the_user_is() -> Result<()> {
 
     // One that hangs, one that fails and one that is not there: the question is asked all the same.
     for (host, script, words) in [
-        ("a.site.example", "sleep 60", "did not end within 10 s and was killed"),
-        ("b.site.example", "exit 3", "ended with exit status: 3"),
+        ("a.site.example", "sleep 60", "did not exit within 10 s and was killed"),
+        ("b.site.example", "exit 3", "failed: exit status: 3"),
     ] {
         tell(&home, script)?;
         let (asks, id) = ask(&home, host)?;
@@ -479,7 +479,7 @@ fn a_new_question_is_told_wherever_the_user_is() -> Result<()> {
     }
     home.write("home/.bottle/settings.yml", "supervise: {notify: /no/such/program}\n")?;
     let (asks, id) = ask(&home, "c.site.example")?;
-    wait_for_log(&home, "`/no/such/program` cannot be started to notify you")?;
+    wait_for_log(&home, "cannot start the notification command `/no/such/program`")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
     let _ = answer(asks)?.expect_code(1);
     Ok(())

@@ -172,7 +172,7 @@ fn what_a_forge_refuses_is_said_before_anything_is_made() -> Result<()> {
     for (trouble, words) in [
         (Trouble::Status(401, vec![], "bad"), "does not accept the token (401)"),
         (Trouble::Status(403, vec![], "missing scope"), "`write:repository`"),
-        (Trouble::Status(404, vec![], ""), "look at `url` and `api_url`"),
+        (Trouble::Status(404, vec![], ""), "check `url` and `api_url`"),
         (Trouble::Status(429, vec![("retry-after", "7")], ""), "try again in 7 s"),
     ] {
         scene.forge.next(Method::POST, trouble);
@@ -223,7 +223,7 @@ fn an_answer_that_is_lost_leaves_no_key() -> Result<()> {
     let scene = Scene::new(Dialect::Github)?;
     scene.forge.next(Method::POST, Trouble::ClosesAfter);
     let said = scene.refused()?;
-    assert!(said.contains("broke off"), "{said}");
+    assert!(said.contains("was interrupted"), "{said}");
     assert_eq!(scene.titles(), [""; 0]);
     Ok(())
 }
@@ -251,7 +251,7 @@ fn after_a_killed_keeper_cleanup_revokes_and_says_what_it_cannot() -> Result<()>
     // Without the token it cannot be: the bottle goes, what is known of the key stays.
     scene.home.env("FORGE_TOKEN", "");
     let failed = run(&scene.home, &["cleanup", "--yes"])?.expect_code(1);
-    for words in [line_of_failure(&scene)?.as_str(), "FORGE_TOKEN is not set", "by hand it is deleted"] {
+    for words in [line_of_failure(&scene)?.as_str(), "FORGE_TOKEN is not set", "delete it by hand"] {
         assert!(failed.stderr.contains(words), "no {words}: {}", failed.stderr);
     }
     assert_eq!(scene.titles(), ["bottle one"]);

@@ -210,7 +210,7 @@ fn a_bottle_with_its_sockets_elsewhere_is_said_at_once() -> Result<()> {
         // A keeper that is to be waited for gets half a minute.
         assert!(begun.elapsed() < Duration::from_secs(15), "{arguments:?}: {:?}", begun.elapsed());
         let said = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        let there = format!("its keeper listens in {}", home.runtime().display());
+        let there = format!("it listens in {}", home.runtime().display());
         assert!(said.contains(&there) && said.contains("XDG_RUNTIME_DIR"), "{}", outcome.transcript());
         assert!(said.contains(&format!("not in {}", other.display())), "{}", outcome.transcript());
     }

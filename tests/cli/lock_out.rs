@@ -90,8 +90,8 @@ fn a_walking_agent_is_stopped_and_its_user_is_told() -> Result<()> {
     let outcome = home.program(start)?.deadline(PATIENCE).run()?;
     ensure!(outcome.stdout.starts_with(&walked()), "{outcome:?}");
     ensure!(outcome.stdout.contains("This bottle is locked"), "bottle-ask: {}", outcome.stdout);
-    let line = "one is locked: 5 different parts of credentials that its agent does not hold were on their way to \
-                api.site.example, as egress saw";
+    let line = "one is locked: egress blocked 5 different parts of credentials that its agent does not have, on \
+                their way to api.site.example";
     ensure!(outcome.stderr.contains(line), "{}", outcome.stderr);
     ensure!(!outcome.stderr.contains(&KEY[..16]), "{}", outcome.stderr);
     let locks = locks(&home)?;

@@ -348,7 +348,7 @@ fn a_keeper_is_killed_while_the_engine_commits() {
     let (code, complained) = said(commit);
     assert_ne!(code, 0, "{complained}");
     let cleaned = world.done(&["cleanup", "--yes"]);
-    assert!(cleaned.stderr.contains("beside lives without its keeper"), "{}", cleaned.stderr);
+    assert!(cleaned.stderr.contains("beside runs without a keeper"), "{}", cleaned.stderr);
     world.done(&["exec", "beside", "--", "rm", "/home/agent/large"]);
     world.beside_ends_well();
 }

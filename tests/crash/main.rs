@@ -211,7 +211,7 @@ fn a_killed_bundle_closes_the_proxy_and_the_bottle_goes_on() {
         let stopped = home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
         let _ = stopped.expect_code(0);
         let (_, stderr) = said(client);
-        assert!(stderr.contains("nothing") && stderr.contains("any more"), "{role}: {stderr}");
+        assert!(stderr.contains("ended") && stderr.contains("blocked"), "{role}: {stderr}");
     }
 }
 

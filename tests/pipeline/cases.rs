@@ -1,4 +1,4 @@
-//! Whole trees: a selection resolved, explained, and the same a second time.
+//! Resolves the selection of each case twice and compares the explanation with its snapshot.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use bottle_contract::yaml;
 use super::{each, entries, expect, folder, runs};
 
 #[test]
-fn trees() {
+fn every_case_matches_its_snapshot() {
     each(&entries(&folder("cases")), run);
 }
 
@@ -43,15 +43,15 @@ fn bytes(resolved: &Resolved) -> Vec<u8> {
 
 fn show(resolved: &Resolved) -> String {
     let mut text = explain(&resolved.manifest);
-    yaml::from_str::<serde_json::Value>(&text).expect("what is explained is YAML");
-    assert!(!text.contains("not-a-real-key"), "a key of pi's settings is shown");
+    yaml::from_str::<serde_json::Value>(&text).expect("the explanation is YAML");
+    assert!(!text.contains("not-a-real-key"), "a key of pi's settings is displayed");
     writeln!(text, "---\nchoice: {:?}", resolved.choice).expect("text");
     if let Some(place) = resolved.agent_replaces {
         writeln!(text, "agent replaces: {place:?}").expect("text");
     }
     for weakness in weakening_settings(&resolved.manifest) {
         let sentence = weakness.what.sentence();
-        writeln!(text, "red: {} {sentence}, at {}", weakness.host, weakness.origin).expect("text");
+        writeln!(text, "weakening: {} {sentence}, at {}", weakness.host, weakness.origin).expect("text");
     }
     for warning in &resolved.warnings {
         writeln!(text, "warning: {warning}").expect("text");

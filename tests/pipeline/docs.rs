@@ -1,7 +1,7 @@
-//! What the pages tell a user to write can be used as it stands, so that they cannot fall behind the program.
+//! Checks that the manifests and commands in the documentation work.
 //!
-//! A fence says what its text is: `bottle` or `agent`, with a name where a later example of the page needs it, or
-//! `settings`. Examples of a page share a home, in their order. Lines of `sh` fences are commands.
+//! A fence declares its content: `bottle` or `agent`, with a name if a later example of the page needs it, or
+//! `settings`. The examples of a page share a home. Lines of `sh` fences are commands.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,21 +15,21 @@ use bottle_contract::names::Name;
 
 use super::{each, entries};
 
-/// A fenced text of a page.
+/// A fenced block of a page.
 struct Fence<'a> {
-    /// What stands behind the opening marks.
+    /// The words after the opening marks.
     words: Vec<&'a str>,
     text: String,
 }
 
 #[test]
-fn every_manifest_of_the_pages_resolves() {
+fn every_documented_manifest_resolves() {
     each(&pages(), manifests_of);
 }
 
 #[test]
-fn every_command_of_the_pages_has_the_flags_it_is_given() {
-    // The README's commands have words in capitals where a user fills in a name.
+fn every_documented_command_has_its_flags() {
+    // The README's commands have words in capitals as placeholders.
     let mut pages = pages();
     pages.retain(|page| !page.ends_with("README.md"));
     each(&pages, commands_of);
@@ -51,19 +51,19 @@ fn manifests_of(page: &Path) {
         fs::create_dir_all(host.home.join(folder)).expect("folder");
     }
     for fence in fences(&text) {
-        let said = format!("{}: {}\n{}", page.display(), fence.words.join(" "), fence.text);
+        let shown = format!("{}: {}\n{}", page.display(), fence.words.join(" "), fence.text);
         match fence.words.get(1) {
-            Some(&kind @ ("agent" | "bottle")) => resolves(&host, kind, &fence, &said),
+            Some(&kind @ ("agent" | "bottle")) => resolves(&host, kind, &fence, &shown),
             Some(&"settings") => {
                 fs::write(host.home.join("settings.yml"), &fence.text).expect("write");
-                Settings::load(&host).unwrap_or_else(|error| panic!("{said}{error}"));
+                Settings::load(&host).unwrap_or_else(|error| panic!("{shown}{error}"));
             }
-            _ => assert!(!fence.text.starts_with("---"), "neither `agent` nor `bottle`: {said}"),
+            _ => assert!(!fence.text.starts_with("---"), "neither `agent` nor `bottle`: {shown}"),
         }
     }
 }
 
-fn resolves(host: &Host, kind: &str, fence: &Fence<'_>, said: &str) {
+fn resolves(host: &Host, kind: &str, fence: &Fence<'_>, shown: &str) {
     let written = fence.words.get(2).copied().unwrap_or("example");
     fs::write(host.home.join(format!("{kind}s/{written}.md")), &fence.text).expect("write");
     let named: Name = written.parse().expect("name");
@@ -72,7 +72,7 @@ fn resolves(host: &Host, kind: &str, fence: &Fence<'_>, said: &str) {
         _ => Selection { agent: "shell".parse().expect("name"), bottles: vec![named] },
     };
     if let Err(error) = resolve(&selection, &Manifests::new(Homes::from(host))) {
-        panic!("{said}{error}");
+        panic!("{shown}{error}");
     }
 }
 
@@ -82,10 +82,10 @@ fn commands_of(page: &Path) {
     for fence in fences(&text).filter(|fence| fence.words == ["sh"]) {
         for line in fence.text.lines().filter(|line| line.starts_with("bottle ")) {
             let words = shlex::split(line).expect("words");
-            let own = words.iter().skip(1).take_while(|word| *word != "--");
-            // What stands before it is read first, and refused when there is no such flag or value.
+            let arguments = words.iter().skip(1).take_while(|word| *word != "--");
+            // Arguments before `--help` are parsed first, and unknown flags or values are refused.
             let run = Command::new(env!("CARGO_BIN_EXE_bottle"))
-                .args(own)
+                .args(arguments)
                 .arg("--help")
                 .env("BOTTLE_HOME", home.path())
                 .output()
@@ -96,7 +96,7 @@ fn commands_of(page: &Path) {
     }
 }
 
-/// The fenced texts of a page, in their order.
+/// The fenced blocks of a page, in order.
 fn fences(page: &str) -> impl Iterator<Item = Fence<'_>> {
     let mut lines = page.lines();
     std::iter::from_fn(move || {

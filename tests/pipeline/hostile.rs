@@ -1,4 +1,4 @@
-//! Files that no one writes by hand: too large, not text, not files, not where they say they are.
+//! Hostile manifest files: too large, not text, not regular files, or links that point outside.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -43,7 +43,7 @@ fn name(text: &str) -> Name {
 }
 
 #[test]
-fn two_mebibytes_are_too_many() {
+fn refuses_a_manifest_of_two_mebibytes() {
     let world = World::new();
     let text = format!("---\nsupervise: true\n---\n{}", "x".repeat(2 << 20));
     fs::write(world.bottle("big"), text).expect("file");
@@ -51,22 +51,22 @@ fn two_mebibytes_are_too_many() {
 }
 
 #[test]
-fn what_is_no_text_file_is_refused_without_waiting() {
+fn refuses_binary_files_folders_and_pipes_without_blocking() {
     let world = World::new();
     fs::write(world.bottle("latin"), b"---\nenv:\n  A: \xe9\n---\n").expect("file");
     assert_eq!(world.refusal("shell", "latin"), "is not UTF-8 text (line 3)");
     fs::create_dir(world.bottle("folder")).expect("folder");
-    assert_eq!(world.refusal("shell", "folder"), "cannot be read: it is not a file");
+    assert_eq!(world.refusal("shell", "folder"), "cannot be read: not a regular file");
     rustix::fs::mkfifoat(rustix::fs::CWD, world.bottle("pipe"), rustix::fs::Mode::RWXU).expect("pipe");
-    assert_eq!(world.refusal("shell", "pipe"), "cannot be read: it is not a file");
+    assert_eq!(world.refusal("shell", "pipe"), "cannot be read: not a regular file");
 }
 
 #[test]
-fn a_link_may_not_lead_out_of_the_home() {
+fn refuses_a_link_that_points_outside_the_home() {
     let world = World::new();
     fs::write(world.homes.user_home.join("outside.md"), "---\nsupervise: false\n---\n").expect("file");
     symlink(world.homes.user_home.join("outside.md"), world.bottle("outside")).expect("link");
-    assert!(world.refusal("shell", "outside").starts_with("is a link that leads out of"));
+    assert!(world.refusal("shell", "outside").starts_with("is a link that points outside"));
     fs::write(world.bottle("real"), "---\nsupervise: false\n---\n").expect("file");
     symlink("real.md", world.bottle("inside")).expect("link");
     let selection = Selection { agent: name("shell"), bottles: vec![name("inside")] };
@@ -76,12 +76,12 @@ fn a_link_may_not_lead_out_of_the_home() {
 }
 
 #[test]
-fn a_project_may_not_read_the_home_through_a_link() {
+fn refuses_a_projects_link_into_the_home() {
     let world = World::new();
     fs::write(world.homes.user_home.join("notes"), "a private note").expect("file");
     let agents = world.homes.cwd.join(".bottle/agents");
     symlink(world.homes.user_home.join("notes"), agents.join("helper.md")).expect("link");
-    assert!(world.refusal("helper", "shell").starts_with("is a link that leads out of"));
+    assert!(world.refusal("helper", "shell").starts_with("is a link that points outside"));
     fs::remove_dir_all(world.homes.cwd.join(".bottle")).expect("remove");
     symlink(&world.homes.bottle_home, world.homes.cwd.join(".bottle")).expect("link");
     fs::write(world.homes.bottle_home.join("agents/own.md"), "Mine.").expect("agent");
@@ -90,7 +90,7 @@ fn a_project_may_not_read_the_home_through_a_link() {
 }
 
 #[test]
-fn listing_reads_names_only_and_warns_about_others() {
+fn lists_names_without_reading_and_warns_about_other_files() {
     let world = World::new();
     fs::write(world.bottle("broken"), "---\n[").expect("file");
     fs::write(world.homes.bottle_home.join("bottles/My Bottle.md"), "").expect("file");
@@ -107,7 +107,7 @@ fn listing_reads_names_only_and_warns_about_others() {
 }
 
 #[test]
-fn a_home_that_is_the_working_directory_has_no_project() {
+fn a_working_directory_that_is_the_home_is_no_project() {
     let world = World::new();
     fs::write(world.homes.bottle_home.join("agents/own.md"), "Mine.").expect("agent");
     let homes = Homes { cwd: world.homes.user_home.clone(), ..world.homes.clone() };

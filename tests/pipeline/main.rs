@@ -1,14 +1,13 @@
-//! Manifest in, resolved manifest or error out. A case is a file or a folder; what is expected lies
-//! beside it.
+//! Tests from manifest to resolved manifest or error. A case is a file or a folder with its expected output beside it.
 //!
 //! ```text
 //! refused/{agent,bottle}/NAME.md   one manifest that must be refused, with its error in NAME.snap
 //! cases/NAME/select.txt            AGENT [--bottle B]..., as on the command line
 //! cases/NAME/{home,user,work}/     $BOTTLE_HOME, the user's home, the working directory
-//! cases/NAME/runs.txt              how it is run: `terminal`, `resumed`, `-p TASK`, `-- ARGS`; see `runs`
-//! cases/NAME/secrets.txt           values of its login, each settling the first of the runs
+//! cases/NAME/runs.txt              launch flags: `terminal`, `resumed`, `-p TASK`, `-- ARGS`; see `runs`
+//! cases/NAME/secrets.txt           values of its login; each settles the plan of the first run
 //! cases/NAME/expected.snap         the resolved manifest as `info --explain` shows it, or the error;
-//!                                  then what a launch is given, for each run
+//!                                  then the plan of each run
 //! ```
 
 #![allow(missing_docs)]
@@ -28,7 +27,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipeline").join(name)
 }
 
-/// What is in a folder, sorted.
+/// The entries of a folder, sorted.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let listed = folder.read_dir().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("entry").path()).collect();
@@ -36,7 +35,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs every case, whatever becomes of the others, and fails with the names of those that failed.
+/// Runs every case, and fails with the names of all failed ones.
 fn each(cases: &[PathBuf], run: impl Fn(&Path)) {
     assert!(!cases.is_empty(), "there are no cases");
     let failed: Vec<_> =
@@ -44,7 +43,7 @@ fn each(cases: &[PathBuf], run: impl Fn(&Path)) {
     assert!(failed.is_empty(), "failed: {failed:#?}");
 }
 
-/// Compares with the snapshot of that name in that folder.
+/// Compares with the named snapshot in a folder.
 fn expect(folder: &Path, name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(folder);

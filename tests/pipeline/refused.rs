@@ -1,4 +1,4 @@
-//! Single manifests that must be refused: with file, line, column, and what to write instead.
+//! Single manifests that must be refused with file, line, column and hint.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn refuse(case: &Path, parse: impl Fn(Source, &str) -> Option<ManifestError>) {
     let source = Source { place: Place::Home, path: Arc::from(Path::new(file)) };
     let error = parse(source, &text).unwrap_or_else(|| panic!("{} was accepted", case.display()));
     assert!(error.position.is_some(), "no position: {error}");
-    assert!(!error.to_string().contains("hunter2"), "a value is shown: {error}");
+    assert!(!error.to_string().contains("hunter2"), "the error contains a value: {error}");
     let name = case.file_stem().and_then(|stem| stem.to_str()).expect("name");
     expect(case.parent().expect("folder"), name, &error.to_string());
 }
@@ -25,14 +25,14 @@ fn manifests(kind: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn bottles() {
+fn refuses_invalid_bottles() {
     each(&manifests("bottle"), |case| {
         refuse(case, |source, text| BottleLayer::parse("case".parse().expect("name"), source, text).err());
     });
 }
 
 #[test]
-fn agents() {
+fn refuses_invalid_agents() {
     each(&manifests("agent"), |case| {
         refuse(case, |source, text| AgentManifest::parse("case".parse().expect("name"), source, text).err());
     });

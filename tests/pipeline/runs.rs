@@ -1,4 +1,4 @@
-//! What a launch would be given: the plan of a case, run by run, and what a login's value changes in it.
+//! Shows the plan of each run of a case, and the changes when a login is settled.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,8 +9,8 @@ use bottle::plan::{self, Flags, Plan, Value, Workspace};
 use bottle::resolve::Resolved;
 use bottle_contract::session::guest::{SecretText, Size};
 
-/// The plans of a case that has `runs.txt`: a run a line, in the words `terminal`, `resumed`, `-p TASK`
-/// (one word) and what stands after `--`; and `secrets.txt`, a value a line, with which the first is settled.
+/// The plans of a case with `runs.txt`: one run per line, with the words `terminal`, `resumed`, `-p TASK` (one word)
+/// and arguments after `--`. Each line of `secrets.txt` is a value that settles the first plan.
 pub(super) fn shown(case: &Path, resolved: &Resolved) -> String {
     let mut text = String::new();
     let read = |name: &str| std::fs::read_to_string(case.join(name)).unwrap_or_default();
@@ -116,7 +116,7 @@ fn host(case: &Path) -> Host {
         cwd: case.join("work"),
         home: case.join("home"),
         user_home: case.join("user"),
-        runtime: "/run/somebody".into(),
+        runtime: "/run/user".into(),
         program: "/usr/bin/bottle".into(),
     }
 }

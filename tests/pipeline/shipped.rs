@@ -1,9 +1,9 @@
-//! Every manifest that comes with the program is usable without `init`, and a snapshot of what it means.
+//! Every shipped manifest works without `init`; snapshots show its resolved form.
 
 use bottle::manifest::{Homes, Kind, Manifests};
 use bottle::resolve::{Selection, explain, resolve, weakening_settings};
 
-/// Shipped manifests and nothing else.
+/// Only the shipped manifests.
 fn shipped_only() -> (tempfile::TempDir, Manifests) {
     let empty = tempfile::tempdir().expect("temporary folder");
     let homes = Homes {
@@ -15,7 +15,7 @@ fn shipped_only() -> (tempfile::TempDir, Manifests) {
 }
 
 #[test]
-fn every_agent_resolves_with_its_own_bottle() {
+fn every_agent_resolves_with_its_default_bottle() {
     let (_empty, manifests) = shipped_only();
     for entry in manifests.list(Kind::Agent).entries {
         let selection = Selection { agent: entry.name.clone(), bottles: Vec::new() };
@@ -26,7 +26,7 @@ fn every_agent_resolves_with_its_own_bottle() {
 }
 
 #[test]
-fn every_bottle_resolves_beside_the_shell() {
+fn every_bottle_resolves_with_the_shell_agent() {
     let (_empty, manifests) = shipped_only();
     for entry in manifests.list(Kind::Bottle).entries {
         let selection =

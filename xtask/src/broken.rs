@@ -1,8 +1,8 @@
-//! `cargo xtask broken`: what guards a bottle is taken out of a copy of the sources, one thing at a time, and
-//! the test that watches it has to notice.
+//! `cargo xtask broken`: mutation testing of the defences. Removes one defence at a time from a copy of the sources, and
+//! checks that its test fails.
 //!
-//! `tests/escape/broken.yaml` says what is taken out and who notices. The copy and what is built of it lie in
-//! `target/broken`; nothing there is ever run but by the tests.
+//! `tests/escape/broken.yaml` lists the defences and their tests. The copy and its build are in `target/broken`; only
+//! the tests run them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,21 +16,21 @@ use serde::Deserialize;
 const TABLE: &str = "tests/escape/broken.yaml";
 const ROOM: &str = "target/broken";
 
-/// Several in one build, instead of one build each: much faster, and enough to see that the table still holds.
+/// Removes several defences in one build: much faster, and enough to check that the table is valid.
 const TOGETHER: &str = "--together";
 
-/// One defence, and how it is taken out.
+/// One defence, and how to remove it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Broken {
     name: String,
     /// The source file.
     file: String,
-    /// What stands there, once.
+    /// The original text, which must occur once.
     from: String,
-    /// What stands there instead.
+    /// The replacement.
     to: String,
-    /// Who notices.
+    /// The test that must fail.
     noticed: Noticed,
     /// Whether a container engine is needed.
     #[serde(default)]
@@ -42,13 +42,13 @@ struct Broken {
 struct Noticed {
     /// Test suite of the host package.
     by: String,
-    /// The test's whole name.
+    /// The test's full name.
     test: String,
-    /// What it says, among other things.
+    /// A part of its output.
     says: String,
 }
 
-/// Runs all, or those that are named.
+/// Runs all defences, or the named ones.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let root = root()?;
     let mut table = table(root)?;
@@ -84,14 +84,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 }
 
 impl Broken {
-    /// Whether it is missing on an engine alone.
+    /// Whether only a container engine misses it.
     fn of_engine(&self) -> bool {
         self.file.starts_with("src/backend/docker/")
     }
 }
 
-/// What is taken out at once. A test says one thing, so that each is asked about one of them only; one that asks
-/// every backend stops at the first, so that an engine misses things alone.
+/// Groups defences into builds. A test reports one failure, so no build has two defences of one test; a test of every
+/// backend stops at its first failure, so engine-only defences are separate.
 fn builds(table: &[Broken], together: bool) -> Vec<Vec<&Broken>> {
     let mut builds: Vec<Vec<&Broken>> = Vec::new();
     for broken in table {
@@ -120,7 +120,7 @@ fn table(root: &Path) -> Result<Vec<Broken>> {
 }
 
 impl Broken {
-    /// The file without this defence.
+    /// The file's text without this defence.
     fn taken_out(&self, text: &str) -> Result<String> {
         let times = text.matches(&self.from).count();
         ensure!(
@@ -133,7 +133,7 @@ impl Broken {
     }
 }
 
-/// The copy, and what is built of it.
+/// The copy of the sources and its build.
 struct Room<'a> {
     root: &'a Path,
     tree: PathBuf,
@@ -155,14 +155,14 @@ impl<'a> Room<'a> {
         Ok(new)
     }
 
-    /// Copies what differs, so that what did not change is not built again.
+    /// Copies changed files only, so that unchanged ones are not rebuilt.
     fn fill(&self) -> Result<()> {
         let listed = output(Command::new("git").current_dir(self.root).args(["ls-files", "-z"]))?;
         let listed = String::from_utf8(listed.stdout)?;
         // Without what is removed and not committed yet.
         let files: BTreeSet<&str> =
             listed.split_terminator('\0').filter(|file| self.root.join(file).is_file()).collect();
-        self.remove_but(&files, Path::new(""))?;
+        self.remove_stale(&files, Path::new(""))?;
         for file in files {
             let (from, to) = (self.root.join(file), self.tree.join(file));
             let wanted = fs::read(&from).with_context(|| format!("read {file}"))?;
@@ -174,15 +174,15 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Removes what an earlier copy had and this one has not, in one folder and below.
-    fn remove_but(&self, files: &BTreeSet<&str>, folder: &Path) -> Result<()> {
+    /// Removes stale files of an earlier copy, recursively.
+    fn remove_stale(&self, files: &BTreeSet<&str>, folder: &Path) -> Result<()> {
         let Ok(entries) = fs::read_dir(self.tree.join(folder)) else { return Ok(()) };
         for entry in entries {
             let entry = entry?;
             let path = folder.join(entry.file_name());
             let own = ["target", "dist"].iter().any(|own| path == Path::new(own));
             if entry.file_type()?.is_dir() && !own {
-                self.remove_but(files, &path)?;
+                self.remove_stale(files, &path)?;
             } else if !own && !path.to_str().is_some_and(|path| files.contains(path)) {
                 fs::remove_file(entry.path()).with_context(|| format!("remove {}", path.display()))?;
             }
@@ -190,7 +190,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Takes over what the checkout has built of others' libraries.
+    /// Reuses the checkout's build of third-party crates.
     fn share_dependencies(&self) -> Result<()> {
         let (from, to) = (self.root.join("target/debug"), self.built.join("debug"));
         if to.exists() || !from.exists() {
@@ -235,7 +235,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Whether the test fails, for the reason meant.
+    /// Whether the test fails with the expected output.
     fn notices(&self, broken: &Broken) -> Result<bool> {
         let Noticed { by, test, says } = &broken.noticed;
         let mut command = self.cargo();
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_out_together_is_noticed_by_tests_of_its_own() {
+    fn defences_in_one_build_have_different_tests() {
         let table = table(root().expect("root")).expect("table");
         assert_eq!(builds(&table, false).len(), table.len());
         let together = builds(&table, true);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_to_be_taken_out_is_there() {
+    fn every_defence_is_in_its_file() {
         let root = root().expect("root");
         let table = table(root).expect("table");
         assert!(table.len() > 15, "{}", table.len());

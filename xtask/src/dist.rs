@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: the one static program.
+//! `cargo xtask dist`: builds the static program.
 //!
 //! The C library is linked in on the ordinary gnu target, so no other target has to be installed. The
 //! target is spelled out on purpose: without it cargo would apply the flag to build scripts and

@@ -1,4 +1,4 @@
-//! Build steps that cargo alone does not know. `cargo xtask` prints them.
+//! Build steps beyond cargo's. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
 mod broken;

@@ -1,4 +1,4 @@
-//! A push of one commit through the git gate, beside the same push straight to the upstream.
+//! Measures a push of one commit through the git gate against the same push directly to the upstream.
 //!
 //! The upstream is an OpenSSH server on loopback with a large repository, twice. Each has a clone of its own, and in
 //! each round one commit more. The gate keeps its connection for a while: it has one turn where that
@@ -8,7 +8,7 @@
 //! gate holds in memory, alone (goal: 64 MiB) and with the gits that it runs.
 //!
 //! `cargo bench -p bottle-git-gate --bench push`.
-#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
+#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../../../sidecars/git-gate/tests/gate/scene.rs"]
@@ -35,16 +35,16 @@ awk 'BEGIN { for (c = 1; c <= 5000; c++) {
 for n in $(seq 500); do echo create refs/heads/n$n main~$n; done | git -C up.git update-ref --stdin
 "#;
 
-/// In a clone: a file that nothing packs.
+/// In a clone: an incompressible file.
 const LARGE_FILE: &str = "head -c 209715200 /dev/urandom > large; git add .; git commit -qm large";
 
-/// In a clone: a few megabytes that become 1500.
+/// In a clone: a zip of a few megabytes that unpacks to 1500.
 const BOMB: &str = "python3 -c 'import zipfile
 with zipfile.ZipFile(\"bomb.zip\", \"w\", zipfile.ZIP_DEFLATED) as bomb, bomb.open(\"f\", \"w\", force_zip64=True) as file:
     for _ in range(1500): file.write(bytes(1 << 20))'; git add .; git commit -qm bomb";
 
 fn main() -> ExitCode {
-    // The gate is this program again, as it is in the product.
+    // The gate runs as this program, like in the product.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
         return bottle_git_gate::run();
     }
@@ -117,18 +117,18 @@ fn large(scene: &Scene) -> Result<()> {
         |clone: &str| timed(|| scene.shell(&format!("cd {clone}; git push -q origin HEAD:refs/heads/large")));
     let straight = push("straight")?;
     let (gated, most) = peak(pid, || push("gated"));
-    tell(scene, "a file of 200 MiB", gated?, most)?;
+    report(scene, "a file of 200 MiB", gated?, most)?;
     println!("  straight: {:.1} s", straight.as_secs_f64());
     scene.shell(&format!("cd gated; {BOMB}"))?;
     let words = ["becomes more than anybody can look at"];
     let refused =
         || timed(|| scene.refused("cd gated; git push -q origin HEAD:refs/heads/bomb", &words).map(drop));
     let (refused, most) = peak(pid, refused);
-    tell(scene, "a zip of 1500 MiB, refused", refused?, most)
+    report(scene, "a zip of 1500 MiB, refused", refused?, most)
 }
 
-/// What the gate took, and the most that it held so far.
-fn tell(scene: &Scene, what: &str, took: Duration, most: u64) -> Result<()> {
+/// Prints the time of the push and the gate's peak memory so far.
+fn report(scene: &Scene, what: &str, took: Duration, most: u64) -> Result<()> {
     let status = fs::read_to_string(format!("/proc/{}/status", scene.gate_pid()?))?;
     let alone = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
     println!(

@@ -14,7 +14,7 @@ use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::{LOOK_EVERY, Output, inert, wait_while_read};
 use crate::host::Host;
-use crate::instance::journal::{LINE_MAX, files, open};
+use crate::instance::proxy_log::{LINE_MAX, files, open};
 use crate::instance::{State, Store};
 
 /// Shows the journal in `folder`.

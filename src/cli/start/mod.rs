@@ -287,7 +287,7 @@ fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
 /// The directory stands in the bottle's record, which is text.
 fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
     let Some(_) = host.cwd.to_str() else {
-        return Err(CliError::usage(format!("the path {} is no UTF-8 text", host.cwd.display()))
+        return Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
             .about(host.cwd.display())
             .hint("start from a directory with a name that is"));
     };

@@ -121,7 +121,7 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
             let reaches = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
             choice.detail = vec![format!("bottles: {}", bottles.join(", ")), format!("reaches: {reaches}")];
             let program = command(&resolved.manifest.provider);
-            if program.is_some_and(|program| program::is_here(host, &program)) {
+            if program.is_some_and(|program| program::is_available(host, &program)) {
                 (rank(0), name, choice)
             } else {
                 choice.detail.push(
@@ -159,7 +159,7 @@ fn command(provider: &ProviderConfig) -> Option<String> {
         supervise: false,
         resumed: false,
     };
-    provider::of(provider.template.value).argv(&run).ok()?.into_iter().next()
+    provider::for_template(provider.template.value).argv(&run).ok()?.into_iter().next()
 }
 
 /// Bottles in order, of which the agent's own are chosen already unless others are.

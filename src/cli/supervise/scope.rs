@@ -12,7 +12,7 @@ use crate::cli::choice::manifests;
 use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::instance::{State, Store};
-use crate::manifest::append::{appended, of_routes};
+use crate::manifest::append::{append, from_routes};
 use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::resolve::ResolveError;
@@ -118,10 +118,8 @@ impl Addition {
         let path = path_of(&host.home, ManifestKind::Bottle, &name);
         let before = text_of(&all, &name)?;
         let after = match &before {
-            None => Ok(of_routes(&routes)),
-            Some((source, text)) => {
-                appended(&name, source, text, &routes).map_err(|unsuited| unsuited.to_string())
-            }
+            None => Ok(from_routes(&routes)),
+            Some((source, text)) => append(&name, source, text, &routes).map_err(|error| error.to_string()),
         };
         Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
     }

@@ -1,4 +1,4 @@
-//! What a node consists of, as serde asks for it: items, entries, a single word.
+//! Serde access to a node's list items, map entries and enum variants.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -62,7 +62,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     }
 }
 
-/// A choice written as a word.
+/// An enum variant written as a word.
 pub(super) struct Word<'a>(pub(super) &'a str);
 
 impl<'de, 'a> EnumAccess<'de> for Word<'a> {

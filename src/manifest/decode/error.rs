@@ -1,4 +1,4 @@
-//! A decoder's errors: what serde says, with path, place and type.
+//! Decoder errors: serde's, with path, position and type.
 
 use serde::de::{self, Unexpected};
 
@@ -8,11 +8,11 @@ use crate::manifest::located::{Position, START};
 use crate::manifest::yaml::{Node, Value};
 use crate::suggest::suggest;
 
-/// A fault on its way from the value it is about to the root, gathering place and path.
+/// An error that collects position and path on the way from its value to the root.
 #[derive(Debug)]
 pub(in crate::manifest) struct DecodeError {
     at: Option<Position>,
-    /// Segments from the fault outwards.
+    /// Segments from the value to the root.
     path: Vec<String>,
     what: What,
 }
@@ -24,7 +24,7 @@ enum What {
         text: String,
         hint: Option<String>,
     },
-    /// A fragment that says what to write, from a type's own check.
+    /// A fragment from a type's own validation.
     Advice(String),
     UnknownKey {
         key: String,
@@ -55,7 +55,7 @@ impl DecodeError {
         Self::predicate(text, hint.map(str::to_owned)).placed(node.at)
     }
 
-    /// Fills in the place unless an inner value has given a nearer one.
+    /// Sets the position unless an inner value has set it.
     pub(super) fn placed(mut self, at: Position) -> Self {
         self.at.get_or_insert(at);
         self
@@ -90,7 +90,7 @@ impl DecodeError {
     }
 }
 
-/// Whether a text would be of the wanted type, had it been written without quotes.
+/// Whether a text would have the wanted type without its quotes.
 fn is_quoted(text: &str, wanted: &str) -> bool {
     match wanted {
         "true or false" => matches!(text, "true" | "false"),
@@ -99,7 +99,7 @@ fn is_quoted(text: &str, wanted: &str) -> bool {
     }
 }
 
-/// “unknown key”, the one that was probably meant, and those that are accepted.
+/// The error for an unknown key, with the nearest and all accepted keys as hint.
 fn unknown_key(at: Position, path: &str, key: &str, known: &'static [&'static str]) -> Fault {
     let place = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
     let fault = Fault::new(at, format!("unknown key `{key}`{place}"));
@@ -160,7 +160,7 @@ impl de::Error for DecodeError {
     }
 }
 
-/// The type of what was found, without its value.
+/// The type that was found, without its value.
 fn type_of(found: Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "a boolean",

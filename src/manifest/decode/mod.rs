@@ -1,8 +1,8 @@
-//! The tree → the wire types of [`super::schema`], strictly.
+//! Decodes the YAML tree into the wire types of [`super::schema`], strictly.
 //!
-//! A serde deserializer over [`Node`] that converts nothing: a string is not a number, a number is not
-//! a string, an empty value is not a missing one. What it adds to serde's errors is the path
-//! (`egress.routes[2].host`), the place, the type that was found, and the key that was probably meant.
+//! A serde deserializer over [`Node`] without conversions: a string is not a number, a number is not a string, an
+//! empty value is not a missing one. It adds to serde's errors the path (`egress.routes[2].host`), the position, the
+//! type that was found, and the nearest key.
 
 mod access;
 mod error;
@@ -20,7 +20,7 @@ use access::{Fields, Items, Word};
 use error::DecodeError;
 use spanned::{Parts, WithPlace};
 
-/// Reads `node` as a `T`.
+/// Decodes `node` as a `T`.
 pub(super) fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
     T::deserialize(At(node)).map_err(DecodeError::into_fault)
 }
@@ -67,7 +67,7 @@ impl At<'_> {
     }
 }
 
-/// Methods that read one kind of value and place whatever goes wrong in it.
+/// Methods that decode one kind of value and add its position to errors.
 macro_rules! placed {
     ($($method:ident => $read:ident),+ $(,)?) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -114,7 +114,7 @@ impl<'de> Deserializer<'de> for At<'_> {
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0.value {
-            // Exact for every integer a manifest means; a larger one is caught by the value's own bound.
+            // Exact for every sensible integer; the value's own bound refuses larger ones.
             #[allow(clippy::cast_precision_loss)]
             Value::Integer(n) => visitor.visit_f64(n as f64),
             Value::Float(n) => visitor.visit_f64(n),
@@ -123,7 +123,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         .map_err(|error: DecodeError| error.placed(self.0.at))
     }
 
-    /// A key that is written has a value: empty is an error of the value's type, never “absent”.
+    /// A present key must have a value: an empty one is a type error, never “absent”.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_some(self)
     }

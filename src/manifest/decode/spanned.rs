@@ -1,4 +1,4 @@
-//! How a value's place leaves the tree: for our own [`Located`](crate::manifest::Located), and for the
+//! Passes positions from the tree to our [`Located`](crate::manifest::Located) and to the
 //! [`Spanned`](bottle_contract::yaml::Spanned) of the contract's wire types.
 
 use serde::de::value::{MapDeserializer, StrDeserializer, U64Deserializer};
@@ -10,7 +10,7 @@ use crate::manifest::located::Position;
 use crate::manifest::placed::SPANNED_OPENING;
 use crate::manifest::yaml::Node;
 
-/// A node as the map that `Spanned` reads: `value`, and its place as `referenced` and `defined`.
+/// A node as the map that `Spanned` reads: `value`, and its position as `referenced` and `defined`.
 pub(super) struct WithPlace<'a>(pub(super) &'a Node);
 
 impl<'de> Deserializer<'de> for WithPlace<'_> {

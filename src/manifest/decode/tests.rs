@@ -1,4 +1,4 @@
-//! Paths, places and types in what the decoder says.
+//! Tests of paths, positions and types in decoder errors.
 
 use bottle_contract::yaml::Spanned;
 use serde::Deserialize;
@@ -26,7 +26,7 @@ fn read(text: &str) -> Result<Outer, Fault> {
 }
 
 #[test]
-fn spans_reach_every_value() {
+fn every_value_has_its_position() {
     let outer = read("number: 7\nlist:\n  - value: a\n  - {value: b, on: true}\n").expect("outer");
     let list = outer.list.expect("list");
     assert_eq!(Position::from_spanned(&list), Some(Position { line: 3, column: 3 }));
@@ -38,7 +38,7 @@ fn spans_reach_every_value() {
 }
 
 #[test]
-fn errors_name_path_place_and_type() {
+fn errors_name_path_position_and_type() {
     for (text, at, message) in [
         ("list: 5", "1:7", "`list` must be a list, not a number"),
         ("list:", "1:5", "`list` has no value; a list is needed"),

@@ -1,4 +1,4 @@
-//! A certificate authority that lives as long as one test.
+//! A certificate authority for one test.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// Signs leaf certificates for fake servers. Nothing trusts it unless a test says so.
+/// Signs leaf certificates for fake servers. Only tests that configure it trust it.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-/// What is wrong with a leaf certificate, on purpose.
+/// A deliberate defect of a leaf certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Leaf {
-    /// Nothing: valid for the names it was asked for, now.
+    /// None: valid for the requested names.
     #[default]
     Valid,
-    /// It ended in 1991.
+    /// Expired in 1991.
     Expired,
-    /// Nobody signed it but itself.
+    /// Self-signed.
     SelfSigned,
-    /// Sound, and shown behind its issuer's.
+    /// Valid, but sent after its issuer's certificate.
     WrongOrder,
 }
 

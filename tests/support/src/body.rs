@@ -1,4 +1,4 @@
-//! Response bodies of the fake servers: whole, paced, or cut on purpose.
+//! Response bodies of the fake servers: complete, paced, or cut off.
 
 use std::io;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-/// Any body a fake server answers with. An error in it breaks the connection (HTTP/1.1) or resets the
-/// stream (HTTP/2), as a server that dies half-way would.
+/// A response body of a fake server. An error in it closes the connection (HTTP/1.1) or resets the stream (HTTP/2),
+/// like a server that crashes.
 pub type Body = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
-/// The time that chunks get to leave before the body breaks off.
+/// The delay before the interruption, in which chunks are sent.
 const FLUSH: Duration = Duration::from_millis(30);
 
 /// How a streamed body is sent.
@@ -20,7 +20,7 @@ const FLUSH: Duration = Duration::from_millis(30);
 pub struct Pace {
     /// The wait before every chunk.
     pub delay: Duration,
-    /// After this many chunks the body breaks off.
+    /// Interrupts the body after this many chunks.
     pub cut_after: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ where
             tokio::time::sleep(pace.delay).await;
         }
         if pace.cut_after.is_some_and(|limit| number >= limit) {
-            // An error at once would take what is still in the send buffer with it.
+            // An immediate error would discard the send buffer.
             tokio::time::sleep(FLUSH).await;
             return Some((Err(io::Error::other("cut on purpose")), None));
         }

@@ -1,4 +1,4 @@
-//! What a developer builds with, from this machine into a file system that [`small_root`](crate::small_root) made.
+//! Copies build tools of this machine into a root file system from [`small_root`](crate::small_root).
 
 use std::fs;
 use std::io;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::small_root::{copy, libraries_of, place};
 
-/// Python's installer, as distributions have it. It fetches what it builds packages with.
+/// Python's installer, as packaged by distributions. It downloads its build dependencies.
 const PIP: [&str; 2] = ["/usr/lib/python3/dist-packages/pip", "/usr/lib/python3/site-packages/pip"];
 
-/// What links a program, by the compiler's own words for where it is.
+/// The files for linking, which the compiler locates.
 const LINKED_BY: [&str; 3] = ["collect2", "ld", "lto-wrapper"];
 const LINKED_WITH: [&str; 18] = [
     "crt1.o",
@@ -33,13 +33,13 @@ const LINKED_WITH: [&str; 18] = [
     "liblto_plugin.so",
 ];
 
-/// Where the toolchain is inside.
+/// The toolchain's path in the root.
 pub const TOOLCHAIN: &str = "/opt/rust";
 
-/// Puts pip, npm with its node, and a Rust toolchain with what links there.
+/// Adds pip, npm with node, and a Rust toolchain with a linker.
 ///
 /// # Errors
-/// When something cannot be copied, and which is missing when one of them is not on this machine.
+/// When a tool is missing or cannot be copied.
 pub fn add(root: &Path, toolchain: &Path) -> io::Result<()> {
     for pip in PIP.map(Path::new).into_iter().filter(|pip| pip.exists()) {
         copy(pip, &place(root, pip))?;
@@ -62,12 +62,12 @@ fn linker(root: &Path) -> io::Result<()> {
         program(root, &Path::new("/usr/bin").join(name))?;
     }
     std::os::unix::fs::symlink("gcc", root.join("usr/bin/cc"))?;
-    let asked = LINKED_BY.map(|name| format!("-print-prog-name={name}"));
+    let query = LINKED_BY.map(|name| format!("-print-prog-name={name}"));
     let files = LINKED_WITH.map(|name| format!("-print-file-name={name}"));
-    for asked in asked.iter().chain(&files) {
-        let said = Command::new("/usr/bin/gcc").arg(asked).output()?.stdout;
-        let path = PathBuf::from(String::from_utf8_lossy(&said).trim());
-        // A name alone is said of what is not there, or is found by the search path.
+    for query in query.iter().chain(&files) {
+        let output = Command::new("/usr/bin/gcc").arg(query).output()?.stdout;
+        let path = PathBuf::from(String::from_utf8_lossy(&output).trim());
+        // gcc prints a bare name for a missing program, or for one on the search path.
         let (Some(parent), Some(name)) = (path.parent().filter(|_| path.is_absolute()), path.file_name())
         else {
             continue;
@@ -85,7 +85,7 @@ fn rust(root: &Path, toolchain: &Path) -> io::Result<()> {
     libraries_of(["rustc", "cargo"].map(|name| toolchain.join("bin").join(name)), root)
 }
 
-/// A file at its own place, with the libraries that it needs if it is a program.
+/// Copies a file to the same path, with its libraries if it is a program.
 fn program(root: &Path, path: &Path) -> io::Result<()> {
     let to = place(root, path);
     fs::create_dir_all(to.parent().unwrap_or(root))?;

@@ -1,4 +1,4 @@
-//! A Docker engine to test against: the one that answers, or one that is started here.
+//! Finds or starts a Docker engine for tests.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What the project's Dockerfiles are built on.
+/// The base image of the project's Dockerfiles.
 pub const BASE_IMAGE: &str = "debian:bookworm-slim";
-/// How long an engine takes to answer after it was started.
+/// Time limit for a started engine to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// The one static program, which containers need.
+/// The static program, which containers need.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bottle");
-/// What a started engine says.
+/// The log of a started engine.
 const LOG: &str = "/var/log/bottle-test-dockerd.log";
 
-/// Why there is no engine to test against, for [`crate::skip::aloud`].
+/// Why no engine is available, for [`crate::skip::aloud`].
 #[derive(Debug, Clone)]
 pub struct NoEngine(String);
 
@@ -27,11 +27,11 @@ impl fmt::Display for NoEngine {
     }
 }
 
-/// Makes sure of an engine that answers and has [`BASE_IMAGE`], and of the program that goes into containers. One that is installed and not running is
-/// started, where that is allowed, and left running: other test programs use it at the same time.
+/// Checks for an engine with [`BASE_IMAGE`], and for the program for containers. Starts an installed engine that is not
+/// running, where that is allowed, and leaves it running, because other test programs use it too.
 ///
 /// # Errors
-/// [`NoEngine`], with what would change that. Asked once per process.
+/// [`NoEngine`], with the fix. Checked once per process.
 pub fn here() -> Result<(), NoEngine> {
     static ANSWER: OnceLock<Result<(), NoEngine>> = OnceLock::new();
     ANSWER.get_or_init(look).clone()
@@ -54,22 +54,22 @@ fn start() -> Result<(), NoEngine> {
     if !rustix::process::geteuid().is_root() {
         return no("no engine answers this user, and only root may start one");
     }
-    let said = |error: std::io::Error| NoEngine(format!("dockerd cannot be started: {error}"));
-    let log = OpenOptions::new().create(true).append(true).open(LOG).map_err(said)?;
+    let failed = |error: std::io::Error| NoEngine(format!("dockerd cannot be started: {error}"));
+    let log = OpenOptions::new().create(true).append(true).open(LOG).map_err(failed)?;
     let mut command = Command::new("dockerd");
-    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(said)?).stderr(log).process_group(0);
+    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0);
     let mut engine = match command.spawn() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return no("there is no dockerd: apt-get install docker.io");
         }
-        other => other.map_err(said)?,
+        other => other.map_err(failed)?,
     };
     let end = Instant::now() + STARTS_WITHIN;
     while Instant::now() < end {
         if answers() {
             return Ok(());
         }
-        // Another test program's engine may be the one that lives; then this one ends and that one answers.
+        // Another test program may have started an engine meanwhile; then this one exits and that one answers.
         let _ = engine.try_wait();
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -84,16 +84,16 @@ fn answers() -> bool {
     docker(&["version", "--format", "{{.Server.Version}}"]).is_some()
 }
 
-/// This machine's address on the engine's own network, which every container with a way out reaches.
+/// This machine's address on the engine's default network, which every container with network access reaches.
 #[must_use]
 pub fn machine() -> Option<IpAddr> {
     let format = "{{range .IPAM.Config}}{{.Gateway}} {{.Subnet}}{{end}}";
-    let said = docker(&["network", "inspect", "--format", format, "bridge"])?;
-    match said.split_once(' ') {
+    let output = docker(&["network", "inspect", "--format", format, "bridge"])?;
+    match output.split_once(' ') {
         Some((gateway, _)) => gateway.parse().ok(),
         // An engine that made its bridge itself, as at its very first start, names the range alone (seen with
         // 20.10.24), and has taken the first address of it.
-        None => first_of(&said).map(IpAddr::V4),
+        None => first_of(&output).map(IpAddr::V4),
     }
 }
 
@@ -117,7 +117,7 @@ pub fn left_of(home: &str) -> Vec<String> {
     left
 }
 
-/// What `docker` says to these arguments, when it succeeds.
+/// The output of `docker` with these arguments; none if it fails.
 #[must_use]
 pub fn docker(arguments: &[&str]) -> Option<String> {
     let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().ok()?;

@@ -1,4 +1,4 @@
-//! A throw-away user: a home with a `.bottle` in it, a runtime folder, a project folder.
+//! A temporary user: a home with `.bottle`, a runtime folder, a project folder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,8 +25,8 @@ pub struct TestHome {
 impl TestHome {
     /// Makes an empty home.
     ///
-    /// The folder is short on purpose: a unix socket's path below it must fit 100 bytes. It is open to
-    /// nobody else, and the runtime folder is 0700, as a login manager makes it.
+    /// The path is short, because a unix socket's path in it must fit 100 bytes. The folder is private, and the runtime
+    /// folder has mode 0700, as a login manager creates it.
     ///
     /// # Errors
     /// When the temporary folder cannot be made.
@@ -63,7 +63,7 @@ impl TestHome {
         self.root.path().join("project")
     }
 
-    /// A place outside all of them, for certificates and the like.
+    /// A path outside all of them, for certificates and other files.
     #[must_use]
     pub fn outside(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
@@ -107,14 +107,13 @@ impl TestHome {
         self
     }
 
-    /// Leaves the bottles alone when dropped, for tests that count what is left.
+    /// Disables the cleanup on drop, for tests that check leftovers.
     pub fn without_cleanup(&mut self) -> &mut Self {
         self.cleanup = false;
         self
     }
 
-    /// The `bottle` command of this home: started in [`TestHome::project`], with an environment of
-    /// its own and nothing of the test's.
+    /// The `bottle` command of this home: started in [`TestHome::project`], with a clean environment.
     ///
     /// # Errors
     /// When the program has not been built.
@@ -143,7 +142,7 @@ impl TestHome {
         Pty::spawn(self.program(arguments.iter().copied())?.command(), rows, columns)
     }
 
-    /// Why no bottle of this home runs on the backend of this name, in `doctor`'s words; nothing where one does.
+    /// Why the backend does not work for this home, from `doctor`; none if it works.
     ///
     /// # Errors
     /// When `doctor` fails or does not know the backend.
@@ -155,7 +154,7 @@ impl TestHome {
         Ok((known["usable"] != true).then(why))
     }
 
-    /// Whether bottles of this home run on the backend of this name; where not, it is said that `test` is skipped.
+    /// Whether bottles of this home run on this backend; if not, reports that `test` is skipped.
     ///
     /// # Errors
     /// As [`TestHome::unusable`].
@@ -167,10 +166,10 @@ impl TestHome {
         Ok(why.is_none())
     }
 
-    /// The user's git in their project, with a name and nothing of this machine's configuration; what it printed.
+    /// Runs the user's git in the project, with a name and without this machine's configuration. Returns its output.
     ///
     /// # Errors
-    /// When there is no git, and when it fails, with what it said.
+    /// When git is missing or fails, with its output.
     pub fn git(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("git")
             .args([
@@ -187,12 +186,12 @@ impl TestHome {
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .output()
             .context("git")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "git {arguments:?}: {output_text}");
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What differs from run to run in this home's output.
+    /// The replacements for values that differ between runs in this home's output.
     ///
     /// # Errors
     /// Never in practice, see [`Scrub`].
@@ -210,7 +209,7 @@ impl TestHome {
         Ok(scrub)
     }
 
-    /// What was kept is a user's, so that no cleanup takes it; its containers outlive the home's files.
+    /// Discards preserved bottles, which no cleanup removes; their containers would outlive the home's files.
     fn discard_kept(&self) -> Result<()> {
         let listed = self.program(["list", "--json"])?.run()?.json()?;
         for bottle in listed.as_array().into_iter().flatten().filter(|bottle| bottle["status"] == "preserved")
@@ -222,7 +221,7 @@ impl TestHome {
         Ok(())
     }
 
-    /// The folder all of this lies in.
+    /// The folder with all of this.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.root.path()
@@ -231,7 +230,7 @@ impl TestHome {
 
 impl Drop for TestHome {
     fn drop(&mut self) {
-        // Only a home that ever started something has state; the files are removed either way.
+        // Only a home that started a bottle has state.
         if self.cleanup
             && self.bottle_home().join("state").is_dir()
             && let Ok(program) = self.program(["cleanup", "--all", "--yes"])

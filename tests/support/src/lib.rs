@@ -1,23 +1,23 @@
-//! What the tests and benches of the whole program share: fake servers, temporary homes, terminals.
+//! Test doubles and helpers for the tests and benches of the whole program: fake servers, temporary homes, terminals.
 //!
-//! It owns nothing of the product and links none of it: the program under test is the real `bottle`
-//! binary, started as a user would start it.
+//! It links nothing of the product: the program under test is the real `bottle` binary, started as a user would start
+//! it.
 //!
 //! ```text
-//! authority ──► server ──► fake_llm   the model's side of a scripted agent, refuses every key but the real one
+//! authority ──► server ──► fake_llm   the model API for a scripted agent; accepts one key only
 //!                    ├───► upstream   echo, streams, WebSockets, slow and broken answers
-//!                    └───► forge      deploy keys by its API, and git for who holds one
-//! sshd ──► forge                      OpenSSH on loopback, and a repository for it
-//! home ──► program                    a throw-away BOTTLE_HOME and the real binary run in it
-//!   └────► pty                        the same on a terminal, read back as a screen
-//! scrub                               what differs from run to run, replaced before a snapshot
-//! measure                             rounds taken in turn, medians, ratios, for the benches
-//! ordinary                            a suite once more as a user who is not root
-//! skip                                a test that cannot run here says so
-//! agents                              the real coding agents, fetched once per machine
-//! small_root, developer_root          a file system for what runs in images, and what builds in one
-//! engine                              a Docker engine that answers, or why there is none
-//! own_engine                          one that a test may stop and whose disk it may fill
+//!                    └───► forge      deploy keys API, and git over ssh with them
+//! sshd ──► forge                      OpenSSH on loopback with a repository
+//! home ──► program                    a temporary BOTTLE_HOME and the real binary run in it
+//!   └────► pty                        the same on a pseudo-terminal, read back as a screen
+//! scrub                               replaces values that differ between runs, for snapshots
+//! measure                             interleaved rounds, medians, ratios, for the benches
+//! ordinary                            runs a suite again as a non-root user
+//! skip                                reports a skipped test
+//! agents                              the real coding agents, downloaded once per machine
+//! small_root, developer_root          root file systems for images, without and with build tools
+//! engine                              the Docker engine of this machine, or why there is none
+//! own_engine                          a private engine that a test may stop and whose disk it may fill
 //! ```
 //!
 //! Every server listens on loopback only.

@@ -1,4 +1,4 @@
-//! Figures that survive a noisy machine: rounds taken in turn, medians, ratios; and what processes hold in memory.
+//! Measurements that tolerate a noisy machine: interleaved rounds, medians, ratios; and the memory of processes.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,17 @@ use anyhow::Result;
 /// Measurements of one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
     /// Every round, in order.
     pub rounds: Vec<Duration>,
 }
 
-/// Something that is done once a round and says how long the part that matters took.
+/// An operation that runs once per round and returns the duration of its measured part.
 pub type Contender<'a> = (&'a str, Box<dyn FnMut() -> Result<Duration> + 'a>);
 
-/// Does each of `contenders` once a round, one after the other, so that whatever else the machine does
-/// falls on all of them alike. The first round warms caches and is not counted.
+/// Runs each of `contenders` once per round, one after the other, so that other load affects all of them alike. The
+/// first round warms caches and is discarded.
 ///
 /// # Errors
 /// The first that a contender makes.
@@ -47,7 +47,7 @@ pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// What a process and all that it started hold in memory, in bytes, without files that they only map.
+/// The memory of a process and its descendants, in bytes, without mapped files.
 #[must_use]
 pub fn held(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn held(pid: u32) -> u64 {
     own.unwrap_or(0) * 1024 + children.map(sum).sum::<u64>()
 }
 
-/// Does `work`, and says besides the most that the process and all that it started held meanwhile.
+/// Runs `work` and returns its result with the peak memory of the process and its descendants meanwhile.
 pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -77,11 +77,11 @@ pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
     })
 }
 
-/// Between two looks at a process's memory.
+/// Interval between two reads of a process's memory.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Sample {
-    /// The duration that this share of the rounds stayed under (0.5 is the median); zero without rounds.
+    /// The quantile of the durations (0.5 is the median); zero without rounds.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.rounds.clone();
@@ -92,13 +92,13 @@ impl Sample {
         sorted.get(at).copied().unwrap_or_default()
     }
 
-    /// The middle one.
+    /// The median duration.
     #[must_use]
     pub fn median(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// This one's median in units of the other's.
+    /// The ratio of this median to the other's.
     #[must_use]
     pub fn ratio_to(&self, other: &Self) -> f64 {
         self.median().as_secs_f64() / other.median().as_secs_f64()
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_taken_in_turn_and_the_first_is_not_counted() {
+    fn interleaves_rounds_and_discards_the_first() {
         let order = std::cell::RefCell::new(String::new());
         let contender = |name: &'static str, ms: u64| -> Contender<'_> {
             let order = &order;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_has_what_a_child_held() {
+    fn a_peak_includes_child_processes() {
         let hold = || {
             std::process::Command::new("sh")
                 .args(["-c", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); sleep 0.3"])
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_rounds_that_happened() {
+    fn quantiles_are_measured_rounds() {
         let rounds = [5, 1, 3].map(Duration::from_millis).to_vec();
         let sample = Sample { name: "x".to_owned(), rounds };
         for (share, ms) in [(0.0, 1), (0.5, 3), (1.0, 5), (7.0, 5)] {

@@ -1,4 +1,4 @@
-//! A suite once more as a user who is not root.
+//! Runs a test suite again as a non-root user.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -6,21 +6,21 @@ use std::process::Command;
 use crate::program::Program;
 use crate::skip;
 
-/// A user that nothing belongs to.
+/// A user that owns no files.
 const ORDINARY: u32 = 64_242;
 
-/// Runs the calling test program again as that user, without the tests whose names begin so (its caller's).
+/// Runs the calling test program again as that user, without the tests whose names begin with `without` (its caller).
 ///
 /// # Panics
 /// When one of them fails.
 pub fn once_more(without: &str) {
     if !rustix::process::getuid().is_root() {
-        skip::aloud("once more as an ordinary user", &"these tests run as one already");
+        skip::aloud("as a non-root user", &"these tests run as one already");
         return;
     }
     let home = tempfile::tempdir().expect("folder");
     std::os::unix::fs::chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
-    // Copied, because the build may lie where only root may look.
+    // Copied, because the build folder may be readable by root only.
     let [tests, program] = ["tests", "bottle"].map(|name| home.path().join(name));
     std::fs::copy(std::env::current_exe().expect("this program"), &tests).expect("copied");
     std::fs::copy(Program::bottle().expect("built").path(), &program).expect("copied");
@@ -33,6 +33,6 @@ pub fn once_more(without: &str) {
         .gid(ORDINARY)
         .output()
         .expect("the same tests");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
 }

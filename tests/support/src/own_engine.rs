@@ -1,5 +1,5 @@
-//! A Docker engine of a test's own, for what no engine that others use may be put through: it is stopped, its
-//! disk is filled. It has no network but a loopback, and ends with the test, however that ends.
+//! A private Docker engine for destructive tests, which stop it or fill its disk. It has only a loopback network, and
+//! ends with the test in any case.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use crate::engine::BASE_IMAGE;
 
-/// How long it may take to answer after it was started.
+/// Time limit for a started engine to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Pid 1 of its namespaces: when its standard input ends, everything in them does. `$FOLDER` is the test's, `$SIZE`
-/// what its disk holds.
+/// Pid 1 of its namespaces, which end when its standard input closes. `$FOLDER` is the test's folder, `$SIZE` the size
+/// of its disk.
 const KEEPER: &str = r#"
 mount -t tmpfs -o "size=$SIZE" none "$FOLDER/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
 start() {
@@ -35,7 +35,7 @@ while read -r word; do
 done
 "#;
 
-/// See the module.
+/// A private engine.
 #[derive(Debug)]
 pub struct OwnEngine {
     keeper: Child,
@@ -44,7 +44,7 @@ pub struct OwnEngine {
 }
 
 impl OwnEngine {
-    /// Why there can be none here, for [`crate::skip::aloud`].
+    /// Why this machine cannot run one, for [`crate::skip::aloud`].
     #[must_use]
     pub fn missing() -> Option<String> {
         if !rustix::process::geteuid().is_root() {
@@ -59,10 +59,10 @@ impl OwnEngine {
         Some(format!("there is no {missing}"))
     }
 
-    /// Starts one with nothing on it and a disk of this size (`600m`), in memory.
+    /// Starts an empty engine with a disk of this size (`600m`), in memory.
     ///
     /// # Errors
-    /// When it does not answer; the error has what it said.
+    /// When it does not answer; the error has its log.
     pub fn start(size: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("be-").tempdir().context("a folder")?;
         std::fs::create_dir(folder.path().join("data"))?;
@@ -82,7 +82,7 @@ impl OwnEngine {
         Ok(engine)
     }
 
-    /// What `DOCKER_HOST` is for it.
+    /// Its `DOCKER_HOST`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("unix://{}", self.folder.path().join("engine.sock").display())
@@ -94,7 +94,7 @@ impl OwnEngine {
         self.folder.path()
     }
 
-    /// What `docker` says of it to these arguments, when it succeeds.
+    /// The output of `docker` with these arguments for it; none if it fails.
     #[must_use]
     pub fn docker(&self, arguments: &[&str]) -> Option<String> {
         let address = self.address();
@@ -102,25 +102,25 @@ impl OwnEngine {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Gives it [`BASE_IMAGE`] of the engine that answers on this machine.
+    /// Loads [`BASE_IMAGE`] from this machine's engine.
     ///
     /// # Errors
-    /// When one of the two does not.
+    /// When one of the engines fails.
     pub fn take_base(&self) -> Result<()> {
         let script = format!("docker save {BASE_IMAGE} | docker --host {} load", self.address());
         let loaded = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status()?;
         if loaded.success() { Ok(()) } else { bail!("{BASE_IMAGE} could not be loaded") }
     }
 
-    /// Kills it in the middle of whatever it does. Its containers go on until it is started again.
+    /// Kills it. Its containers keep running.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When its control pipe is closed.
     pub fn stop(&mut self) -> Result<()> {
         self.order("stop", Some("stopped"))
     }
 
-    /// Starts it again, with what was on it.
+    /// Starts it again, with its images and containers.
     ///
     /// # Errors
     /// As [`OwnEngine::start`].
@@ -132,15 +132,15 @@ impl OwnEngine {
     /// Fills its disk to the last byte.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When its control pipe is closed.
     pub fn fill(&mut self) -> Result<()> {
         self.order("fill", Some("full"))
     }
 
-    /// Makes room again.
+    /// Frees the disk again.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When its control pipe is closed.
     pub fn empty(&mut self) -> Result<()> {
         self.order("empty", Some("empty"))
     }
@@ -148,8 +148,8 @@ impl OwnEngine {
     fn order(&mut self, word: &str, answer: Option<&str>) -> Result<()> {
         let path = self.folder.path().join("answer");
         let _ = std::fs::remove_file(&path);
-        let orders = self.orders.as_mut().context("its keeper is gone")?;
-        writeln!(orders, "{word}").context("its keeper is gone")?;
+        let orders = self.orders.as_mut().context("its pid 1 has ended")?;
+        writeln!(orders, "{word}").context("its pid 1 has ended")?;
         let Some(answer) = answer else { return Ok(()) };
         wait_for(&format!("{word}: no answer"), || {
             std::fs::read_to_string(&path).is_ok_and(|said| said.trim() == answer)
@@ -183,7 +183,7 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) -> Result<()> {
 
 impl Drop for OwnEngine {
     fn drop(&mut self) {
-        // Its namespaces end with their pid 1, and what is in them with these.
+        // Its namespaces and their processes end with their pid 1.
         self.orders = None;
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();

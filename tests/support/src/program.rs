@@ -1,4 +1,4 @@
-//! A program run to its end, with nothing of the test's environment, a deadline, and its whole output.
+//! Runs a program with a clean environment and a deadline, and captures its output.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-/// How long a command may take before it is ended and the test fails with what it said so far.
+/// Time limit of a command; then it is killed and the test fails with its output so far.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// The search path of every program under test: a distribution's own.
+/// The search path of every program under test: the distribution's.
 const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// A program about to be run.
@@ -30,13 +30,13 @@ pub struct Program {
 /// How a program ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Its exit code; 128 + n after signal n, as a shell says it.
+    /// Its exit code; 128 + n after signal n, as in a shell.
     pub code: i32,
     /// All of its standard output.
     pub stdout: String,
     /// All of its standard error.
     pub stderr: String,
-    /// From start to end.
+    /// Its duration.
     pub took: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Program {
                 return Ok(Self::at(Path::new(&path)));
             }
         }
-        // A test runs from target/<profile>/deps, the program lies one folder up.
+        // A test runs from target/<profile>/deps, the program is one folder up.
         let test = std::env::current_exe().context("own path")?;
         let program = test.ancestors().nth(2).map(|profile| profile.join("bottle"));
         match program.filter(|path| path.is_file()) {
@@ -93,7 +93,7 @@ impl Program {
         self
     }
 
-    /// Sets a variable; there are no others than those set here and a plain `PATH`, `LANG`, `TERM`.
+    /// Sets a variable. Others are only a plain `PATH`, `LANG` and `TERM`.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
         self.environment.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
@@ -105,7 +105,7 @@ impl Program {
         self
     }
 
-    /// Gives it this on standard input, which is empty otherwise.
+    /// Sets its standard input, which is empty otherwise.
     pub fn input(&mut self, input: impl Into<Vec<u8>>) -> &mut Self {
         self.input = input.into();
         self
@@ -117,7 +117,7 @@ impl Program {
         self
     }
 
-    /// The same as a [`Command`], for callers that hold on to the process.
+    /// The same as a [`Command`], for callers that manage the process.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -131,8 +131,7 @@ impl Program {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// When it cannot start, or when it is still running at its deadline; it is then killed and the
-    /// error has what it said.
+    /// When it cannot start, or is still running at its deadline; it is then killed, and the error has its output.
     pub fn run(&self) -> Result<Outcome> {
         let name = self.program.display().to_string();
         let started = Instant::now();
@@ -145,7 +144,7 @@ impl Program {
             .with_context(|| format!("start {name}"))?;
         let mut input = child.stdin.take().context("standard input")?;
         let text = self.input.clone();
-        // A program that does not read its input closes the pipe: no failure of ours.
+        // A program that does not read its input closes the pipe.
         let writer = std::thread::spawn(move || drop(input.write_all(&text)));
         let stdout = reader(child.stdout.take().context("standard output")?);
         let stderr = reader(child.stderr.take().context("standard error")?);
@@ -156,7 +155,7 @@ impl Program {
             Ok(Outcome { code: code(status), stdout, stderr, took: started.elapsed() })
         });
         outcome.unwrap_or_else(|| {
-            // Its own children may hold the pipes open, so what it said is not waited for.
+            // Its children may keep the pipes open, so the rest of the output is not read.
             bail!("{name} {:?} was still running after {:?}", self.arguments, self.deadline)
         })
     }
@@ -174,7 +173,7 @@ impl Outcome {
     /// Standard output as JSON.
     ///
     /// # Errors
-    /// When it is none; the error has the text.
+    /// When it is not JSON; the error has the text.
     pub fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.stdout).with_context(|| format!("no JSON: {}", self.stdout))
     }
@@ -186,7 +185,7 @@ impl Outcome {
     }
 }
 
-/// The exit code as a shell says it.
+/// The exit code as in a shell.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! A program on a terminal of its own, read back as a user would see it.
+//! Runs a program on a pseudo-terminal and reads its screen.
 
 mod child;
 
@@ -17,15 +17,15 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::program;
 
-/// How long [`Pty::wait_for`] and [`Pty::wait_exit`] wait unless told otherwise.
+/// The default time limit of [`Pty::wait_for`] and [`Pty::wait_exit`].
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A running program and its terminal. Dropping it kills the program and hangs the terminal up.
+/// A running program with its pseudo-terminal. Dropping it kills the program and closes the terminal.
 pub struct Pty {
     child: Child,
-    /// Until it is hung up.
+    /// None after a hang-up.
     master: Option<File>,
-    /// Closed to end the reader, which has the terminal open too.
+    /// Closed to stop the reader thread, which has the terminal open too.
     closing: Option<OwnedFd>,
     screen: Arc<Shared>,
     patience: Duration,
@@ -56,7 +56,7 @@ impl Pty {
     /// When there is no terminal left or the program cannot start.
     pub fn spawn(command: Command, rows: u16, columns: u16) -> Result<Self> {
         let (child, master) = child::spawn(command, size(rows, columns))?;
-        // A terminal that says it has no size has one all the same.
+        // The parser needs a size even for a terminal without one.
         let (rows, columns) = if rows == 0 || columns == 0 { (24, 80) } else { (rows, columns) };
         let state = State { parser: vt100::Parser::new(rows, columns, 0), raw: Vec::new(), ended: false };
         let screen = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -65,7 +65,7 @@ impl Pty {
         let shared = Arc::clone(&screen);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // The kernel answers EIO when the last holder of the other end is gone: the end.
+            // The kernel returns EIO after the last process has closed the other end.
             while is_open(&output, &closed)
                 && let Ok(length @ 1..) = output.read(&mut buffer)
             {
@@ -81,26 +81,25 @@ impl Pty {
         Ok(Self { child, master, closing, screen, patience: PATIENCE, reader: Some(reader) })
     }
 
-    /// What the screen shows, without colours; lines end where their text ends.
+    /// The screen's text, without colours and trailing spaces.
     #[must_use]
     pub fn screen(&self) -> String {
         self.screen.lock().parser.screen().contents()
     }
 
-    /// Every byte that reached the terminal, for what a screen does not show.
+    /// Every byte of the output, for sequences that a screen does not show.
     #[must_use]
     pub fn raw(&self) -> Vec<u8> {
         self.screen.lock().raw.clone()
     }
 
-    /// Where the cursor is: row and column from 0.
+    /// The cursor's row and column, from 0.
     #[must_use]
     pub fn cursor(&self) -> (u16, u16) {
         self.screen.lock().parser.screen().cursor_position()
     }
 
-    /// Whether the terminal is in the state a shell expects: lines and echo. A program that leaves it
-    /// otherwise has broken the user's terminal.
+    /// Whether the terminal is in cooked mode, with lines and echo, as a shell expects.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -109,7 +108,7 @@ impl Pty {
         Ok(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG))
     }
 
-    /// What a program left on in the terminal that a shell does not want there.
+    /// Terminal modes that a program left on and a shell does not expect.
     #[must_use]
     pub fn left_on(&self) -> Vec<&'static str> {
         let state = self.screen.lock();
@@ -129,7 +128,7 @@ impl Pty {
         .collect()
     }
 
-    /// Lines that the terminal had to break, because the program wrote past its last column.
+    /// Lines that wrapped, because the program wrote past the last column.
     #[must_use]
     pub fn broken_lines(&self) -> Vec<String> {
         let state = self.screen.lock();
@@ -139,11 +138,10 @@ impl Pty {
         rows.filter(|(_, row)| screen.row_wrapped(*row)).map(|(text, _)| text).collect()
     }
 
-    /// Takes the terminal away, as a lost connection does: the program gets SIGHUP, and nothing it writes
-    /// arrives.
+    /// Hangs up like a lost connection: the program gets SIGHUP, and its output is lost.
     ///
     /// # Errors
-    /// When the thread that reads it cannot be ended.
+    /// When the reader thread panicked.
     pub fn hang_up(&mut self) -> Result<()> {
         drop(self.closing.take());
         if let Some(reader) = self.reader.take() {
@@ -153,7 +151,7 @@ impl Pty {
         Ok(())
     }
 
-    /// Sets how long every wait may take.
+    /// Sets the time limit of every wait.
     pub fn patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -161,7 +159,7 @@ impl Pty {
     /// Waits until the screen shows `text` and returns the screen.
     ///
     /// # Errors
-    /// When it does not in time, or the program's output ends before; the error has the screen.
+    /// At the time limit, or when the output ends before; the error has the screen.
     pub fn wait_for(&self, text: &str) -> Result<String> {
         self.wait_until(text, |screen| screen.contains(text))
     }
@@ -187,7 +185,7 @@ impl Pty {
         }
     }
 
-    /// The screen as it stays: everything that was printed is on it, because the output ended.
+    /// The final screen, after the output has ended.
     ///
     /// # Errors
     /// When the output does not end in time: something still has the terminal open.
@@ -204,7 +202,7 @@ impl Pty {
         Ok(state.parser.screen().contents())
     }
 
-    /// Types this.
+    /// Types keys.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -226,7 +224,7 @@ impl Pty {
         self.master.as_ref().context("the terminal was hung up")
     }
 
-    /// Whether everything that was printed is on the screen, because the output ended.
+    /// Whether the output has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.screen.lock().ended
@@ -241,7 +239,7 @@ impl Pty {
     /// Waits for the program's end and returns its exit code (128 + n after signal n).
     ///
     /// # Errors
-    /// When it does not end in time; it is killed then and the error has the screen.
+    /// At the time limit; the program is then killed, and the error has the screen.
     pub fn wait_exit(&mut self) -> Result<i32> {
         match program::wait(&mut self.child, Instant::now() + self.patience)? {
             Some(status) => Ok(program::code(status)),
@@ -254,12 +252,12 @@ impl Drop for Pty {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A grandchild may keep the terminal open: the thread is left to end with it.
+        // A grandchild may keep the terminal open; the thread then ends with it.
         drop(self.reader.take());
     }
 }
 
-/// Waits until there is something to read; false when nobody wants it any more.
+/// Waits for output; false when the reader should stop.
 fn is_open(output: &File, closed: &OwnedFd) -> bool {
     let mut both = [PollFd::new(output, PollFlags::IN), PollFd::new(closed, PollFlags::IN)];
     loop {
@@ -279,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_on_a_terminal_is_typed_to_and_read_back() {
+    fn types_to_a_shell_and_reads_its_screen() {
         let mut command = Command::new("/bin/sh");
         command.env_clear().env("PS1", "$ ").env("PATH", "/usr/bin:/bin").arg("-i");
         let mut pty = Pty::spawn(command, 6, 40).unwrap();
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_terminal_is_told_from_a_cooked_one() {
+    fn distinguishes_raw_from_cooked_mode() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo before; read x; stty raw; echo after; read x"]);
         let mut pty = Pty::spawn(command, 6, 40).unwrap();

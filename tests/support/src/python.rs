@@ -1,13 +1,13 @@
-//! Pythons with packages of others in them: real clients.
+//! Python environments with third-party packages, for real clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The interpreter of an environment in `folder` that has these packages; made where it is not there yet.
+/// The interpreter of a virtual environment in `folder` with these packages; creates it if it is missing.
 ///
 /// # Errors
-/// Why there is none: for a skip that is said aloud.
+/// The reason, for a skip message.
 pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python3");
     if python.exists() {
@@ -15,7 +15,7 @@ pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String
     }
     let made = made(folder, packages);
     if made.is_err() {
-        // Half of one would be taken for a whole one.
+        // An incomplete one would be used later.
         let _ = fs::remove_dir_all(folder);
     }
     made.map(|()| python)

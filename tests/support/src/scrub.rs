@@ -1,4 +1,4 @@
-//! What differs from run to run, replaced by a word before output is compared.
+//! Replaces values that differ between runs before output is compared.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// What differs in every output: times, durations, process ids, ports, addresses of memory, ids.
+    /// The replacements for every output: times, durations, process ids, ports, memory addresses, ids.
     ///
     /// # Errors
-    /// Never for the built-in expressions; the type says so to be one with the others.
+    /// Never for the built-in expressions.
     pub fn standard() -> Result<Self> {
         let mut scrub = Self::default();
         for (expression, word) in [
@@ -40,7 +40,7 @@ impl Scrub {
     /// Replaces every match of `expression` by `word` (`$1` is the first group).
     ///
     /// # Errors
-    /// When the expression is none.
+    /// When the expression is invalid.
     pub fn add(&mut self, expression: &str, word: &str) -> Result<&mut Self> {
         let regex = Regex::new(expression).with_context(|| format!("filter {expression:?}"))?;
         self.filters.push((regex, word.to_owned()));
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_replaced_and_the_rest_stays() {
+    fn replaces_varying_values_only() {
         let mut scrub = Scrub::standard().unwrap();
         scrub.path(Path::new("/tmp/b-1.x/home"), "[HOME]").unwrap().agent("probe").unwrap();
         for (text, expected) in [

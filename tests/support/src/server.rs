@@ -1,4 +1,4 @@
-//! One HTTP server on loopback with a thread of its own, so that plain and async tests use it alike.
+//! An HTTP server on loopback with its own thread, for plain and async tests.
 
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
@@ -21,14 +21,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
 
-/// What a handler answers with; `None` closes the connection without a word.
+/// A handler's response; `None` closes the connection without one.
 pub type Answer = Option<Response<Body>>;
 /// Answers one request.
 pub type Handler =
     Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
 
-/// A web site at this address of the machine that answers everything with an empty 200, as long as the test's
-/// process lives.
+/// A web site at this address of the machine that answers everything with an empty 200 until the test process ends.
 ///
 /// # Errors
 /// When this machine has no such address.
@@ -101,7 +100,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A handler that panicked has already said so on stderr.
+            // A panicked handler has printed its message to stderr.
             let _ = thread.join();
         }
     }
@@ -121,7 +120,7 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, handler: Handle
     // Without it every small answer waits 40 ms for an acknowledgement.
     let _ = socket.set_nodelay(true);
     match tls {
-        // A client that does not trust the certificate ends the handshake: that is its answer.
+        // A client that does not trust the certificate aborts the handshake.
         Some(tls) => {
             if let Ok(stream) = tls.accept(socket).await {
                 http(stream, handler).await;
@@ -137,7 +136,7 @@ async fn http<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(io: IO, handl
         async move { answer.await.ok_or(Closed) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
-    // Errors here are the client's leaving or our own cutting on purpose.
+    // Errors here are disconnects of the client or deliberate interruptions.
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(io), service).await;
 }
 

@@ -1,5 +1,4 @@
-//! A small file system of this machine's own programs, for what runs in images: no engine is needed, and an
-//! ordinary user can make it.
+//! Builds a small root file system from this machine's programs, for tests of images: without an engine, as any user.
 
 use std::fs;
 use std::io;
@@ -7,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What scripts in tests need.
+/// The programs for test scripts.
 const PROGRAMS: &[&str] = &[
     "awk",
     "basename",
@@ -80,17 +79,17 @@ const PROGRAMS: &[&str] = &[
     "xargs",
 ];
 
-/// Where programs are found.
+/// The search path for programs.
 const PATH: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Where a system has its libraries.
+/// The library folders of a system.
 const SYSTEM: [&str; 3] = ["/usr", "/lib", "/lib64"];
 
-/// Links that every distribution has by now.
+/// The links of merged-/usr distributions.
 const LINKS: [(&str, &str); 4] =
     [("usr/bin", "bin"), ("usr/bin", "sbin"), ("usr/lib", "lib"), ("usr/lib64", "lib64")];
 
-/// What terminal programs need to write anything but ASCII, where the C library has it in files.
+/// Locale files, which terminal programs need for text other than ASCII.
 const CHARACTERS: &str = "/usr/lib/locale/C.utf8";
 
 /// Parts of Python's library that only its own tests and tools need.
@@ -107,7 +106,7 @@ const WITHOUT: [&str; 10] = [
     "__pycache__",
 ];
 
-/// Makes it in this folder, which is made.
+/// Creates the root file system in a new folder.
 ///
 /// # Errors
 /// When something of this machine cannot be copied.
@@ -151,7 +150,7 @@ pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &P
     let listed = Command::new("ldd").args(programs).output()?;
     for word in String::from_utf8_lossy(&listed.stdout).split_ascii_whitespace() {
         let path = Path::new(word);
-        // What brings its own libraries brings them beside itself.
+        // Programs with bundled libraries have them beside themselves.
         let system = SYSTEM.iter().any(|system| path.starts_with(system));
         if !system || !path.exists() {
             continue;
@@ -165,7 +164,7 @@ pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &P
     Ok(())
 }
 
-/// Where a file of the system lies in it: where the links above lead.
+/// The path of a system file in the root, with the links above resolved.
 pub(crate) fn place(root: &Path, path: &Path) -> PathBuf {
     root.join("usr").join(path.strip_prefix("/usr").or_else(|_| path.strip_prefix("/")).unwrap_or(path))
 }
@@ -178,7 +177,7 @@ fn python_library(root: &Path) -> io::Result<()> {
         Ok(inside) => copy(&library, &root.join("usr").join(inside))?,
         Err(_) => return Ok(()),
     }
-    // What of it is compiled needs libraries of its own.
+    // Its compiled modules need further libraries.
     let compiled = fs::read_dir(library.join("lib-dynload")).into_iter().flatten();
     libraries_of(compiled.filter_map(|entry| Some(entry.ok()?.path())), root)
 }

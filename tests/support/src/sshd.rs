@@ -1,4 +1,4 @@
-//! An OpenSSH server, and a repository for it to serve.
+//! Runs an OpenSSH server, and creates a repository for it.
 
 use std::fs;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = "/usr/sbin/sshd";
 
-/// How long it may take to listen.
+/// Time limit for the server to listen.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process that ends with its value.
+/// A process that is killed on drop.
 pub struct Ends(pub Child);
 
 impl Drop for Ends {
@@ -24,8 +24,8 @@ impl Drop for Ends {
     }
 }
 
-/// A running server that lets in who has a key of the file `authorized` in its folder. It ends with its value, and
-/// every connection to it.
+/// A running server that accepts the keys of the file `authorized` in its folder. Dropping it ends the server and its
+/// connections.
 pub struct Sshd {
     port: u16,
     process: Ends,
@@ -33,7 +33,7 @@ pub struct Sshd {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        // Each connection has a process of its own, which outlives the one that listens.
+        // Each connection has its own process, which outlives the listener's.
         let connections = descendants(self.process.0.id());
         let _ = self.process.0.kill();
         for process in connections {
@@ -42,7 +42,7 @@ impl Drop for Sshd {
     }
 }
 
-/// Those that a process has started, and theirs.
+/// The descendants of a process.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
@@ -56,14 +56,14 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 impl Sshd {
-    /// Why there can be none on this machine.
+    /// Why this machine cannot run one.
     #[must_use]
     pub fn missing() -> Option<String> {
         (!Path::new(PROGRAM).exists()).then(|| "there is no OpenSSH server on this machine".to_owned())
     }
 
-    /// One at a free port of `address`, with these lines of configuration beside its own. Its own key becomes
-    /// `host` in `folder`, with the public half in `host.pub`.
+    /// Starts a server on a free port of `address`, with additional configuration `lines`. Its host key is `host` in
+    /// `folder`, with the public half in `host.pub`.
     ///
     /// # Errors
     /// When a program is missing or fails, or nobody listens in time.
@@ -71,7 +71,7 @@ impl Sshd {
         let at = |name: &str| folder.join(name);
         make_key(&at("host"))?;
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
-        // Without a home, a shell runs nothing of a user's before it runs git.
+        // Without a home, the shell runs no startup files before git.
         let config = format!(
             "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nSetEnv HOME=/nonexistent\n{lines}",
@@ -79,7 +79,7 @@ impl Sshd {
             at("authorized").display()
         );
         fs::write(at("sshd"), config)?;
-        // Where it separates its privileges, when root starts it.
+        // The privilege separation folder, which a server started by root needs.
         let _ = fs::create_dir_all("/run/sshd");
         let mut process = Command::new(PROGRAM);
         let process = process.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn();
@@ -92,7 +92,7 @@ impl Sshd {
         Ok(Self { port, process })
     }
 
-    /// Stops every connection where it is, as when the network to its client is gone. Who comes later is let in.
+    /// Freezes every connection, like a lost network. New connections still work.
     pub fn freeze(&self) {
         for process in descendants(self.process.0.id()) {
             signal(process, Signal::STOP);
@@ -114,8 +114,7 @@ pub fn make_key(path: &Path) -> Result<()> {
     run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))
 }
 
-/// Makes the bare repository `bare` with one commit on `main`, and leaves the clone it came from as `seed` in
-/// `folder`.
+/// Creates the bare repository `bare` with one commit on `main`, and its source clone `seed` in `folder`.
 ///
 /// # Errors
 /// When git is missing or fails.
@@ -129,18 +128,18 @@ pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
     run(command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "ann@example.com"))))
 }
 
-/// The name of the user that the server lets in: the one who runs this.
+/// The name of the user that the server accepts: the current one.
 ///
 /// # Errors
-/// When nobody says.
+/// When it is unknown.
 pub fn user() -> Result<String> {
     Ok(String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?.trim().to_owned())
 }
 
-/// Runs a program that has to succeed.
+/// Runs a program that must succeed.
 ///
 /// # Errors
-/// When it cannot be run or fails, with what it said.
+/// When it cannot be run or fails, with its output.
 pub fn run(command: &mut Command) -> Result<()> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

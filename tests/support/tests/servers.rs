@@ -1,4 +1,4 @@
-//! The fake servers, asked by a real TLS client: a fake that is wrong makes every test above it wrong.
+//! Tests the fake servers with a real TLS client, because every other test depends on them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::net::SocketAddr;
@@ -124,7 +124,7 @@ fn gathered(text: &str, field: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_script_is_played_in_every_format_on_both_protocols() {
+async fn plays_the_script_in_every_format_on_both_protocols() {
     let script = Script::new(&["echo the one step"]);
     let llm = FakeLlm::start(Options { script, ..Options::default() }).unwrap();
     let key = format!("Bearer {}", llm.key());
@@ -152,7 +152,7 @@ async fn the_script_is_played_in_every_format_on_both_protocols() {
 }
 
 #[tokio::test]
-async fn streams_carry_the_call_in_pieces_and_the_usage_where_the_format_has_it() {
+async fn streams_the_call_in_pieces_with_usage() {
     let llm = FakeLlm::start(Options::default()).unwrap();
     let command = Script::default().commands[0].clone();
     let arguments = json!({ "command": command }).to_string();
@@ -172,7 +172,7 @@ async fn streams_carry_the_call_in_pieces_and_the_usage_where_the_format_has_it(
 }
 
 #[tokio::test]
-async fn every_key_but_the_real_one_is_refused() {
+async fn refuses_every_other_key() {
     let llm = FakeLlm::start(Options::default()).unwrap();
     let longer = format!("{}x", llm.key());
     let basic = format!("Basic {}", llm.key());
@@ -194,7 +194,7 @@ async fn every_key_but_the_real_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_web_socket_is_declined_with_the_status_that_clients_fall_back_on() {
+async fn declines_a_web_socket_with_the_status_for_fallback() {
     let llm = FakeLlm::start(Options::default()).unwrap();
     let request = Request::get("/v1/responses")
         .header("host", HOST)
@@ -206,7 +206,7 @@ async fn a_web_socket_is_declined_with_the_status_that_clients_fall_back_on() {
 }
 
 #[tokio::test]
-async fn faults_happen_where_and_as_often_as_asked() {
+async fn injects_faults_as_configured() {
     let fault = |kind| Fault { step: Some(0), times: 1, kind };
     let faults = vec![
         fault(FaultKind::Status(529)),
@@ -226,7 +226,7 @@ async fn faults_happen_where_and_as_often_as_asked() {
 }
 
 #[tokio::test]
-async fn a_site_answers_what_its_path_says() {
+async fn a_site_answers_by_path() {
     let site = Upstream::start(&[HOST]).unwrap();
     let ask = |h2, request| ask(site.address(), site.ca_pem(), h2, request);
     assert_eq!(ask(false, get("/status/418")).await.0, 418);
@@ -245,7 +245,7 @@ async fn a_site_answers_what_its_path_says() {
 }
 
 #[tokio::test]
-async fn a_web_socket_is_echoed() {
+async fn echoes_web_socket_messages() {
     let site = Upstream::start(&[HOST]).unwrap();
     let stream = connect(site.address(), site.ca_pem(), HOST, b"http/1.1").await.unwrap();
     let (mut socket, _) = tokio_tungstenite::client_async(format!("wss://{HOST}/ws"), stream).await.unwrap();
@@ -254,7 +254,7 @@ async fn a_web_socket_is_echoed() {
 }
 
 #[tokio::test]
-async fn certificates_are_wrong_only_on_purpose() {
+async fn certificates_have_only_the_configured_defect() {
     let site = Upstream::start(&[HOST]).unwrap();
     let other = Upstream::start(&[HOST]).unwrap();
     let expired = Site { leaf: Leaf::Expired, alpn: Alpn::Http1, ..Site::named(&[HOST]) };

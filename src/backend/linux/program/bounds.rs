@@ -1,10 +1,10 @@
-//! What no closure may show, whatever leads to it: the user's home as a whole, and what is secret in it.
+//! The host paths that no bottle may see: the user's whole home, and secret paths in it.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::Host;
 
-/// Paths of a home that hold credentials, keys or other agents' memories.
+/// Paths in a home with credentials, keys or other agents' conversations.
 const SECRET: [&str; 26] = [
     ".android",
     ".anthropic",
@@ -34,10 +34,10 @@ const SECRET: [&str; 26] = [
     ".vault-token",
 ];
 
-/// Where installers put programs among what is private.
+/// Exceptions: folders in secret paths in which installers put programs.
 const PROGRAMS: [&str; 2] = [".claude/local", ".codex/packages"];
 
-/// What may not be shown.
+/// The forbidden paths of a host.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     home: PathBuf,
@@ -46,9 +46,9 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Of this user.
-    pub(super) fn of(host: &Host) -> Self {
-        // Both spellings of a home that is reached through a link.
+    /// The forbidden paths of this user.
+    pub(super) fn new(host: &Host) -> Self {
+        // Both paths of a home that is a link.
         let homes = [Some(host.user_home.clone()), host.user_home.canonicalize().ok()];
         let mut secret: Vec<PathBuf> = vec![host.home.clone()];
         let mut programs = Vec::new();
@@ -60,10 +60,10 @@ impl Bounds {
         Self { home, secret, programs }
     }
 
-    /// Whether a path may be shown; else what is wrong with it, as a fragment.
-    pub(super) fn admits(&self, path: &Path) -> Result<(), String> {
+    /// Checks that a path may be visible; the error is a fragment.
+    pub(super) fn check(&self, path: &Path) -> Result<(), String> {
         if self.home.starts_with(path) {
-            return Err("that is the home directory, or holds it".to_owned());
+            return Err("it is the home directory or contains it".to_owned());
         }
         if self.programs.iter().any(|programs| path.starts_with(programs)) {
             return Ok(());
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_home_what_holds_it_and_what_is_secret_in_it_stay_closed() {
+    fn refuses_the_home_its_parents_and_secret_paths() {
         let host = Host {
             env: BTreeMap::new(),
             cwd: "/".into(),
@@ -91,8 +91,8 @@ mod tests {
             runtime: "/run".into(),
             program: "/bottle".into(),
         };
-        let bounds = Bounds::of(&host);
-        for closed in [
+        let bounds = Bounds::new(&host);
+        for refused in [
             "/",
             "/people",
             "/people/ann",
@@ -107,9 +107,9 @@ mod tests {
             "/people/ann/.codex/packages-of-mine",
             "/people/ann/.claude/local.json",
         ] {
-            assert!(bounds.admits(Path::new(closed)).is_err(), "{closed}");
+            assert!(bounds.check(Path::new(refused)).is_err(), "{refused}");
         }
-        for open in [
+        for accepted in [
             "/people/ann/.local/bin/x",
             "/people/ann/.nvm/versions/node/v22/bin/node",
             "/opt/tool",
@@ -118,7 +118,7 @@ mod tests {
             "/people/ann/.codex/packages/standalone/releases/1.0/bin/codex",
             "/people/ann/.claude/local/node_modules",
         ] {
-            assert!(bounds.admits(Path::new(open)).is_ok(), "{open}");
+            assert!(bounds.check(Path::new(accepted)).is_ok(), "{accepted}");
         }
     }
 }

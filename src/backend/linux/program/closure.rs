@@ -1,8 +1,8 @@
-//! The least of the host that has to be seen for a program to run.
+//! Computes the minimal set of host paths that a program needs.
 //!
-//! Starting at a program's path, every link on the way is kept as a link, every installation it belongs to
-//! as one folder, and its interpreter is followed in the same way. What every bottle sees anyway is left
-//! out. Each path comes with the reason, for the user who is asked.
+//! It starts at the program's path, exposes each link on the way as a link and each installation as one folder, and
+//! repeats this for the interpreter. Paths that every bottle sees are omitted. Each path has a reason, for the user's
+//! confirmation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,11 +19,10 @@ use crate::host::Host;
 /// Links followed for one path, as the kernel does.
 const LINKS_MAX: usize = 40;
 
-/// Folders that a bottle has of its own: a link of the host there cannot be made again, so what lies behind
-/// it is shown under both names.
-const OWN: [&str; 9] = ["/home", "/run", "/tmp", "/var", "/etc", "/dev", "/proc", "/sys", "/workspace"];
+/// Folders that a bottle replaces: a host link there cannot be recreated, so its target is exposed under both paths.
+const REPLACED: [&str; 9] = ["/home", "/run", "/tmp", "/var", "/etc", "/dev", "/proc", "/sys", "/workspace"];
 
-/// What was found so far.
+/// The paths found so far.
 pub(super) struct Closure<'a> {
     host: &'a Host,
     bounds: Bounds,
@@ -34,11 +33,11 @@ pub(super) struct Closure<'a> {
 }
 
 impl<'a> Closure<'a> {
-    /// Nothing yet.
+    /// An empty closure.
     pub(super) fn new(host: &'a Host) -> Self {
         Self {
             host,
-            bounds: Bounds::of(host),
+            bounds: Bounds::new(host),
             exposed: BTreeMap::new(),
             aliases: BTreeMap::new(),
             path: Vec::new(),
@@ -46,38 +45,38 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a program with all that it needs, and its folder to the search path.
+    /// Adds a program with its dependencies, and its folder to the search path.
     ///
     /// # Errors
-    /// [`BackendError`] naming a path that may not be shown, or is not there.
+    /// [`BackendError`] with a path that must not be exposed, or does not exist.
     pub(super) fn program(&mut self, path: &Path) -> Result<(), BackendError> {
         if !self.seen.insert(path.to_owned()) {
             return Ok(());
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let bin = path.parent().unwrap_or(Path::new("/"));
-        self.search_in(bin);
+        self.add_to_search_path(bin);
         let bin = self.follow(bin)?;
         let real = self.follow(path)?;
         let real_bin = real.parent().unwrap_or(Path::new("/")).to_owned();
         for bin in BTreeSet::from([bin, real_bin]) {
-            if let Some(environment) = Environment::around(&bin) {
+            if let Some(environment) = Environment::of_program_folder(&bin) {
                 self.environment(&environment, &name)?;
             }
         }
         self.unit(&real, &name)?;
-        match shebang::of(&real) {
+        match shebang::interpreter(&real) {
             Ok(Some(Interpreter::At(interpreter))) => self.program(&interpreter),
             Ok(Some(Interpreter::Named(interpreter))) => match search::find(self.host, &interpreter) {
                 Some(found) => self.program(&found),
-                None => Err(missing(self.host, &interpreter, &format!("{name} is run by it"))),
+                None => Err(missing(self.host, &interpreter, &format!("the interpreter of {name}"))),
             },
             Ok(None) => Ok(()),
             Err(error) => Err(BackendError::failed(format!("cannot read {}: {error}", real.display()))),
         }
     }
 
-    /// Adds a path that the user allowed by name.
+    /// Adds a path from `home_allow`.
     ///
     /// # Errors
     /// As [`Closure::program`].
@@ -86,34 +85,34 @@ impl<'a> Closure<'a> {
         self.expose(&real, "allowed by home_allow in settings.yml".to_owned())
     }
 
-    /// Everything that was found, nothing twice; and the search path.
+    /// The exposed paths without duplicates, and the search path.
     pub(super) fn finish(mut self) -> (Vec<Exposed>, Vec<PathBuf>) {
         for (alias, real) in self.aliases {
-            let behind: Vec<_> = self
+            let aliased: Vec<_> = self
                 .exposed
                 .iter()
                 .filter_map(|(path, why)| Some((alias.join(path.strip_prefix(&real).ok()?), why.clone())))
                 .collect();
-            self.exposed.extend(behind);
+            self.exposed.extend(aliased);
         }
-        let mut kept: Vec<Exposed> = Vec::new();
-        // In order of their names a folder comes before what is in it.
+        let mut outermost: Vec<Exposed> = Vec::new();
+        // In sorted order a folder precedes its content.
         for (path, why) in self.exposed {
-            if !kept.iter().any(|exposed| path.starts_with(&exposed.path)) {
-                kept.push(Exposed { path, why });
+            if !outermost.iter().any(|exposed| path.starts_with(&exposed.path)) {
+                outermost.push(Exposed { path, why });
             }
         }
-        (kept, self.path)
+        (outermost, self.path)
     }
 
     fn environment(&mut self, environment: &Environment, name: &str) -> Result<(), BackendError> {
         self.expose(&environment.folder, format!("{name}'s virtual environment"))?;
-        for folder in environment.linked() {
+        for folder in environment.editable_sources() {
             let real = self.follow(&folder)?;
-            self.expose(&real, format!("sources that {name}'s environment imports in place"))?;
+            self.expose(&real, format!("editable sources of {name}'s environment"))?;
         }
         if let Some(base) = &environment.base {
-            // Named by the environment's settings, whatever its own links say.
+            // From the environment's settings, which may differ from its links.
             let interpreter = ["python3", "python"].map(|name| base.join(name));
             if let Some(interpreter) = interpreter.iter().find(|path| search::is_executable(path)) {
                 let real = self.follow(interpreter)?;
@@ -123,7 +122,7 @@ impl<'a> Closure<'a> {
         Ok(())
     }
 
-    /// The installation that a file belongs to, or the file alone.
+    /// Exposes the installation of a file, or the file alone.
     fn unit(&mut self, real: &Path, name: &str) -> Result<(), BackendError> {
         if let Some(package) = node::unit(real) {
             return self.expose(&package, format!("{name}'s package"));
@@ -143,32 +142,32 @@ impl<'a> Closure<'a> {
     }
 
     fn expose(&mut self, path: &Path, why: String) -> Result<(), BackendError> {
-        if is_seen_anyway(path) {
+        if is_always_visible(path) {
             return Ok(());
         }
-        self.bounds.admits(path).map_err(|wrong| {
-            BackendError::failed(format!("{} cannot be shown to the agent ({why}): {wrong}", path.display()))
-                .with_hint("install the program outside of it, for example with pipx or npm's own prefix")
+        self.bounds.check(path).map_err(|error| {
+            BackendError::failed(format!("cannot expose {} to the agent ({why}): {error}", path.display()))
+                .with_hint("install the program elsewhere, for example with pipx or npm's own prefix")
         })?;
         self.exposed.entry(path.to_owned()).or_insert(why);
         Ok(())
     }
 
-    fn search_in(&mut self, folder: &Path) {
-        if !is_seen_anyway(folder) && !self.path.iter().any(|known| known == folder) {
+    fn add_to_search_path(&mut self, folder: &Path) {
+        if !is_always_visible(folder) && !self.path.iter().any(|known| known == folder) {
             self.path.push(folder.to_owned());
         }
     }
 
-    /// Where a path leads, keeping every link on the way.
+    /// Resolves a path and exposes every link on the way.
     fn follow(&mut self, path: &Path) -> Result<PathBuf, BackendError> {
         let failed = |error: std::io::Error| {
             BackendError::failed(format!("cannot follow {}: {error}", path.display()))
         };
-        let mut left: Vec<PathBuf> = parts(path);
+        let mut remaining: Vec<PathBuf> = parts(path);
         let mut real = PathBuf::from("/");
         let mut links = 0;
-        while let Some(part) = left.pop() {
+        while let Some(part) = remaining.pop() {
             if part.as_os_str() == ".." {
                 real.pop();
                 continue;
@@ -183,17 +182,17 @@ impl<'a> Closure<'a> {
                 return Err(failed(std::io::Error::other("too many links")));
             }
             let target = fs::read_link(&next).map_err(failed)?;
-            self.keep_link(&next, &target)?;
+            self.expose_link(&next, &target)?;
             if target.is_absolute() {
                 real = PathBuf::from("/");
             }
-            left.extend(parts(&target));
+            remaining.extend(parts(&target));
         }
         Ok(real)
     }
 
-    fn keep_link(&mut self, link: &Path, target: &Path) -> Result<(), BackendError> {
-        if OWN.iter().any(|own| Path::new(own).starts_with(link)) {
+    fn expose_link(&mut self, link: &Path, target: &Path) -> Result<(), BackendError> {
+        if REPLACED.iter().any(|folder| Path::new(folder).starts_with(link)) {
             if let Ok(real) = link.canonicalize() {
                 self.aliases.insert(link.to_owned(), real);
             }
@@ -203,30 +202,28 @@ impl<'a> Closure<'a> {
     }
 }
 
-/// The names of a path, last one first; `.` and `/` left out.
+/// The components of a path in reverse order, without `.` and `/`.
 fn parts(path: &Path) -> Vec<PathBuf> {
     let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     names.rev().map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
-fn is_seen_anyway(path: &Path) -> bool {
+fn is_always_visible(path: &Path) -> bool {
     linux::is_system(path) || path.starts_with("/etc/alternatives")
 }
 
-/// A program that is not there, and where it was looked for.
+/// The error for a missing program, with the searched folders.
 pub(super) fn missing(host: &Host, name: &str, why: &str) -> BackendError {
     let folders: Vec<String> =
         search::folders(host).iter().map(|folder| folder.display().to_string()).collect();
-    let looked = if folders.is_empty() {
+    let searched = if folders.is_empty() {
         "PATH is empty".to_owned()
     } else {
-        format!("looked in {}", folders.join(", "))
+        format!("searched {}", folders.join(", "))
     };
     BackendError {
         kind: BackendErrorKind::ProgramMissing,
-        message: format!("the program {name:?} is not on this machine ({why}; {looked})"),
-        hint: Some(format!(
-            "install {name} where your PATH finds it; a `command` may also name its full path"
-        )),
+        message: format!("cannot find the program {name:?} on this machine ({why}; {searched})"),
+        hint: Some(format!("install {name} in a folder of your PATH, or give its full path in `command`")),
     }
 }

@@ -1,11 +1,11 @@
-//! The agent's program: any program of the host, found where the user has it, run in a bottle unchanged.
+//! Finds the agent's program on the host and the host paths that it needs in the bottle.
 //!
 //! ```text
-//!   closure    the least that has to be visible for a program to run ([`bounds`] says what never is)
-//!     python, node, native, shebang   what the closure knows of installations
-//!     search     PATH as the user has it, version managers' shims looked through
+//!   closure    the minimal set of host paths for a program; [`bounds`] has the forbidden ones
+//!     python, node, native, shebang   installations that the closure supports
+//!     search     the user's PATH, with version managers' shims resolved
 //! ```
-//! Nothing here runs a program of the host: what is needed is read off files, or it is not known.
+//! Nothing here runs a host program: dependencies come from files, or stay unknown.
 
 mod bounds;
 mod closure;
@@ -23,28 +23,27 @@ use crate::backend::{BackendError, Prepared};
 use crate::host::Host;
 use closure::{Closure, missing};
 
-/// Finds the program of an agent's argv and what it needs of the host.
+/// Finds the program of an agent's argv and the host paths that it needs.
 ///
-/// A relative path, or one that lies in the bottle's own folders, is the bottle's business: nothing of the
-/// host is looked at for it.
+/// A relative path, or one in the bottle's own folders, is resolved in the bottle; the host is not searched.
 ///
 /// # Errors
-/// [`BackendError`] when it is not there, naming where was looked, or when what it needs may not be shown.
+/// [`BackendError`] when it does not exist, with the searched folders, or when it needs a forbidden path.
 pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared, BackendError> {
     let mut closure = Closure::new(host);
     for path in allow {
         closure.allow(path)?;
     }
-    let found = if is_of_the_bottle(Path::new(program)) {
+    let found = if is_in_bottle(Path::new(program)) {
         None
     } else if program.contains('/') {
         let path = PathBuf::from(program);
         if !search::is_executable(&path) {
-            return Err(missing(host, program, "it is named by its path"));
+            return Err(missing(host, program, "given by its path"));
         }
         Some(path)
     } else {
-        Some(search::find(host, program).ok_or_else(|| missing(host, program, "it is the agent's command"))?)
+        Some(search::find(host, program).ok_or_else(|| missing(host, program, "the agent's command"))?)
     };
     if let Some(path) = &found {
         closure.program(path)?;
@@ -54,11 +53,11 @@ pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared
     Ok(Prepared { exposed, program, path, ..Prepared::default() })
 }
 
-/// Whether a program of this name or path would be found: on this machine, or in the bottle itself.
+/// Whether a program of this name or path exists on this machine or belongs to the bottle.
 #[must_use]
-pub fn is_here(host: &Host, program: &str) -> bool {
+pub fn is_available(host: &Host, program: &str) -> bool {
     let path = Path::new(program);
-    is_of_the_bottle(path)
+    is_in_bottle(path)
         || if program.contains('/') {
             search::is_executable(path)
         } else {
@@ -66,7 +65,7 @@ pub fn is_here(host: &Host, program: &str) -> bool {
         }
 }
 
-fn is_of_the_bottle(path: &Path) -> bool {
+fn is_in_bottle(path: &Path) -> bool {
     let inside = [RUN_DIR.into(), WORKSPACE.into(), Path::new("/home").join(AGENT_USER)];
     let named = path.components().count() > 1;
     (named && path.is_relative()) || inside.iter().any(|folder: &PathBuf| path.starts_with(folder))
@@ -81,18 +80,18 @@ mod tests {
     use super::*;
     use crate::backend::BackendErrorKind;
 
-    /// A user's home with programs installed in every way.
+    /// A user's home with programs installed in different ways.
     struct Home(tempfile::TempDir);
 
     impl Home {
         fn new() -> Self {
-            // The program's own places are read back by their real path.
+            // Paths are compared in canonical form.
             Self(tempfile::tempdir().expect("folder"))
         }
 
         fn at(&self, path: &str) -> PathBuf {
-            // Joining would leave the folder, and write to the machine.
-            assert!(Path::new(path).is_relative(), "{path} is no part of a home");
+            // Joining an absolute path would write outside the folder.
+            assert!(Path::new(path).is_relative(), "{path} is not relative");
             self.0.path().canonicalize().expect("real").join("ann").join(path)
         }
 
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_environment_brings_itself_and_its_interpreter() {
+    fn exposes_a_virtual_environment_and_its_interpreter() {
         let home = Home::new();
         home.venv("work/venv", "mini");
         let prepared = home.prepared(&["work/venv/bin"], "mini");
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pipx_links_is_followed_and_the_link_is_kept() {
+    fn follows_and_exposes_pipx_links() {
         let home = Home::new();
         home.venv(".local/share/pipx/venvs/mini", "mini");
         home.link(".local/bin/mini", home.at(".local/share/pipx/venvs/mini/bin/mini"));
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_installed_in_place_come_along() {
+    fn exposes_editable_sources() {
         let home = Home::new();
         home.venv("venv", "mini");
         fs::create_dir_all(home.at("src/mini")).expect("sources");
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_is_looked_through_to_the_version_in_use() {
+    fn resolves_a_shim_to_the_active_version() {
         let home = Home::new();
         home.pyenv();
         home.file(".pyenv/shims/mini", "#!/bin/sh\n");
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_global_node_package_brings_itself_and_node() {
+    fn exposes_a_global_node_package_and_node() {
         let home = Home::new();
         let root = ".nvm/versions/node/v22";
         home.file(&format!("{root}/bin/node"), "\x7fELF");
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_node_package_brings_its_neighbours() {
+    fn exposes_a_local_node_packages_siblings() {
         let home = Home::new();
         home.file("tools/node", "\x7fELF");
         home.file("p/node_modules/pi/cli.js", "#!/usr/bin/env node\n");
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_by_itself_is_shown_by_itself() {
+    fn exposes_a_standalone_program_alone() {
         let home = Home::new();
         home.file(".cargo/bin/tool", "\x7fELF");
         home.file(".cargo/bin/other", "\x7fELF");
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn codex_as_its_installer_leaves_it_brings_its_package() {
+    fn exposes_the_package_of_codexs_installer() {
         let home = Home::new();
         let release = ".codex/packages/standalone/releases/1.0";
         home.file(&format!("{release}/codex-package.json"), "{}");
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_bottle_sees_needs_nothing() {
+    fn exposes_nothing_for_always_visible_programs() {
         let home = Home::new();
         let prepared = prepare(&home.host(&[]), "/bin/sh", &[]).expect("prepared");
         assert_eq!(prepared.exposed, []);
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_named_with_where_it_was_looked_for() {
+    fn names_a_missing_program_and_the_searched_folders() {
         let home = Home::new();
         home.file("bin/pi", "#!/usr/bin/env node\n");
         for (program, named) in [("mini", "\"mini\""), ("pi", "\"node\""), ("/nowhere/x", "/nowhere/x")] {
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_home_is_never_shown_whatever_asks_for_it() {
+    fn never_exposes_the_home_or_secret_paths() {
         let home = Home::new();
         home.venv(".", "mini");
         assert!(prepare(&home.host(&["bin"]), "mini", &[]).is_err(), "a home that is an environment");

@@ -1,11 +1,11 @@
-//! What a script of a Node package needs beside its own file.
+//! Finds the package of a Node script.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The folder with a script's package and everything it may load.
+/// The folder with a script's package and its dependencies.
 ///
-/// A global installation keeps a package's dependencies inside the package, so that folder is enough.
-/// Everywhere else they lie side by side in the outermost `node_modules`.
+/// A global installation has a package's dependencies inside the package, so that folder is enough. Otherwise they
+/// are siblings in the outermost `node_modules`.
 pub(super) fn unit(script: &Path) -> Option<PathBuf> {
     let modules = outermost_modules(script)?;
     if modules.parent().is_none_or(|parent| !parent.ends_with("lib")) {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_comes_with_what_it_may_load_and_no_more() {
+    fn finds_a_package_with_its_dependencies() {
         for (script, expected) in [
             ("/n/lib/node_modules/pi/dist/cli.js", Some("/n/lib/node_modules/pi")),
             ("/n/lib/node_modules/@s/pi/dist/cli.js", Some("/n/lib/node_modules/@s/pi")),

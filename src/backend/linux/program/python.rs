@@ -1,10 +1,10 @@
-//! What a Python program needs beside its own file: its environment, the interpreter's installation, and
-//! sources that were installed in place.
+//! Finds the dependencies of a Python program: its virtual environment, the interpreter's installation, and editable
+//! sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most that is read of a settings file.
+/// Most bytes read of a settings file.
 const SETTINGS_MAX: usize = 64 << 10;
 
 /// A virtual environment.
@@ -12,13 +12,13 @@ const SETTINGS_MAX: usize = 64 << 10;
 pub(super) struct Environment {
     /// Its folder.
     pub(super) folder: PathBuf,
-    /// The folder of the interpreter it was made with.
+    /// The folder of its base interpreter.
     pub(super) base: Option<PathBuf>,
 }
 
 impl Environment {
-    /// The environment that a program in this folder belongs to.
-    pub(super) fn around(bin: &Path) -> Option<Self> {
+    /// The environment of programs in this folder.
+    pub(super) fn of_program_folder(bin: &Path) -> Option<Self> {
         let folder = bin.parent()?;
         let settings = read(&folder.join("pyvenv.cfg"))?;
         let base = settings.lines().find_map(|line| {
@@ -28,9 +28,9 @@ impl Environment {
         Some(Self { folder: folder.to_owned(), base })
     }
 
-    /// Folders outside that its `.pth` files add to what can be imported: sources installed in place.
-    pub(super) fn linked(&self) -> Vec<PathBuf> {
-        let mut linked = Vec::new();
+    /// Folders outside it that its `.pth` files add to the import path: editable sources.
+    pub(super) fn editable_sources(&self) -> Vec<PathBuf> {
+        let mut sources = Vec::new();
         for packages in site_packages(&self.folder) {
             let Ok(entries) = fs::read_dir(packages) else { continue };
             for entry in entries.filter_map(Result::ok) {
@@ -38,18 +38,18 @@ impl Environment {
                 if path.extension().is_some_and(|extension| extension == "pth") {
                     let text = read(&path).unwrap_or_default();
                     let folders = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
-                    linked.extend(folders.map(PathBuf::from).filter(|folder| folder.is_dir()));
+                    sources.extend(folders.map(PathBuf::from).filter(|folder| folder.is_dir()));
                 }
             }
         }
-        linked.retain(|folder| !folder.starts_with(&self.folder));
-        linked.sort();
-        linked.dedup();
-        linked
+        sources.retain(|folder| !folder.starts_with(&self.folder));
+        sources.sort();
+        sources.dedup();
+        sources
     }
 }
 
-/// The installation that an interpreter belongs to: the folder with its `lib/pythonX.Y`.
+/// The installation of an interpreter: the folder with its `lib/pythonX.Y`.
 pub(super) fn installation(interpreter: &Path) -> Option<PathBuf> {
     let name = interpreter.file_name()?.to_str()?;
     if !name.starts_with("python") && !name.starts_with("pypy") {

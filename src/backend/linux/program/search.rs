@@ -1,4 +1,4 @@
-//! Finding a program as the user's shell would, and looking through the shims of version managers.
+//! Searches PATH for a program, and resolves the shims of version managers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::Host;
 
-/// The folders of the user's `PATH`, in order; relative ones are left out.
+/// The absolute folders of the user's `PATH`, in order.
 pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
     let path = host.env.get(std::ffi::OsStr::new("PATH"));
     path.map(|path| std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect())
@@ -19,20 +19,20 @@ pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
         if !is_executable(&candidate) {
             return None;
         }
-        match Shims::around(&candidate) {
-            // A shim whose program is not in the version in use is no program, as for the shell.
+        match Shims::of_program(&candidate) {
+            // A shim without a program in the active version is skipped, as by the shell.
             Some(shims) => shims.program(host, name),
             None => Some(candidate),
         }
     })
 }
 
-/// Whether it is a file that somebody may run.
+/// Whether it is a file with an execute permission.
 pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// pyenv's folder of scripts that start the program of the version in use; rbenv and nodenv are alike.
+/// pyenv's folder of scripts that start the program of the active version; rbenv and nodenv work the same.
 struct Shims {
     root: PathBuf,
     variable: &'static str,
@@ -40,7 +40,7 @@ struct Shims {
 }
 
 impl Shims {
-    fn around(program: &Path) -> Option<Self> {
+    fn of_program(program: &Path) -> Option<Self> {
         let folder = program.parent()?;
         let root =
             folder.parent().filter(|root| folder.ends_with("shims") && root.join("versions").is_dir())?;
@@ -59,7 +59,7 @@ impl Shims {
         })
     }
 
-    /// The versions in use: the variable's, the nearest file's above the working directory, the global ones.
+    /// The active versions: from the variable, else from the nearest file upwards, else the global ones.
     fn versions(&self, host: &Host) -> Vec<String> {
         let text = match host.var(self.variable) {
             Some(text) => text.replace(':', "\n"),

@@ -1,13 +1,13 @@
-//! The first line of a script: who runs it.
+//! Parses the interpreter line of a script.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The kernel reads 256 bytes of a first line; pip's way round that needs a second one.
+/// Bytes read of a script. The kernel reads 256 bytes; pip's workaround for longer paths needs a second line.
 const READ_MAX: u64 = 1024;
 
-/// Who runs a script.
+/// The interpreter of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Interpreter {
     /// The program at this path.
@@ -16,11 +16,11 @@ pub(super) enum Interpreter {
     Named(String),
 }
 
-/// The interpreter of a file; `None` when it is no script.
+/// The interpreter of a file; `None` when it is not a script.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub(super) fn of(file: &Path) -> io::Result<Option<Interpreter>> {
+pub(super) fn interpreter(file: &Path) -> io::Result<Option<Interpreter>> {
     let mut head = Vec::new();
     File::open(file)?.take(READ_MAX).read_to_end(&mut head)?;
     Ok(parse(&head))
@@ -29,7 +29,7 @@ pub(super) fn of(file: &Path) -> io::Result<Option<Interpreter>> {
 fn parse(head: &[u8]) -> Option<Interpreter> {
     let mut lines = head.strip_prefix(b"#!")?.split(|b| *b == b'\n');
     let first = std::str::from_utf8(lines.next()?).ok()?;
-    // A path too long or with spaces for the kernel: pip lets the shell start it from the next line.
+    // For a path that is too long or has spaces, pip makes the shell execute it from the next line.
     if let Some(path) = lines.next().and_then(|line| line.strip_prefix(b"'''exec' ")) {
         let path = std::str::from_utf8(path).ok()?;
         let path = match path.strip_prefix('"') {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_name_an_interpreter_is_read() {
+    fn parses_every_form_of_an_interpreter_line() {
         let at = |path: &str| Some(Interpreter::At(path.into()));
         let named = |name: &str| Some(Interpreter::Named(name.to_owned()));
         for (head, interpreter) in [

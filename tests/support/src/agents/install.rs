@@ -1,4 +1,4 @@
-//! One installation per machine, however many tests ask for it at once.
+//! Installs each agent once per machine, also for concurrent tests.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ pub(super) fn folder() -> Result<PathBuf, Missing> {
     Ok(fs::canonicalize(&folder)?)
 }
 
-/// Fills `home` by `install`, unless it was filled to the end with this `mark` before. An installation
-/// that broke off is thrown away and begun again. Other processes wait.
+/// Runs `install` for `home`, unless a complete installation with this `mark` exists. Removes and repeats an
+/// incomplete one. Other processes wait.
 pub(super) fn once(
     home: &Path,
     mark: &str,
@@ -45,7 +45,7 @@ pub(super) fn once(
     Ok(())
 }
 
-/// Runs an installer with the user's own environment, which knows their registries and proxies.
+/// Runs an installer with the user's environment, which configures registries and proxies.
 pub(super) fn run(command: &mut Command) -> Result<(), Missing> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -55,7 +55,7 @@ pub(super) fn run(command: &mut Command) -> Result<(), Missing> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    let last = stderr_text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output");
     Err(Missing(format!("{name} could not install it: {last}")))
 }

@@ -1,10 +1,8 @@
-//! The real coding agents, unmodified, fetched from their registries once per machine.
+//! Downloads the real, unmodified coding agents from their registries, once per machine.
 //!
-//! They are downloaded at test time and never kept with the sources. Each lies in a folder of its own
-//! under `target/agents/` (or `BOTTLE_TEST_AGENTS`), laid out as its usual installer does it: a
-//! virtual environment for mini-swe-agent, an npm prefix for pi, the program alone for Claude Code and
-//! codex. Without a registry, a Python or a
-//! Node there is nothing to run: the reason comes back as text for the test to say aloud.
+//! They are downloaded at test time, each into a folder below `target/agents/` (or `BOTTLE_TEST_AGENTS`), with the
+//! layout of its usual installer: a virtual environment for mini-swe-agent, an npm prefix for pi, the program alone
+//! for Claude Code and codex. Without a registry, Python or Node the error is the reason, for the test to report.
 
 mod install;
 mod node;
@@ -39,16 +37,16 @@ const CODEX: Packed = Packed {
     size: "167 MB, 294 MB unpacked",
 };
 
-/// An agent that can be run.
+/// An installed agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// The program a user would type.
+    /// The program's path.
     pub program: PathBuf,
-    /// Folders that have to be on the search path for it to run, the program's own first.
+    /// Folders that its search path needs, the program's own first.
     pub path: Vec<PathBuf>,
 }
 
-/// Why an agent cannot be run here: one sentence for a user.
+/// Why an agent cannot run on this machine: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(pub String);
 
@@ -127,7 +125,7 @@ mod tests {
     use crate::skip;
 
     #[test]
-    fn a_fetched_agent_says_its_version() {
+    fn a_downloaded_agent_prints_its_version() {
         for (name, agent, flag, answer) in
             [("mini", mini(), "--help", "mini-swe-agent"), ("pi", pi(), "--version", PI_VERSION)]
         {

@@ -17,8 +17,7 @@ pub(super) struct Node {
     npm: Vec<PathBuf>,
 }
 
-/// The system's Node and npm, else one put into the prefix `home` as `bin/node`, as a version manager
-/// would.
+/// The system's Node and npm, else one installed in the prefix `home` as `bin/node`, like by a version manager.
 pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     let system = Path::new("/usr/bin/node");
     if version(system).is_some_and(|version| version >= OLDEST) && version(Path::new("npm")).is_some() {
@@ -27,7 +26,7 @@ pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     own(home)
 }
 
-/// Whatever npm there is, for what runs without Node; else one as [`at_least_20_6`] puts it there.
+/// Any npm, for packages that run without Node; else one from [`at_least_20_6`].
 pub(super) fn any(home: &Path) -> Result<Node, Missing> {
     match version(Path::new("npm")) {
         Some(_) => Ok(Node { npm: vec![PathBuf::from("npm")] }),
@@ -46,7 +45,7 @@ fn own(home: &Path) -> Result<Node, Missing> {
 }
 
 impl Node {
-    /// Fetches `package` as it is published and returns where in `home` it lies.
+    /// Downloads the tarball of `package` and returns its path in `home`.
     pub(super) fn pack(&self, home: &Path, package: &str) -> Result<PathBuf, Missing> {
         let folder = home.join("fetched");
         std::fs::create_dir_all(&folder)?;
@@ -73,7 +72,7 @@ impl Node {
     }
 }
 
-/// What `program --version` says, major and minor.
+/// The major and minor version that `program --version` prints.
 fn version(program: &Path) -> Option<(u32, u32)> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

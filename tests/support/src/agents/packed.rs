@@ -16,15 +16,15 @@ use super::{Missing, node};
 
 /// A package with a program.
 pub(super) struct Packed {
-    /// What a user types.
+    /// The command's name.
     pub(super) name: &'static str,
     /// The package with its version.
     pub(super) package: &'static str,
-    /// SHA-512 of the package, base64, whatever the registry says of it.
+    /// The pinned SHA-512 of the package, base64.
     pub(super) sha512: &'static str,
     /// The program in it.
     pub(super) program: &'static str,
-    /// What it costs, said before it is fetched.
+    /// Its size, printed before the download.
     pub(super) size: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl Packed {
             return Err(Missing(format!("{} is pinned for Linux on x86-64 only", self.package)));
         }
         let npm = node::any(home)?;
-        // With standard error closed there is nobody to tell.
+        // Ignores a closed standard error.
         let _ = writeln!(std::io::stderr(), "fetching {}, once per machine: {}", self.package, self.size);
         let tarball = npm.pack(home, self.package)?;
         self.check(&tarball)?;

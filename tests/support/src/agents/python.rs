@@ -1,4 +1,4 @@
-//! Python packages by way of pip, for the Python that a bottle sees: the system's.
+//! Installs Python packages with pip for the system's Python, which bottles see.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use super::Missing;
 use super::install::run;
 
-/// The system's Python. One from a version manager in somebody's home is not taken: what runs inside a
-/// bottle has to be there for every user.
+/// The system's Python, and none from a version manager in a home: programs in a bottle must be available to every
+/// user.
 pub(super) fn system() -> Result<PathBuf, Missing> {
     ["/usr/bin/python3", "/usr/local/bin/python3"]
         .into_iter()

@@ -57,15 +57,15 @@ fn main() -> Result<()> {
     println!("address {}", llm.address());
     println!("key {}", llm.key());
     println!("ca {}", args.ca.display());
-    let mut told = 0;
+    let mut printed = 0;
     loop {
         std::thread::sleep(Duration::from_millis(200));
         let seen = llm.seen();
-        for request in &seen[told..] {
+        for request in &seen[printed..] {
             let key = if request.key_accepted { "the key" } else { "a wrong key" };
             println!("{} {}{} with {key}: {}", request.method, request.host, request.path, request.status);
         }
-        told = seen.len();
+        printed = seen.len();
         std::io::stdout().flush()?;
     }
 }

@@ -1,4 +1,4 @@
-//! One request in, one answer out: the key, the turn, the format, the fault.
+//! Handles one request: checks the key, selects the turn, renders the format, applies faults.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -75,8 +75,8 @@ impl<'a> Reply<'a> {
         self.call.as_ref()
     }
 
-    /// What is said when nothing is called. Without a shell tool (a request for a title, say) the
-    /// command itself is only talk.
+    /// The text of a turn without a call. Without a shell tool (a request for a title, for example) the command itself
+    /// is the text.
     pub(super) fn text(&self) -> &str {
         match self.turn {
             Turn::Run(text) | Turn::Say(text) | Turn::Call(text, _) => text,
@@ -220,7 +220,7 @@ fn respond_with(status: StatusCode, kind: &'static str, body: Body) -> Response<
     response
 }
 
-/// Whether the key stands where one of the formats puts it: `x-api-key`, or `Authorization: Bearer`.
+/// Whether a header of one of the formats has the key: `x-api-key`, or `Authorization: Bearer`.
 fn carries_key(parts: &Parts, key: &str) -> bool {
     let value = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     value("x-api-key") == Some(key)

@@ -1,4 +1,4 @@
-//! What a request says about its own history, in each of the three formats.
+//! Parses the conversation history of a request in each of the three formats.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ impl Api {
 pub(super) struct Conversation {
     /// The format.
     pub(super) api: Api,
-    /// The model asked for, echoed in the answer.
+    /// The requested model, echoed in the response.
     pub(super) model: String,
     /// Whether a stream is wanted.
     pub(super) streamed: bool,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_counted_in_every_format() {
+    fn counts_tool_results_in_every_format() {
         let cases = [
             (
                 Api::Messages,
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn refuses_malformed_requests() {
         for body in ["", "[]", "{\"messages\": []}"] {
             assert_eq!(Conversation::read(Api::Chat, body), None, "{body}");
         }
     }
 
     #[test]
-    fn the_path_names_the_format() {
+    fn detects_the_format_from_the_path() {
         for (path, api) in [
             ("/v1/messages", Some(Api::Messages)),
             ("/api/v1/chat/completions", Some(Api::Chat)),

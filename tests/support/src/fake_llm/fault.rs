@@ -1,4 +1,4 @@
-//! What goes wrong on purpose: a status, a slow stream, a stream that breaks off.
+//! Injected faults: an error status, a slow stream, an interrupted stream.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Fault {
     /// The step of the script it happens at (0 is the first call); `None`: at every step.
     pub step: Option<usize>,
-    /// How often it happens in all; a client that retries gets through after that. The count is kept
-    /// by the server: it is the one thing here that a request's history cannot tell.
+    /// How often it happens in total; later retries succeed. The server counts it, because the request's history does
+    /// not show it.
     pub times: usize,
     /// What happens.
     pub kind: FaultKind,

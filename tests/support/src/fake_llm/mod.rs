@@ -1,9 +1,8 @@
-//! A model for tests: a server that speaks the three wire formats coding agents use and plays one script.
+//! A fake model API: a server with the three wire formats of coding agents that plays one script.
 //!
-//! It keeps no conversation. Which step of the script comes next is read from the request's own
-//! history (how many tool results stand in it), so retries, restarts and several agents at once all
-//! get the right answer. It refuses every key but one with 401: an agent that holds a placeholder only
-//! gets on if something on the way put the real key in.
+//! It is stateless. The number of tool results in a request's history selects the next step of the script, so
+//! retries, restarts and concurrent agents get the right response. It refuses every key but one with 401: an agent
+//! with a placeholder succeeds only if a proxy inserts the real key.
 //!
 //! ```text
 //! request ─► auth ─► conversation (one reader per format) ─► script ─► tool shape ─► answer ─► fault
@@ -89,17 +88,17 @@ pub struct Seen {
     pub key_accepted: bool,
     /// The wire format, when the path is one of them.
     pub api: Option<Api>,
-    /// Whether a stream was asked for.
+    /// Whether a stream was requested.
     pub streamed: bool,
     /// Which call of the script it was (0 first), when it was one.
     pub step: Option<usize>,
     /// The status it got.
     pub status: u16,
-    /// What its answer said it cost, when it was one of the model.
+    /// The usage in its response, if it was a model response.
     pub used: Option<Used>,
 }
 
-/// What an answer said it cost.
+/// The usage in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {
     /// The model.
@@ -144,7 +143,7 @@ impl FakeLlm {
         &self.options.options.key
     }
 
-    /// The certificate that whoever calls it has to trust.
+    /// The certificate authority that clients must trust.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.authority.pem()
@@ -164,13 +163,13 @@ impl FakeLlm {
         self.options.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What every answer of the model said it cost, in order of arrival of the requests.
+    /// The usage of every model response, in the order of the requests.
     #[must_use]
     pub fn usage(&self) -> Vec<Used> {
         self.seen().into_iter().filter_map(|seen| seen.used).collect()
     }
 
-    /// The steps of the script that were asked for with the one key, in order.
+    /// The steps of the script that were requested with the valid key, in order.
     #[must_use]
     pub fn steps_served(&self) -> Vec<usize> {
         self.seen().iter().filter(|seen| seen.status == 200).filter_map(|seen| seen.step).collect()

@@ -1,4 +1,4 @@
-//! What the fake model makes an agent do: some commands, one a turn, then a closing sentence.
+//! The script of the fake model: commands, one per turn, then a closing sentence.
 
 /// The commands of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct Script {
     /// call of another tool instead: `mcp:NAME ARGUMENTS`, the arguments as JSON, in which `$REFUSAL` stands for the
     /// last refusal's id in the conversation.
     pub commands: Vec<String>,
-    /// What the model says after the last.
+    /// The model's text after the last command.
     pub closing: String,
 }
 
@@ -22,7 +22,7 @@ pub(super) enum Turn<'a> {
     Say(&'a str),
 }
 
-/// mini-swe-agent's way to say that it is done is a command; the words stand in its own prompt.
+/// The command by which mini-swe-agent ends; its prompt contains these words.
 const SUBMIT: &str = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
 
 impl Default for Script {
@@ -42,8 +42,8 @@ impl Script {
         }
     }
 
-    /// The turn after `results` tool results. An agent whose prompt names mini's ending command is
-    /// told to run it instead of being talked to.
+    /// The turn after `results` tool results. If the prompt names mini's final command, the last turn runs it instead
+    /// of a text.
     pub(super) fn turn(&self, results: usize, ends_by_command: bool) -> Turn<'_> {
         match self.commands.get(results) {
             Some(command) => match command.strip_prefix("mcp:").and_then(|call| call.split_once(' ')) {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_history_alone_chooses_the_turn() {
+    fn selects_the_turn_from_the_history_alone() {
         let script = Script::new(&["one", "two", "mcp:ask {}"]);
         let closing = script.closing.as_str();
         for (results, by_command, turn) in [

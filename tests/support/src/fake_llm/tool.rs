@@ -1,4 +1,4 @@
-//! The shell tool in whatever shape the client declared it.
+//! Builds calls of the shell tool in the form that the client declared.
 //!
 //! Agents name it `bash`, `Bash`, `shell`, `exec_command`…, take the command as a text or as an argv, and
 //! may ask for more arguments. A fake that knew one shape would only ever test one agent.
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_goes_into_the_declared_shape() {
+    fn puts_the_command_into_the_declared_arguments() {
         let cases = [
             (
                 "chat",

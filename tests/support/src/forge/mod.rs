@@ -1,11 +1,11 @@
-//! A forge: Gitea's or GitHub's routes for deploy keys over TLS, and an OpenSSH server that lets in who holds one.
+//! A fake forge: Gitea's or GitHub's deploy keys API over TLS, and an OpenSSH server that accepts these keys.
 //!
 //! ```text
 //! /api/v1/repos/OWNER/NAME/keys[/ID]  Gitea   ┐             ┌► authorized_keys ─► sshd ─► git
 //! /repos/OWNER/NAME/keys[/ID]         GitHub  ┴─► keys ─────┘    (where there is one)
 //! ```
-//! It judges what it is sent as the real ones do, notes what one of them would not have liked, and can be told to
-//! refuse, to hang, and to break off before or after it has done what it was asked.
+//! It validates requests like the real ones, records violations, and can inject faults: error responses, hangs, and
+//! interrupted connections before or after it processes a request.
 
 mod ssh;
 
@@ -48,11 +48,11 @@ pub enum Dialect {
 pub enum Trouble {
     /// This status, with these headers and this message, and nothing is done.
     Status(u16, Vec<(&'static str, &'static str)>, &'static str),
-    /// It does nothing and never answers.
+    /// Does nothing and never answers.
     Hangs,
-    /// It does what it is asked and never answers.
+    /// Processes the request and never answers.
     HangsAfter,
-    /// It does what it is asked and closes the connection.
+    /// Processes the request and closes the connection.
     ClosesAfter,
 }
 
@@ -98,7 +98,7 @@ struct Inner {
 }
 
 impl Forge {
-    /// One that nobody can clone from.
+    /// A forge without a git server.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -144,7 +144,7 @@ impl Forge {
         self.state.lock().keys.clone()
     }
 
-    /// Registers a key of somebody else's.
+    /// Registers another user's key.
     pub fn add(&self, title: &str, key: &str) {
         self.state.add(title, key, true);
     }
@@ -258,7 +258,7 @@ impl State {
         let page = query.split('&').find_map(|pair| pair.strip_prefix("page=")?.parse::<usize>().ok());
         let keys = self.lock().keys.clone();
         let page = keys.iter().skip((page.unwrap_or(1).max(1) - 1) * PAGE).take(PAGE);
-        // With a comment, as it was sent by whoever registered it.
+        // With a comment, as real clients send it.
         let shown = |key: &Key| json!({"id": key.id, "key": format!("{} somebody", key.key), "title": key.title, "read_only": key.read_only});
         page.map(shown).collect()
     }
@@ -339,10 +339,10 @@ fn response(status: StatusCode, headers: &[(&'static str, &'static str)], body: 
     response
 }
 
-/// Whole, or not at all: somebody may be let in by it at this moment.
+/// Replaces the file atomically, because sshd may read it at any moment.
 fn write(path: &Path, text: &str) {
     let new = path.with_extension("new");
     let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
-    // A handler that panics says so, and its caller gets no answer.
+    // A panicking handler prints its message, and its client gets no response.
     assert!(written.is_ok(), "the forge cannot write {}: {written:?}", path.display());
 }

@@ -1,4 +1,4 @@
-//! The side of a forge where git knocks: an OpenSSH server on loopback that knows keys and no users.
+//! The git side of the fake forge: an OpenSSH server on loopback with keys instead of users.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use super::REPOSITORY;
 use crate::sshd::{Sshd, make_key, seed, user};
 
-/// What a key may do: it reads, and writes if it was registered for that.
+/// The forced command of a key: reads, and writes unless it is read-only.
 const SERVE: &str = r#"#!/bin/sh
 program=${SSH_ORIGINAL_COMMAND%% *}
 place=${SSH_ORIGINAL_COMMAND#* }
@@ -25,7 +25,7 @@ case $place in *..*) exit 1 ;; esac
 exec "$program" "${0%/*}/repositories$place"
 "#;
 
-/// See the module. Ends, and its repositories go, when it is dropped.
+/// A running git server. Dropping it ends the server and removes its repositories.
 pub struct GitHost {
     folder: tempfile::TempDir,
     address: IpAddr,
@@ -34,13 +34,13 @@ pub struct GitHost {
 }
 
 impl GitHost {
-    /// Why there can be none on this machine.
+    /// Why this machine cannot run one.
     #[must_use]
     pub fn missing() -> Option<String> {
         Sshd::missing()
     }
 
-    /// One with the repository [`REPOSITORY`], which has one commit on `main`. Nobody is let in yet.
+    /// Starts a server with the repository [`REPOSITORY`], which has one commit on `main`. No key is accepted yet.
     ///
     /// # Errors
     /// When a program is missing or fails.
@@ -64,7 +64,7 @@ impl GitHost {
         Ok(host)
     }
 
-    /// The repository's address, as a manifest has it.
+    /// The repository's URL for a manifest.
     #[must_use]
     pub fn url(&self) -> String {
         format!("ssh://{}@{}:{}/{REPOSITORY}.git", self.user, self.address, self.port())
@@ -85,7 +85,7 @@ impl GitHost {
     /// Its `host_key`.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When it does not exist.
     pub fn host_key(&self) -> Result<String> {
         let line = fs::read_to_string(self.folder.path().join("host.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
@@ -103,7 +103,7 @@ impl GitHost {
         self.folder.path().join("repositories").join(format!("{REPOSITORY}.git"))
     }
 
-    /// What a ref of the repository points to, in git's own words.
+    /// The `git log` of a ref.
     ///
     /// # Errors
     /// When there is no such ref.

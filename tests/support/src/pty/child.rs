@@ -1,4 +1,4 @@
-//! The one step that safe code cannot do: between fork and exec, make the terminal the child's own.
+//! Makes the pseudo-terminal the child's controlling terminal between fork and exec, which needs unsafe code.
 #![allow(
     unsafe_code,
     reason = "Command::pre_exec is unsafe and there is no safe way to a controlling terminal"
@@ -35,7 +35,7 @@ pub(super) fn spawn(mut command: Command, size: Winsize) -> Result<(Child, File)
     Ok((child, File::from(master)))
 }
 
-/// Leads a new session with standard input as its terminal.
+/// Starts a new session with standard input as its controlling terminal.
 fn own_terminal() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;

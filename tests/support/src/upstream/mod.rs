@@ -1,4 +1,4 @@
-//! A fake site: whatever a test needs from "the internet", on loopback.
+//! A fake upstream web site on loopback.
 //!
 //! | path | answer |
 //! |---|---|
@@ -30,7 +30,7 @@ use crate::server::{Server, handler};
 pub struct Site {
     /// Names in its certificate.
     pub names: Vec<String>,
-    /// What is wrong with the certificate.
+    /// The defect of the certificate.
     pub leaf: Leaf,
     /// The protocols it offers.
     pub alpn: Alpn,
@@ -51,7 +51,7 @@ impl Site {
     }
 }
 
-/// A request as the site saw it. The body is not kept.
+/// A received request, without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visit {
     /// Upper case.
@@ -112,7 +112,7 @@ impl Upstream {
         self.server.address()
     }
 
-    /// The certificate that whoever calls it has to trust.
+    /// The certificate authority that clients must trust.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.authority.pem()

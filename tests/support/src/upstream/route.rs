@@ -1,4 +1,4 @@
-//! What each path of the fake site answers.
+//! The responses of the fake site by path.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Committing a bottle: the part that every backend shares.
+//! Commits a bottle to a snapshot: the steps that every backend shares.
 //!
 //! ```text
-//!   freeze ──► committed-image names the new one ──► what the old one was is removed
-//!     │ fails: the old one stands                     │ killed before: cleanup removes it
+//!   freeze ──► committed-image names the new snapshot ──► the old snapshot is removed
+//!     │ on failure: the old one stays                     │ if killed before: cleanup removes it
 //! ```
-//! At every moment `committed-image` names a whole snapshot or there is none.
+//! At every moment `committed-image` names a complete snapshot or does not exist.
 
 use std::io;
 use std::path::Path;
@@ -19,19 +19,19 @@ use super::store::Claim;
 use crate::backend::{Backend, BackendError, ProgressSink, Snapshot};
 use crate::host::clock;
 
-/// What a commit came to.
+/// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     /// The new snapshot.
     pub snapshot: Snapshot,
-    /// What the user should know of it, a sentence fragment each.
+    /// Notes for the user, a sentence fragment each.
     pub notes: Vec<String>,
 }
 
-/// Why there is no new snapshot.
+/// Why a commit or a removal failed.
 #[derive(Debug, thiserror::Error)]
-pub enum FreezeError {
-    /// The backend could not.
+pub enum SnapshotError {
+    /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The bottle's state cannot be read or written.
@@ -42,21 +42,25 @@ pub enum FreezeError {
 /// Freezes the bottle and records the snapshot; the one before stays usable until the new one is recorded.
 ///
 /// # Errors
-/// [`FreezeError`]; then everything is as it was.
-pub async fn commit(backend: &dyn Backend, claim: &Claim, told: ProgressSink) -> Result<Commit, FreezeError> {
+/// [`SnapshotError`]; the bottle and its last snapshot are then unchanged.
+pub async fn commit(
+    backend: &dyn Backend,
+    claim: &Claim,
+    progress: ProgressSink,
+) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
-    // What the agent does from here on may not be in it.
+    // Changes from here on may not be in the snapshot.
     let covers = before_any_change();
-    let frozen = backend.freeze(&slug, previous.as_ref(), told).await?;
+    let frozen = backend.freeze(&slug, previous.as_ref(), progress).await?;
     let committed = Committed { snapshot: frozen.snapshot, covers };
     if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
-        // Nobody would ever know of it; a failure here leaves it to cleanup.
+        // Nothing names this snapshot; if its removal fails, cleanup finds it.
         let _ = backend.remove_snapshot(&committed.snapshot).await;
         return Err(error.into());
     }
     let mut notes = frozen.notes;
-    // What an attempt left that was cut off is nobody's, and cleanup's to find.
+    // Cleanup finds the leftovers of a killed commit.
     if let Some(previous) = previous.filter(|previous| previous.reference != committed.snapshot.reference) {
         let removed = backend.remove_snapshot(&previous).await;
         notes.extend(removed.err().map(|error| error.to_string()));
@@ -64,37 +68,37 @@ pub async fn commit(backend: &dyn Backend, claim: &Claim, told: ProgressSink) ->
     Ok(Commit { snapshot: committed.snapshot, notes })
 }
 
-/// Removes every snapshot of the bottle, and its record of them.
+/// Removes every snapshot of the bottle, and `committed-image`.
 ///
 /// # Errors
-/// When its record cannot be written, or a snapshot cannot be removed; what is left is found by cleanup.
-pub async fn remove_snapshots(backend: &dyn Backend, claim: &Claim) -> Result<(), FreezeError> {
+/// When the file or a snapshot cannot be removed; cleanup finds the rest.
+pub async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let slug = claim.record().slug;
-    // First, so that a crash leaves snapshots that nothing names, and never a name without one.
-    committed::forget(claim.folder())?;
-    match remove_all(backend, &slug).await {
+    // First, so that a crash leaves unnamed snapshots, and never a name without its snapshot.
+    committed::remove(claim.folder())?;
+    match remove_each(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),
         failures => Err(BackendError::failed(failures.join("; ")).into()),
     }
 }
 
-/// From when on a change of the workspace is work that would be lost, as [`Record::work_since`]; what is in a
-/// snapshot that is still there would not be.
+/// The time after which a change in the workspace counts as unsaved work, as [`Record::work_since`], or later if an
+/// existing snapshot covers it.
 pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Timestamp> {
-    let lead = clock::lead();
-    let since = record.work_since(lead)?;
-    if record.set_back(lead).is_some() {
-        // What is newer than the snapshot may look older.
+    let offset = clock::boot_offset();
+    let since = record.work_since(offset)?;
+    if record.set_back(offset).is_some() {
+        // A change after the snapshot may have an older time stamp.
         return Some(since);
     }
     let Ok(Some(Committed { snapshot, covers })) = committed::read(folder) else { return Some(since) };
     let same = |found: &Snapshot| (&found.slug, &found.reference) == (&snapshot.slug, &snapshot.reference);
-    let there = backend.snapshots().await.is_ok_and(|all| all.iter().any(same));
-    Some(if there { since.max(covers) } else { since })
+    let exists = backend.snapshots().await.is_ok_and(|all| all.iter().any(same));
+    Some(if exists { since.max(covers) } else { since })
 }
 
-/// Removes every snapshot of this bottle; what could not be removed, a sentence fragment each.
-async fn remove_all(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
+/// Removes every snapshot of this bottle. Returns the failures, a sentence fragment each.
+async fn remove_each(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
     let all = match backend.snapshots().await {
         Ok(all) => all,
         Err(error) => return vec![error.to_string()],

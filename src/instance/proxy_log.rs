@@ -1,4 +1,4 @@
-//! The proxy's log in a bottle's folder: a ring of files.
+//! Lists and opens the proxy's log files in a bottle's folder.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The longest line that is read whole, in bytes; the proxy writes none near it.
+/// The longest line that readers accept, in bytes; the proxy's lines are far shorter.
 pub const LINE_MAX: u64 = 1 << 20;
 
-/// `egress.3.jsonl`, `egress.2.jsonl`, … and the current one last.
+/// The log files, oldest first: `egress.3.jsonl`, `egress.2.jsonl`, …, `egress.jsonl`.
 #[must_use]
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -27,15 +27,15 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Opens one of them. The folder may be another user's, who may have put anything there.
+/// Opens one of the log files. Another user may own the folder and put anything there.
 ///
 /// # Errors
-/// When it is gone, or no plain file; what a link names is not opened.
+/// When it does not exist or is no regular file; links are not followed.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     Ok(file)
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ring_is_read_oldest_first() {
+    fn lists_log_files_oldest_first() {
         let folder = tempfile::tempdir().expect("folder");
         for name in ["egress.jsonl", "egress.2.jsonl", "egress.10.jsonl", "egress.x.jsonl", "agent.log"] {
             std::fs::write(folder.path().join(name), "").expect("write");

@@ -1,7 +1,7 @@
-//! `$BOTTLE_HOME/secrets.yml`: for a variable that is not set, where its value is read from instead.
+//! Loads and saves `$BOTTLE_HOME/secrets.yml`: references that replace unset variables.
 //!
-//! References only, never a value: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user makes an entry by answering
-//! the question for a secret with a reference instead of the secret.
+//! It has references only, never a value: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user adds an entry by typing a
+//! reference instead of a secret at the prompt.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -15,18 +15,17 @@ use crate::host::{Host, files};
 use crate::manifest::secret_ref::SecretRef;
 
 /// The file's first line.
-const HEADING: &str =
-    "# Where secrets are read from while their variables are not set. Never a secret itself.\n";
+const HEADING: &str = "# References for secrets whose variables are not set. Never a secret itself.\n";
 
-/// References by the variable's name.
+/// References by variable name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Kept(BTreeMap<String, SecretRef>);
+pub(super) struct SavedReferences(BTreeMap<String, SecretRef>);
 
-impl Kept {
-    /// Those of this home; none when there is no file.
+impl SavedReferences {
+    /// Loads the references of this home; none without the file.
     ///
     /// # Errors
-    /// When the file is there and cannot be used, naming it and never quoting a value of it.
+    /// When the file exists and is invalid: a message with its path and without its values.
     pub(super) fn load(host: &Host) -> Result<Self, String> {
         let path = path_of(host);
         let fault = |why: String| format!("{}: {why}", path.display());
@@ -41,33 +40,33 @@ impl Kept {
         };
         let written: BTreeMap<String, String> = yaml::from_str(&text).map_err(|error| {
             let at = error.at.map(|at| format!("{at}: ")).unwrap_or_default();
-            fault(format!("{at}it has to be a map of NAME to `file:PATH` or `cmd:COMMAND`"))
+            fault(format!("{at}must be a map of NAME to `file:PATH` or `cmd:COMMAND`"))
         })?;
-        let mut kept = BTreeMap::new();
+        let mut references = BTreeMap::new();
         for (name, reference) in written {
-            // A variable that stands for another is how a loop begins.
+            // A reference to another variable could create a cycle.
             match reference.parse() {
                 Ok(SecretRef::Variable(_)) => {
-                    return Err(fault(format!("{name} has to be `file:PATH` or `cmd:COMMAND`")));
+                    return Err(fault(format!("{name} must be `file:PATH` or `cmd:COMMAND`")));
                 }
-                Ok(reference) => drop(kept.insert(name, reference)),
+                Ok(reference) => drop(references.insert(name, reference)),
                 Err(why) => return Err(fault(format!("{name} {why}"))),
             }
         }
-        Ok(Self(kept))
+        Ok(Self(references))
     }
 
-    /// Where the value of this variable is read from.
+    /// The reference for a variable.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&SecretRef> {
         self.0.get(name)
     }
 
-    /// Keeps a reference for this variable, in place of one that was kept before.
+    /// Saves a reference for a variable and replaces an older one.
     ///
     /// # Errors
-    /// When the file cannot be written; what was there stays.
-    pub(super) fn keep(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
+    /// When the file cannot be written; the old file then stays.
+    pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);
         DirBuilder::new().recursive(true).mode(0o700).create(&host.home)?;
@@ -82,10 +81,10 @@ impl Kept {
     }
 }
 
-/// What was typed, when it is a reference and no secret.
-pub(super) fn reference(typed: &str) -> Option<Result<SecretRef, String>> {
-    let is = typed.starts_with("file:") || typed.starts_with("cmd:");
-    is.then(|| typed.trim().parse::<SecretRef>().map_err(|error| error.to_string()))
+/// Parses typed text as a reference; none if it has no reference prefix.
+pub(super) fn parse_reference(typed: &str) -> Option<Result<SecretRef, String>> {
+    let is_reference = typed.starts_with("file:") || typed.starts_with("cmd:");
+    is_reference.then(|| typed.trim().parse::<SecretRef>().map_err(|error| error.to_string()))
 }
 
 fn path_of(host: &Host) -> PathBuf {
