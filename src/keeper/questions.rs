@@ -18,7 +18,7 @@ use super::protocol::Notice;
 /// Carries questions and answers for as long as the bundle lives. Ended before, what waits is taken back; on
 /// disk it is stale then.
 pub(super) async fn carry(bundle: Channel, shared: Arc<Shared>) {
-    bottle_queue::carry(&bundle, |question| {
+    bottle_queue::forward(&bundle, |question| {
         let asker = shared.asker.clone();
         async move { asker.ask(question).await }
     })

@@ -70,7 +70,7 @@ impl Bundle {
             let questions = self.questions.clone();
             async move { questions.ask(question).await }
         };
-        bottle_queue::carry(daemon.channel(), ask).await;
+        bottle_queue::forward(daemon.channel(), ask).await;
     }
 
     async fn hear_events(&self, daemon: &Sidecar) {
