@@ -83,7 +83,7 @@ impl Proposals {
     /// The error in the routes.
     pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: &Routes) -> Result<Self, String> {
         let live = RwLock::new(Arc::new(read(routes)?));
-        Ok(Self { questions, lockout, live, asked: Mutex::default() })
+        Ok(Self { questions, lockout, live, stored: Mutex::default() })
     }
 
     /// Whether the bottle is locked: then allowed requests are denied too.

@@ -1,4 +1,4 @@
-//! The proxy of a running guest: carried to the bundle, and missed when a port is taken.
+//! The path to the proxy in a running guest, also with a taken port.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::bottle::{Bottle, SOON, ask};
 
 #[tokio::test]
-async fn a_taken_port_is_told_and_the_others_lead_to_the_bundle() {
+async fn reports_a_taken_port_and_forwards_the_others() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken_port = taken.local_addr().unwrap().port();
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
