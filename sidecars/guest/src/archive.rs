@@ -116,7 +116,7 @@ impl<'a, R: Read> Members<'a, R> {
                 EntryType::GNULongName => extensions.name = Some(long_name(&mut entry)?),
                 EntryType::GNULongLink => extensions.link = Some(long_name(&mut entry)?),
                 EntryType::XHeader => extensions.extend(&mut entry)?,
-                // It says nothing that matters here; its bytes are skipped.
+                // Irrelevant here; its bytes are skipped.
                 EntryType::XGlobalHeader => {}
                 kind => return member(entry, kind, extensions).map(Some),
             }

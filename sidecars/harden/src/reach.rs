@@ -37,7 +37,7 @@ impl Held {
 /// # Errors
 /// As [`Held::open`].
 pub fn hold(folder: &mut PathBuf) -> Result<Held, HardenError> {
-    let held = Held::open(folder)?;
-    *folder = held.path();
-    Ok(held)
+    let opened = Held::open(folder)?;
+    *folder = opened.path();
+    Ok(opened)
 }

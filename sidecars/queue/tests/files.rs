@@ -300,7 +300,7 @@ async fn reports_hostile_entries_and_follows_no_links() {
         .map(|damaged| damaged.path.file_name().expect("name").to_string_lossy().into_owned())
         .collect();
     assert_eq!(damaged.len(), 10, "{damaged:?}");
-    // A proposal that is moved under a link's name by whoever owns the folder is never written through.
+    // Never writes through a link, even if the folder's owner replaces a proposal by one.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let id = asked.id.clone();
     symlink(&outside, at.join(format!("{id}.response.json"))).expect("link");

@@ -165,7 +165,7 @@ pub(crate) async fn file_names() -> Result<()> {
             ".env",
         ),
         (
-            "a name that is gone again",
+            "a name that a later commit deletes",
             "echo x > .env; git add -f .; git commit -qm a; git rm -q .env",
             ".env",
         ),
@@ -253,7 +253,7 @@ pub(crate) async fn unreachable() -> Result<()> {
          git reset -q --hard origin/main; git commit -q --allow-empty -m x; git rev-parse HEAD",
     )?;
     let ids: Vec<&str> = made.lines().collect();
-    let [gone, new] = ids[..] else { anyhow::bail!("{made}") };
+    let [deleted, new] = ids[..] else { anyhow::bail!("{made}") };
     let create = format!("{ZERO} {new} refs/heads/x");
     let pack = |others: &str| -> Result<Vec<u8>> {
         scene.shell(&format!(
@@ -264,8 +264,8 @@ pub(crate) async fn unreachable() -> Result<()> {
     let hidden = "objects that none of its refs reaches";
     let blob = pack("echo hidden | git hash-object -w --stdin")?;
     scene.refused_raw(&[head(std::slice::from_ref(&create)), blob].concat(), hidden)?;
-    let two = pack(&format!("echo {gone}"))?;
-    let lines = [create.clone(), format!("{gone} {ZERO} refs/heads/gone")];
+    let two = pack(&format!("echo {deleted}"))?;
+    let lines = [create.clone(), format!("{deleted} {ZERO} refs/heads/gone")];
     scene.refused_raw(&[head(&lines), two].concat(), hidden)?;
     let signed = [
         "push-cert\0report-status side-band-64k",

@@ -76,8 +76,8 @@ impl Map {
                 "a sparse file of more than four pieces is read in the POSIX form only",
             ));
         }
-        let said = header.sparse.iter().filter(|piece| !piece.is_empty());
-        let pieces = said.map(|piece| Ok(Piece { at: piece.offset()?, length: piece.length()? }));
+        let used = header.sparse.iter().filter(|piece| !piece.is_empty());
+        let pieces = used.map(|piece| Ok(Piece { at: piece.offset()?, length: piece.length()? }));
         Self::checked(pieces.collect::<io::Result<_>>()?, header.real_size()?, stored)
     }
 
@@ -114,13 +114,13 @@ impl Map {
                     }
                     continue;
                 }
-                let said = number(&line)?;
+                let value = number(&line)?;
                 line.clear();
                 if wanted.is_some() {
-                    numbers.push(said);
+                    numbers.push(value);
                     continue;
                 }
-                let count = usize::try_from(said).ok().filter(|count| *count <= MAX_PIECES);
+                let count = usize::try_from(value).ok().filter(|count| *count <= MAX_PIECES);
                 wanted = Some(2 * count.ok_or_else(too_many)?);
             }
         }

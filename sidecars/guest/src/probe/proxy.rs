@@ -140,7 +140,7 @@ async fn addresses() -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// RFC 1035 section 4.1: one question for the address of `name`.
+/// A DNS query for the address of `name` (RFC 1035 section 4.1).
 fn question(name: &str) -> Vec<u8> {
     let mut message = b"bo\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
     for label in name.split('.') {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_silent_once_is_asked_again_and_not_for_ever() {
+    async fn retries_a_silent_peer_a_few_times() {
         let asked = std::cell::Cell::new(0);
         let silent = |times: usize| {
             asked.set(0);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_refusal_with_its_reason_is_closed() {
+    fn only_a_denial_with_a_reason_counts_as_blocked() {
         let refusal = "HTTP/1.1 403 Forbidden\r\nX-Bottle-Reason: host-not-allowed\r\n\r\nwords";
         assert_eq!(judge(refusal), (Reach::Blocked, "403 host-not-allowed".to_owned()));
         assert_eq!(judge("HTTP/1.1 200 OK\r\n\r\n").0, Reach::Reached);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_inside_a_tunnel_is_judged_and_a_refused_tunnel_too() {
+    async fn judges_the_response_inside_a_tunnel_or_the_refused_tunnel() {
         let refusal = "HTTP/1.1 403 Forbidden\r\nx-bottle-reason: host-not-allowed\r\n\r\n";
         for (first, last, reach) in [
             ("HTTP/1.1 200 OK\r\n\r\n", refusal, Reach::Blocked),
@@ -196,11 +196,11 @@ mod tests {
         ] {
             let (mut here, mut there) = tokio::io::duplex(4096);
             let proxy = tokio::spawn(async move {
-                let mut heard = [0; 4];
-                there.read_exact(&mut heard).await.expect("the first request");
+                let mut received = [0; 4];
+                there.read_exact(&mut received).await.expect("the first request");
                 there.write_all(first.as_bytes()).await.expect("its answer");
                 if !last.is_empty() {
-                    there.read_exact(&mut heard).await.expect("the second request");
+                    there.read_exact(&mut received).await.expect("the second request");
                     there.write_all(last.as_bytes()).await.expect("its answer");
                 }
             });
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_is_one_that_a_resolver_answers() {
+    fn sends_a_valid_dns_question() {
         let answer = dns::answer(&question(NEVER_LISTED), PROXY_LOOPBACK).expect("an answer");
         assert!(answer.ends_with(&PROXY_LOOPBACK.octets()));
     }

@@ -26,11 +26,11 @@ async fn reports_a_taken_port_and_forwards_the_others() {
     let (mut proxy, _) = timeout(SOON, bundle.accept()).await.unwrap().unwrap();
     agent.write_all(b"out").await.unwrap();
     agent.shutdown().await.unwrap();
-    let mut heard = String::new();
-    timeout(SOON, proxy.read_to_string(&mut heard)).await.unwrap().unwrap();
+    let mut received = String::new();
+    timeout(SOON, proxy.read_to_string(&mut received)).await.unwrap().unwrap();
     proxy.write_all(b"back").await.unwrap();
     drop(proxy);
     let mut answer = String::new();
     timeout(SOON, agent.read_to_string(&mut answer)).await.unwrap().unwrap();
-    assert_eq!((heard.as_str(), answer.as_str()), ("out", "back"));
+    assert_eq!((received.as_str(), answer.as_str()), ("out", "back"));
 }

@@ -93,19 +93,19 @@ async fn a_read_only_client_sees_everything_and_changes_nothing() {
     let _agent = channel.open(&on_terminal("echo up; read x; stty size; echo got $x")).await.unwrap();
     let mut holder = attach(&channel, false).await;
     let mut watcher = attach(&channel, true).await;
-    let (mut held, mut watched) = (Seen::default(), Seen::default());
-    held.until(&mut holder, "up").await;
-    watched.until(&mut watcher, "up").await;
+    let (mut controlling, mut watching) = (Seen::default(), Seen::default());
+    controlling.until(&mut holder, "up").await;
+    watching.until(&mut watcher, "up").await;
     watcher.message(&ClientMessage::Resize(Size { columns: 1, rows: 1 })).await.unwrap();
     watcher.message(&ClientMessage::Signal { signal: 9 }).await.unwrap();
     watcher.data(STDIN, b"intruder\r").await.unwrap();
     // The response comes after all of that was read.
     assert_eq!(run(&channel, shell("true"), None).await.exit(), Some(Exit::Code(0)));
     holder.data(STDIN, b"owner\r").await.unwrap();
-    let watched = watched.rest(&mut watcher).await;
+    let watched = watching.rest(&mut watcher).await;
     assert!(watched.text().contains("24 80") && watched.text().contains("got owner"), "{watched:?}");
     assert_eq!(watched.exit(), Some(Exit::Code(0)));
-    assert_eq!(held.rest(&mut holder).await.exit(), Some(Exit::Code(0)));
+    assert_eq!(controlling.rest(&mut holder).await.exit(), Some(Exit::Code(0)));
 }
 
 #[tokio::test]
