@@ -155,9 +155,9 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
     let outside_name = outside.to_str().unwrap().to_owned();
     let link = |name: &str, target: &str| member(EntryType::Symlink, name, target, b"");
     let cases = [
-        (vec![file("../escape", "x")], "leads out"),
-        (vec![file("/escape", "x")], "leads out"),
-        (vec![file("a/../../escape", "x")], "leads out"),
+        (vec![file("../escape", "x")], "points outside"),
+        (vec![file("/escape", "x")], "points outside"),
+        (vec![file("a/../../escape", "x")], "points outside"),
         (vec![link("trick", &outside_name), file("trick/escape", "x")], "in the place of a folder"),
         (vec![link("up", ".."), file("up/escape", "x")], "in the place of a folder"),
         (vec![file("planted/escape", "x")], "in the place of a folder"),
@@ -168,7 +168,7 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
         (vec![member(EntryType::Block, "device", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::Fifo, "pipe", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::GNULongName, "x", "", &[b'n'; 5000])], "5000 bytes"),
-        (vec![member(EntryType::XHeader, "x", "", b"19 path=../escape1\n"), file("ok", "x")], "leads out"),
+        (vec![member(EntryType::XHeader, "x", "", b"19 path=../escape1\n"), file("ok", "x")], "points outside"),
         (vec![member(EntryType::XHeader, "x", "", b"12 size=999\n"), file("ok", "x")], "size"),
         (vec![file(&"d/".repeat(49), "x").repeat(1), vec![1; 512]], "cannot copy in"),
     ];

@@ -45,7 +45,7 @@ async fn reports_why_a_program_cannot_run() {
         (process(&["/"]), FailureKind::NotExecutable, "\"/\""),
         (elsewhere, FailureKind::BadPath, "/not/there"),
         (unknown, FailureKind::Other, "nobody-of-that-name"),
-        (process(&[]), FailureKind::Other, "not named"),
+        (process(&[]), FailureKind::Other, "names no program"),
         (process(&["echo", "a\0b"]), FailureKind::Other, "echo"),
     ] {
         let answer = ask(&channel, &GuestRequest::Exec(request)).await;
