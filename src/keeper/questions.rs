@@ -18,7 +18,7 @@ use super::protocol::Notice;
 /// Forwards questions and answers until the bundle ends. When it is cancelled earlier, pending questions are
 /// withdrawn; on disk they are stale then.
 pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
-    bottle_queue::carry(&bundle, |question| {
+    bottle_queue::forward(&bundle, |question| {
         let asker = shared.asker.clone();
         async move { asker.ask(question).await }
     })

@@ -80,10 +80,10 @@ fn compare() -> Result<()> {
         timed(|| scene.shell(&format!("cd {clone}; git push -q origin HEAD:refs/heads/{clone}")))
     };
     let anew = || {
-        for line in scene.lines()? {
-            run(Command::new("kill").args(["-9", &line]))?;
+        for master in scene.masters()? {
+            run(Command::new("kill").args(["-9", &master]))?;
         }
-        until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))?;
+        until(|| scene.masters().is_ok_and(|masters| masters.is_empty()))?;
         push("gated")
     };
     let samples = interleaved(
@@ -120,7 +120,7 @@ fn large(scene: &Scene) -> Result<()> {
     report(scene, "a file of 200 MiB", gated?, most)?;
     println!("  straight: {:.1} s", straight.as_secs_f64());
     scene.shell(&format!("cd gated; {BOMB}"))?;
-    let words = ["becomes more than anybody can look at"];
+    let words = ["is too large to scan when unpacked"];
     let refused =
         || timed(|| scene.refused("cd gated; git push -q origin HEAD:refs/heads/bomb", &words).map(drop));
     let (refused, most) = peak(pid, refused);

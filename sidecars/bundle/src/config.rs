@@ -1,4 +1,4 @@
-//! What the backend says at start. Nothing in it is secret.
+//! The bundle's configuration from the backend. It contains no secrets.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,61 +9,64 @@ use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;
 use serde::{Deserialize, Serialize};
 
-/// Where a bundle stands and what it is called.
+/// The bundle's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleConfig {
-    /// Home and slug of the bottle, as they stand on the command lines of its processes, by which the
-    /// backend finds them again; each daemon gets them as its first arguments.
+    /// Home and slug of the bottle. Each daemon gets them as its first arguments, by which the
+    /// backend finds the processes.
     pub labels: [String; 2],
-    /// How the bottle reaches the daemons. A folder must exist and be writable for [`Self::identity`].
+    /// The listeners for the bottle. A folder must exist and be writable for [`Self::identity`].
     pub proxy: ListenerConfig,
-    /// Where keepers speak from.
+    /// How keepers connect.
     pub control: Control,
     /// An existing folder for the daemons' logs, writable for [`Self::identity`].
     pub logs: PathBuf,
-    /// Whom bundle and daemons become. For a backend that runs as root; anyone else may not. The way to
-    /// proxy and logs may be closed to that user.
+    /// The user that the bundle and the daemons switch to; only for a backend that runs as root. The
+    /// user needs no access to the parents of the listeners' folder and the logs.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Where the user's machine is, seen from here; none: this is it.
+    /// The address of the user's machine, if it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
-    /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]; none: there is no gate.
+    /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]; `None`
+    /// disables the gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<PathBuf>,
-    /// Whether the agent can ask a user: then there is an MCP server.
+    /// Whether the supervise daemon runs.
     #[serde(default)]
     pub supervise: bool,
 }
 
-/// Where keepers speak from.
+/// How keepers connect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Control {
-    /// A unix socket; a stale one is replaced. Only peers of the user that started the bundle are heard.
+    /// A unix socket, which replaces a stale one. Accepts only peers of the user that started the bundle.
     Socket {
         /// Its path.
         path: PathBuf,
     },
-    /// The bundle's own standard input and output, two pipes, joined again and again
-    /// ([`bottle_channel::rejoin`]). When they end, so does the bundle: nobody could ever reach it again.
+    /// The bundle's standard input and output, which consecutive keepers use
+    /// ([`bottle_channel::rejoin`]). The bundle exits when they end, since no keeper could connect
+    /// again.
     Stdio,
 }
 
 impl BundleConfig {
-    /// Keeps the proxy within reach of the user that this process will be, while the answer lives.
+    /// Opens the listeners' folder before the process switches users. It stays accessible while the
+    /// result lives.
     ///
     /// # Errors
-    /// When there is no way to it now.
-    pub(crate) fn hold(&mut self) -> Result<Option<Held>, HardenError> {
+    /// If the folder is inaccessible.
+    pub(crate) fn open_listener_folder(&mut self) -> Result<Option<Held>, HardenError> {
         if self.identity.is_some() { self.proxy.hold() } else { Ok(None) }
     }
 
-    /// The folders in which it removes unix sockets.
+    /// The folders in which the bundle removes unix sockets.
     pub(crate) fn socket_folders(&self) -> Vec<PathBuf> {
         let control = match &self.control {
-            // Another user's folder stays as it is.
+            // After a change of user, the folder belongs to another user.
             Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
             Control::Stdio => None,
         };
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_back_and_unknown_words_are_errors() {
+    fn round_trips_and_refuses_unknown_fields() {
         let [address, bottle] = [2, 3].map(|last| std::net::Ipv4Addr::new(10, 213, 0, last));
         let by_network = BundleConfig {
             proxy: ListenerConfig::Network { address, bottle },

@@ -1,4 +1,4 @@
-//! What a keeper asks, and the events that wait for one.
+//! Handles requests of keepers, and buffers events of daemons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +17,23 @@ use tokio::sync::{Notify, watch};
 use crate::BundleConfig;
 use crate::sidecar::Sidecar;
 
-/// Events kept while no keeper listens: a night's refusals of a busy agent.
+/// Most events that are buffered while no keeper is connected: a night's denials of a busy agent.
 const EVENTS: usize = 4096;
 
 /// The bundle, shared by all its tasks.
 pub(crate) struct Bundle {
     config: BundleConfig,
-    /// Egress first, which every bundle has.
+    /// The first is egress, which every bundle has.
     daemons: Vec<Sidecar>,
     weaker: Vec<MissingProtection>,
     backlog: Backlog,
-    /// What daemons ask of a user; a keeper carries it on.
+    /// Questions of the daemons for the user, forwarded to a keeper.
     questions: Questions,
-    /// Locked once any daemon is; keepers hear of it here.
+    /// Locked once any daemon locks the bottle; keepers wait on it.
     lockout: Lockout,
-    /// Counts the keepers that asked for events; the latest one gets them.
+    /// Number of keepers that have subscribed to events; the latest one gets them.
     listeners: watch::Sender<u64>,
-    /// From here on a daemon that ends is no news.
+    /// Whether the exit of a daemon is expected.
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -53,27 +53,27 @@ impl Bundle {
         }
     }
 
-    /// Collects the daemons' events and questions, and notices when one ends or locks the bottle.
+    /// Starts tasks that collect events and questions of the daemons, and detect their exits and locks.
     pub(crate) fn watch(self: &Arc<Self>) {
         for number in 0..self.daemons.len() {
             let bundle = Arc::clone(self);
-            tokio::spawn(async move { bundle.hear_questions(&bundle.daemons[number]).await });
+            tokio::spawn(async move { bundle.receive_questions(&bundle.daemons[number]).await });
             let bundle = Arc::clone(self);
-            tokio::spawn(async move { bundle.hear_events(&bundle.daemons[number]).await });
+            tokio::spawn(async move { bundle.receive_events(&bundle.daemons[number]).await });
             let bundle = Arc::clone(self);
-            tokio::spawn(async move { bundle.hear_lock(&bundle.daemons[number]).await });
+            tokio::spawn(async move { bundle.receive_lock(&bundle.daemons[number]).await });
         }
     }
 
-    async fn hear_questions(&self, daemon: &Sidecar) {
+    async fn receive_questions(&self, daemon: &Sidecar) {
         let ask = |question| {
             let questions = self.questions.clone();
             async move { questions.ask(question).await }
         };
-        bottle_queue::carry(daemon.channel(), ask).await;
+        bottle_queue::forward(daemon.channel(), ask).await;
     }
 
-    async fn hear_events(&self, daemon: &Sidecar) {
+    async fn receive_events(&self, daemon: &Sidecar) {
         if let Ok(mut events) = daemon.channel().open(&BundleRequest::Events).await {
             while let Ok(event) = events.receive().await {
                 self.backlog.push(event);
@@ -85,10 +85,10 @@ impl Bundle {
         }
     }
 
-    /// Waits until the daemon locks the bottle, and has the others lock themselves.
-    async fn hear_lock(&self, daemon: &Sidecar) {
+    /// Waits until the daemon locks the bottle, then locks the other daemons.
+    async fn receive_lock(&self, daemon: &Sidecar) {
         let Ok(mut lock) = daemon.channel().open(&BundleRequest::LockOut).await else { return };
-        // One that ends before takes its part of the proxy with it.
+        // If the daemon exits first, its listeners close.
         let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
         if self.lockout.is_locked() {
             return;
@@ -96,31 +96,31 @@ impl Bundle {
         self.lockout.lock(why.clone());
         for other in self.daemons.iter().filter(|other| other.name != daemon.name) {
             if !matches!(other.lock(&why).await, Ok(BundleEvent::Locked)) {
-                // Fail closed: its end closes its part of the proxy.
-                tracing::error!(daemon = other.name, "it did not lock itself and is ended");
+                // Fail closed: killing the daemon closes its listeners.
+                tracing::error!(daemon = other.name, "the daemon did not lock itself and is killed");
                 let _ = other.kill();
             }
         }
     }
 
-    /// Tells a keeper of the lock when it is there, at once when it was there before the keeper.
+    /// Notifies a keeper of the lock, at once if the bottle is locked already.
     async fn send_lock_out(self: Arc<Self>, mut keeper: Stream) {
         let why = tokio::select! {
             why = self.lockout.locked() => why,
             _ = keeper.next() => return,
         };
         if keeper.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-            // A keeper that is gone asks again when it is back.
+            // A keeper that disconnected subscribes again when it reconnects.
             let _ = keeper.end().await;
         }
     }
 
-    /// Resolves when a keeper has said stop.
+    /// Waits until a keeper requests a stop.
     pub(crate) async fn stopped(&self) {
         self.stopped.notified().await;
     }
 
-    /// Serves one keeper for as long as it stays.
+    /// Serves one keeper until it disconnects.
     pub(crate) async fn keeper<IO>(self: Arc<Self>, io: IO)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -130,15 +130,15 @@ impl Bundle {
             return;
         };
         if theirs.role == Role::Keeper {
-            self.answer_all(&channel, incoming).await;
+            self.serve_requests(&channel, incoming).await;
         }
     }
 
-    async fn answer_all(self: &Arc<Self>, channel: &Channel, mut incoming: Incoming) {
+    async fn serve_requests(self: &Arc<Self>, channel: &Channel, mut incoming: Incoming) {
         while let Some(request) = incoming.next().await {
             match request.parse::<BundleRequest>() {
                 Ok(BundleRequest::Events) => {
-                    tokio::spawn(Arc::clone(self).tell(request.accept()));
+                    tokio::spawn(Arc::clone(self).send_events(request.accept()));
                 }
                 Ok(BundleRequest::LockOut) => {
                     tokio::spawn(Arc::clone(self).send_lock_out(request.accept()));
@@ -161,18 +161,18 @@ impl Bundle {
                     let health = self.health(request.payload().clone()).await;
                     respond(request, &health).await;
                 }
-                Ok(BundleRequest::Provision(_)) => self.pass_on(request, bottle_egress::daemon::NAME),
+                Ok(BundleRequest::Provision(_)) => self.forward(request, bottle_egress::daemon::NAME),
                 Ok(BundleRequest::Routes(_)) => self.routes(request).await,
-                Ok(BundleRequest::Supervise(_)) => self.pass_on(request, bottle_supervise::NAME),
-                Ok(BundleRequest::Gate(_)) => self.pass_on(request, bottle_git_gate::NAME),
-                Ok(BundleRequest::Lock(_)) => request.refuse("daemons alone lock a bottle").await,
+                Ok(BundleRequest::Supervise(_)) => self.forward(request, bottle_supervise::NAME),
+                Ok(BundleRequest::Gate(_)) => self.forward(request, bottle_git_gate::NAME),
+                Ok(BundleRequest::Lock(_)) => request.refuse("only daemons lock a bottle").await,
                 Err(error) => request.refuse(&error.to_string()).await,
             }
         }
     }
 
-    /// Passes events on until the stream breaks or another keeper listens.
-    async fn tell(self: Arc<Self>, mut stream: Stream) {
+    /// Sends events until the stream breaks or another keeper subscribes.
+    async fn send_events(self: Arc<Self>, mut stream: Stream) {
         let mut listeners = self.listeners.subscribe();
         self.listeners.send_modify(|count| *count += 1);
         listeners.mark_unchanged();
@@ -181,7 +181,7 @@ impl Bundle {
                 event = self.backlog.next() => event,
                 _ = stream.next() => return,
                 _ = listeners.changed() => {
-                    stream.reset("another keeper listens now").await;
+                    stream.reset("another keeper has subscribed").await;
                     return;
                 }
             };
@@ -192,7 +192,7 @@ impl Bundle {
         }
     }
 
-    /// Leads the keeper to the daemon that counts: what it has not handed over stays with it alone.
+    /// Connects the keeper to the egress daemon, which alone stores usage counts that are not sent yet.
     async fn usage(self: Arc<Self>, request: Request) {
         let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };
         match egress.channel().open_bytes(request.payload().clone()) {
@@ -201,30 +201,30 @@ impl Bundle {
         }
     }
 
-    /// Has the daemon of this name answer, beside what others are asked.
-    fn pass_on(self: &Arc<Self>, request: Request, name: &'static str) {
+    /// Forwards a request to a daemon, concurrently with other requests.
+    fn forward(self: &Arc<Self>, request: Request, name: &'static str) {
         let bundle = Arc::clone(self);
         tokio::spawn(async move {
             let answer = match bundle.daemon(name) {
-                Some(daemon) => daemon.ask(request.payload().clone()).await,
-                None => Err(format!("this bundle has no {name}")),
+                Some(daemon) => daemon.request(request.payload().clone()).await,
+                None => Err(format!("this bundle has no {name} daemon")),
             };
             let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
             respond(request, &event).await;
         });
     }
 
-    /// Has the proxy go by other routes; then whoever tells the agent of them knows them too.
+    /// Sends new routes to the egress proxy, then to the supervise daemon, which shows them to the agent.
     async fn routes(&self, request: Request) {
         let answer = match self.daemon(bottle_egress::daemon::NAME) {
-            Some(egress) => egress.ask(request.payload().clone()).await,
-            None => Err("this bundle has no proxy".to_owned()),
+            Some(egress) => egress.request(request.payload().clone()).await,
+            None => Err("this bundle has no egress proxy".to_owned()),
         };
         if let (Ok(BundleEvent::Live { .. }), Some(supervise)) =
             (&answer, self.daemon(bottle_supervise::NAME))
-            && let Err(error) = supervise.ask(request.payload().clone()).await
+            && let Err(error) = supervise.request(request.payload().clone()).await
         {
-            // They are live all the same; a daemon that is gone is told of elsewhere.
+            // The routes are live anyway; the exit of a daemon is reported as an event.
             tracing::warn!("{error}");
         }
         let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
@@ -244,7 +244,7 @@ impl Bundle {
     }
 
     async fn health_of(&self, daemon: &Sidecar, request: Bytes) -> Vec<Daemon> {
-        let mut daemons = match daemon.ask(request).await {
+        let mut daemons = match daemon.request(request).await {
             Ok(BundleEvent::Health { daemons }) => daemons,
             _ => {
                 let name = daemon.name.to_owned();
@@ -266,15 +266,15 @@ impl Bundle {
         }
         match closed {
             Ok(()) => BundleEvent::Stopped,
-            Err(error) => BundleEvent::Rejected { message: format!("the proxy: {error}") },
+            Err(error) => BundleEvent::Rejected { message: format!("cannot close the listeners: {error}") },
         }
     }
 
-    /// Fail closed: without its daemon nothing may even connect.
+    /// Closes the listeners of an exited daemon (fail closed) and reports its exit.
     fn daemon_ended(&self, daemon: &Sidecar) {
         let ended = daemon.kill().and(self.config.proxy.close(daemon.ports));
         if let Err(error) = ended {
-            tracing::error!(%error, daemon = daemon.name, "its proxy could not be closed");
+            tracing::error!(%error, daemon = daemon.name, "cannot close its listeners");
         }
         self.backlog.push(BundleEvent::Down { daemon: daemon.name.to_owned() });
     }
@@ -283,7 +283,7 @@ impl Bundle {
 async fn respond(request: Request, event: &BundleEvent) {
     let stream = request.accept();
     if stream.message(event).await.is_ok() {
-        // A keeper that is gone by now ends the caller's loop.
+        // If the keeper has disconnected, the caller's loop ends.
         let _ = stream.end().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Where keepers speak from: a socket of their own user's, or the bundle's standard streams.
+//! Accepts keepers on a control socket or on the bundle's standard streams.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -15,20 +15,20 @@ use tokio::net::UnixListener;
 use crate::Control;
 use crate::control::Bundle;
 
-/// Out of descriptors; a keeper tries again.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, as when out of descriptors; a keeper retries.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What was opened while it could be.
+/// The listener for keepers, opened before the bundle drops privileges.
 pub(crate) enum Keepers {
     Socket { listener: StdUnixListener, path: PathBuf, user: Uid },
     Stdio(Stdio),
 }
 
 impl Keepers {
-    /// Opens it for the user that this process is now.
+    /// Opens the listener for the current user of this process.
     ///
     /// # Errors
-    /// When the socket cannot be bound, or a standard stream is closed.
+    /// If the socket cannot be bound, or a standard stream is closed.
     pub(crate) fn open(control: &Control) -> anyhow::Result<Self> {
         match control {
             Control::Socket { path } => {
@@ -39,14 +39,14 @@ impl Keepers {
         }
     }
 
-    /// Serves keepers: for ever on a socket, to the end of the standard streams.
+    /// Serves keepers: forever on a socket, or until the standard streams end.
     ///
     /// # Errors
-    /// When the streams cannot be used.
+    /// If the streams are unusable.
     pub(crate) async fn serve(self, bundle: &Arc<Bundle>) -> io::Result<()> {
         match self {
             Self::Socket { listener, path, user } => {
-                let _remove = Remove(path);
+                let _remove = RemoveOnDrop(path);
                 accept(bundle, UnixListener::from_std(listener)?, user).await
             }
             Self::Stdio(streams) => {
@@ -63,7 +63,7 @@ impl Keepers {
 async fn accept(bundle: &Arc<Bundle>, listener: UnixListener, user: Uid) -> io::Result<()> {
     loop {
         let Ok((socket, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_REST).await;
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         if socket.peer_cred().is_ok_and(|peer| peer.uid() == user.as_raw()) {
@@ -83,12 +83,13 @@ fn bind(path: &Path) -> io::Result<StdUnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket in the end.
-struct Remove(PathBuf);
+/// Removes the socket on drop.
+struct RemoveOnDrop(PathBuf);
 
-impl Drop for Remove {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        // Best effort: after a change of user the folder may be another's, and the backend removes it.
+        // Best effort: after a change of user the folder may belong to another user, and the
+        // backend removes the socket.
         let _ = fs::remove_file(&self.0);
     }
 }

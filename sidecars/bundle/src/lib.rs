@@ -1,23 +1,22 @@
-//! The parent of a bottle's sidecars.
+//! The bundle: the parent process of a bottle's sidecar daemons.
 //!
-//! [`run`] is the role `__bundle`; the backend that started the process hands it its configuration. It
-//! starts one process for each daemon and speaks for them with the keeper:
+//! [`run`] is the role `__bundle`; the backend passes the configuration. The bundle spawns one process
+//! for each daemon and represents them to the keeper:
 //!
 //! ```text
 //! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ proxy ⇄ bottle
 //!          (one uid),        │  backlog of events, questions to a user
-//!          or its own stdio  └─ a daemon that ends: its proxy is closed, the keeper is told
+//!          or its own stdio  └─ a daemon exits: the bundle closes its sockets, notifies the keeper
 //! ```
-//! The keeper's requests pass through it unread but for their kind; it keeps no secret and writes
-//! nothing. Keepers come and go, the proxy stays as it was meanwhile. The parent and its daemons end
-//! together: a daemon dies with its parent by the kernel's hand, a parent without daemons holds nothing
-//! but the news of it.
+//! The bundle forwards the keeper's requests and reads only their type. It stores no secrets and writes
+//! no files. The proxy keeps running while keepers disconnect and reconnect. The kernel kills the daemons
+//! when the bundle exits; a bundle without daemons only reports that they are down.
 //!
 //! ```text
-//! config   what the backend says at start
+//! config   the configuration from the backend
 //! sidecar  one daemon: its process and the channel to it
-//! keepers  where keepers speak from
-//! control  what they ask
+//! keepers  connections of keepers: control socket or standard streams
+//! control  requests of keepers, events of daemons
 //! ```
 
 mod config;
@@ -42,21 +41,21 @@ use control::Bundle;
 use keepers::Keepers;
 use sidecar::Starting;
 
-/// Runs the bundle in this process, which has no other thread, until a keeper says stop, until SIGTERM, or
-/// until the streams end that it is spoken to on.
+/// Runs the bundle in this single-threaded process until a keeper requests a stop, until SIGTERM, or
+/// until its standard streams end.
 ///
-/// The control socket listens once it is there; whoever wants to connect tries until then.
+/// The control socket accepts connections as soon as its file exists.
 pub fn run(config: BundleConfig) -> ExitCode {
-    run_and_say(config, || Ok(()))
+    run_and_notify(config, || Ok(()))
 }
 
-/// The same, for who wants to know when keepers can connect.
-pub fn run_and_say(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
+/// The same; calls `listening` once keepers can connect.
+pub fn run_and_notify(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
     bottle_sidecar_log::start();
     match start(config, listening) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The backend keeps this and looks at it when the control socket does not come.
+            // The backend stores this output and shows it if the control socket does not appear.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error:#}\n"));
             ExitCode::FAILURE
         }
@@ -66,16 +65,16 @@ pub fn run_and_say(config: BundleConfig, listening: impl FnOnce() -> io::Result<
 fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
     process::leave_folder()?;
     let keepers = Keepers::open(&config.control)?;
-    listening().context("say that the control socket listens")?;
-    // Before anything is given up: it has rights of its own to give up.
+    listening().context("notify the parent that the control socket listens")?;
+    // Before the bundle drops privileges: each daemon drops its own.
     let starting = sidecar::start_all(&config)?;
-    let _reach = config.hold().context("proxy")?;
+    let _listener_folder = config.open_listener_folder().context("listener")?;
     let weaker = harden(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, keepers, starting, weaker))
 }
 
-/// See [`bottle_harden`] for the order. What is left: removing the sockets, ending the daemons.
+/// Drops privileges, in the order of [`bottle_harden`]. The bundle can still remove sockets and kill daemons.
 fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     if let Some(identity) = config.identity {
         identity.assume()?;
@@ -93,7 +92,7 @@ async fn serve(
     starting: Vec<Starting>,
     weaker: Vec<MissingProtection>,
 ) -> anyhow::Result<()> {
-    // As pid 1 of a container it would otherwise not even be noticed.
+    // As pid 1 of a container, the process would otherwise ignore SIGTERM.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut daemons = Vec::new();
     for daemon in starting {
@@ -102,7 +101,7 @@ async fn serve(
     let bundle = Arc::new(Bundle::new(config, daemons, weaker));
     bundle.watch();
     tokio::select! {
-        served = keepers.serve(&bundle) => served.context("keepers cannot be heard"),
+        served = keepers.serve(&bundle) => served.context("cannot serve keepers"),
         () = bundle.stopped() => Ok(()),
         _ = terminate.recv() => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! One daemon: its process, and the channel to it over a pair of sockets.
+//! One daemon: its process, and the channel to it over a socket pair.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,23 +24,23 @@ use tokio::time::timeout;
 
 use crate::BundleConfig;
 
-/// A daemon that has not answered by then counts as down. Provisioning includes making keys; half a
-/// second on a machine that swaps.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
+/// Time limit for a response; after it a daemon counts as down. Provisioning includes key generation,
+/// which takes half a second on a machine that swaps.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(8);
 
-/// How long a daemon has to end by itself before it is killed.
-const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Time limit for a daemon to exit by itself before it is killed.
+const EXIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// What one daemon is, as the bundle knows it.
+/// Properties of one kind of daemon.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     /// Its name in events.
     name: &'static str,
     /// Its first argument.
     flag: &'static str,
-    /// What it says it is.
+    /// Its role in the handshake.
     role: Role,
-    /// Its part of the proxy.
+    /// The ports of its listeners.
     ports: &'static [u16],
 }
 
@@ -57,24 +57,24 @@ const SUPERVISE: Kind = Kind {
     ports: &SUPERVISE_PORTS,
 };
 
-/// A daemon whose process is there and whose channel is not yet.
+/// A spawned daemon before the handshake.
 pub(crate) struct Starting {
     kind: Kind,
     process: Child,
     socket: StdUnixStream,
 }
 
-/// A daemon.
+/// A running daemon.
 pub(crate) struct Sidecar {
     /// Its name in events.
     pub(crate) name: &'static str,
-    /// Its part of the proxy.
+    /// The ports of its listeners.
     pub(crate) ports: &'static [u16],
     process: Mutex<Child>,
     channel: Channel,
 }
 
-/// Starts every daemon that this bundle has: egress first, which every bundle has.
+/// Starts the daemons of this bundle. The first is egress, which every bundle has.
 pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> {
     let egress = EgressConfig {
         proxy: config.proxy.clone(),
@@ -101,7 +101,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     Ok(started)
 }
 
-/// Starts a role of the program that is running now, even when its file was replaced.
+/// Starts a role of the running program, even if its file was replaced.
 fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Result<Starting> {
     let argument = serde_json::to_string(own)?;
     let what = || format!("start the {} daemon", kind.name);
@@ -120,66 +120,66 @@ fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Res
 }
 
 impl Starting {
-    /// Exchanges hellos.
+    /// Performs the channel's handshake.
     pub(crate) async fn establish(self) -> anyhow::Result<Sidecar> {
         self.socket.set_nonblocking(true)?;
         let io = UnixStream::from_std(self.socket)?;
         let (channel, _, hello) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
         let Kind { name, role, ports, .. } = self.kind;
-        anyhow::ensure!(hello.role == role, "the {name} daemon says it is something else");
+        anyhow::ensure!(hello.role == role, "the {name} daemon reports another role");
         Ok(Sidecar { name, ports, process: Mutex::new(self.process), channel })
     }
 }
 
 impl Sidecar {
-    /// The channel, for streams that go on.
+    /// The channel, for long-lived streams.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Asks one thing, word by word as the keeper asked it.
+    /// Sends one request of the keeper unchanged and waits for the response.
     ///
     /// # Errors
-    /// A fragment for the keeper, naming the daemon.
-    pub(crate) async fn ask(&self, request: Bytes) -> Result<BundleEvent, String> {
+    /// A fragment for the keeper, with the daemon's name.
+    pub(crate) async fn request(&self, request: Bytes) -> Result<BundleEvent, String> {
         let exchange = async {
             let mut stream = self.channel.open_bytes(request)?;
             stream.receive::<BundleEvent>().await
         };
-        match timeout(ANSWERS_WITHIN, exchange).await {
+        match timeout(RESPONSE_WITHIN, exchange).await {
             Ok(Ok(event)) => Ok(event),
             Ok(Err(error)) => Err(format!("the {} daemon: {error}", self.name)),
-            Err(_) => Err(format!("the {} daemon did not answer in time", self.name)),
+            Err(_) => Err(format!("the {} daemon did not respond in time", self.name)),
         }
     }
 
-    /// Has it lock itself, because another daemon did.
+    /// Locks the daemon, because another daemon has locked the bottle.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// As [`Self::request`].
     pub(crate) async fn lock(&self, why: &LockOut) -> Result<BundleEvent, String> {
         let request = serde_json::to_vec(&BundleRequest::Lock(why.clone()));
-        self.ask(request.map_err(|error| error.to_string())?.into()).await
+        self.request(request.map_err(|error| error.to_string())?.into()).await
     }
 
-    /// Has it end by itself, and kills it if it does not.
+    /// Requests an exit, and kills the daemon after [`EXIT_WITHIN`].
     pub(crate) async fn stop(&self, request: Bytes) -> io::Result<()> {
-        let asked = async {
+        let exit = async {
             let mut stream = self.channel.open_bytes(request)?;
             stream.receive::<BundleEvent>().await?;
             self.channel.closed().await;
             Ok::<_, ChannelError>(())
         };
-        // Whatever came of it, the process is gone after the next line.
-        let _ = timeout(ENDS_WITHIN, asked).await;
+        // In any case, the next line ends the process.
+        let _ = timeout(EXIT_WITHIN, exit).await;
         self.kill()
     }
 
-    /// Ends what is left of the process and reaps it.
+    /// Kills the process, if it still runs, and reaps it.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.kill()?;
-        // Short: it was killed a moment ago, or has ended before.
+        // Does not block for long: the process has been killed or has exited.
         process.wait().map(drop)
     }
 }

@@ -1,7 +1,6 @@
-//! The bundle and its daemon as real processes, spoken to as a keeper would.
+//! Tests the bundle and its daemons as real processes, with the test as their keeper.
 //!
-//! This program plays both roles itself: started as `__bundle` or `__egress` it is that, else it runs
-//! the tests.
+//! Started as `__bundle` or the role of a daemon, this program is that process; otherwise it runs the tests.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -27,7 +26,7 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Longer than anything here takes, short enough to wait for.
+/// Time limit for one step.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
@@ -45,18 +44,18 @@ fn main() -> ExitCode {
 
 fn trials() -> Vec<Trial> {
     vec![
-        trial("provisioned_it_is_ready_and_healthy_and_stopped_it_leaves_nothing", whole_life),
-        trial("what_cannot_be_used_is_rejected_with_its_reason", rejected),
-        trial("events_wait_for_the_next_keeper_and_the_proxy_goes_on", adopted),
-        trial("a_dead_daemon_closes_its_proxy_and_the_keeper_is_told", daemon_dies),
-        trial("a_walk_locks_every_daemon_and_each_keeper_hears_of_it", walked),
-        trial("a_dead_parent_takes_its_daemon_with_it", parent_dies),
-        trial("both_processes_have_given_their_rights_up", hardened),
-        trial("started_as_root_both_become_the_user_they_are_told", becomes_another_user),
-        trial("a_long_body_waits_on_disk_for_its_verdict", holds_bodies),
-        trial("on_its_standard_streams_keepers_come_and_go", on_stdio),
-        trial("the_end_of_its_input_or_sigterm_ends_it_with_its_daemon", ended_from_outside),
-        trial("a_daemon_that_cannot_start_says_why", says_why),
+        trial("provisions_reports_health_and_stops_cleanly", lifecycle),
+        trial("rejects_invalid_requests_with_a_reason", rejected),
+        trial("buffers_events_for_the_next_keeper", reconnects),
+        trial("closes_the_listeners_of_a_dead_daemon_and_notifies_the_keeper", daemon_dies),
+        trial("a_lock_out_locks_every_daemon_and_notifies_each_keeper", locked_out),
+        trial("daemons_die_with_their_parent", parent_dies),
+        trial("both_processes_drop_their_privileges", hardened),
+        trial("both_processes_switch_to_the_configured_user", switches_user),
+        trial("buffers_a_long_body_on_disk_until_its_verdict", buffers_bodies),
+        trial("serves_consecutive_keepers_on_standard_streams", on_stdio),
+        trial("exits_with_its_daemons_on_end_of_input_or_sigterm", exits),
+        trial("reports_why_a_daemon_cannot_start", reports_failure),
     ]
 }
 
@@ -68,7 +67,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     })
 }
 
-/// A running bundle; killed when dropped.
+/// A running bundle; killed on drop.
 struct Running {
     folder: TempDir,
     process: Child,
@@ -76,7 +75,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended, which was the point.
+        // It may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -87,7 +86,7 @@ impl Running {
         Self::start_with(identity, |folder| Control::Socket { path: folder.join("bundle.sock") })
     }
 
-    /// One whose control is its standard streams, which `self.process` has the other ends of.
+    /// Starts a bundle with control over its standard streams; `self.process` has the other ends.
     fn start_on_stdio() -> Result<Self> {
         Self::start_with(None, |_| Control::Stdio)
     }
@@ -109,7 +108,7 @@ impl Running {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
             }
         }
-        // Closed to everyone else, as a keeper's is.
+        // Inaccessible to other users, as a keeper's folder.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
         let mut config = config(folder.path(), identity, control(folder.path()));
         change(folder.path(), &mut config);
@@ -117,7 +116,7 @@ impl Running {
         Ok(Self { folder, process })
     }
 
-    /// A keeper's channel over the standard streams, attached once more.
+    /// Connects a new keeper over the standard streams.
     async fn rejoined(&self) -> Result<Channel> {
         let streams = self.process.stdin.as_ref().zip(self.process.stdout.as_ref());
         let (input, output) = streams.context("no streams")?;
@@ -129,7 +128,7 @@ impl Running {
         Ok(channel)
     }
 
-    /// A keeper's channel, as soon as the control socket listens.
+    /// Connects a keeper once the control socket exists.
     async fn keeper(&self) -> Result<Channel> {
         let path = self.folder.path().join("bundle.sock");
         let until = Instant::now() + PATIENCE;
@@ -149,8 +148,8 @@ impl Running {
         self.folder.path().join("proxy").join(port.to_string())
     }
 
-    /// What the proxy answers to a request in the clear.
-    fn ask(&self, url: &str) -> Result<String> {
+    /// Sends a plain HTTP GET through the proxy and returns the response.
+    fn get(&self, url: &str) -> Result<String> {
         let mut socket = StdUnixStream::connect(self.proxy(9099))?;
         let host = url.split('/').nth(2).context("a URL")?;
         write!(socket, "GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
@@ -159,12 +158,12 @@ impl Running {
         Ok(answer)
     }
 
-    /// What the proxy answers to a body in the clear.
+    /// Sends a plain HTTP POST through the proxy and returns the response.
     fn post(&self, body: &str) -> Result<String> {
         self.post_to(9099, "http://api.example.com/", "api.example.com", "text/plain", body)
     }
 
-    /// What is answered at a port of the proxy.
+    /// Sends a plain HTTP POST to a listener and returns the response.
     fn post_to(&self, port: u16, to: &str, host: &str, kind: &str, body: &str) -> Result<String> {
         let mut socket = StdUnixStream::connect(self.proxy(port))?;
         write!(
@@ -179,7 +178,7 @@ impl Running {
         Ok(answer)
     }
 
-    /// The daemon's process, found as a backend finds it: by its command line.
+    /// The egress daemon's process, found by its command line, as a backend does.
     fn egress(&self) -> Result<u32> {
         let children = format!("/proc/{0}/task/{0}/children", self.process.id());
         let child = std::fs::read_to_string(children)?.trim().parse()?;
@@ -209,7 +208,7 @@ fn bundle(config: &BundleConfig) -> Result<Command> {
     Ok(command)
 }
 
-async fn ask(keeper: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
+async fn request(keeper: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
     let mut stream = keeper.open(request).await?;
     Ok(stream.receive().await?)
 }
@@ -233,16 +232,16 @@ fn provision() -> BundleRequest {
     }))
 }
 
-/// Started and provisioned.
+/// Connects a keeper and provisions the bundle.
 async fn ready(running: &Running) -> Result<Channel> {
     let keeper = running.keeper().await?;
-    provisioned(&keeper).await?;
+    send_provision(&keeper).await?;
     Ok(keeper)
 }
 
-async fn provisioned(keeper: &Channel) -> Result<()> {
-    ensure!(!daemon(keeper).await?.up, "up before its proxy is open");
-    let BundleEvent::Ready { ca_certificate } = ask(keeper, &provision()).await? else {
+async fn send_provision(keeper: &Channel) -> Result<()> {
+    ensure!(!daemon(keeper).await?.up, "up before its listener is open");
+    let BundleEvent::Ready { ca_certificate } = request(keeper, &provision()).await? else {
         bail!("not ready");
     };
     ensure!(ca_certificate.starts_with("-----BEGIN CERTIFICATE-----"));
@@ -250,41 +249,41 @@ async fn provisioned(keeper: &Channel) -> Result<()> {
 }
 
 async fn daemon(keeper: &Channel) -> Result<Daemon> {
-    let BundleEvent::Health { daemons } = ask(keeper, &BundleRequest::Health).await? else {
+    let BundleEvent::Health { daemons } = request(keeper, &BundleRequest::Health).await? else {
         bail!("no health")
     };
     let [daemon] = daemons.try_into().map_err(|all| anyhow::anyhow!("{all:?}"))?;
     Ok(daemon)
 }
 
-/// Waits for `gone` to be true.
-async fn until(what: &str, gone: impl Fn() -> bool) -> Result<()> {
+/// Waits for a condition.
+async fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
-    while !gone() {
+    while !condition() {
         ensure!(Instant::now() < end, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
-async fn whole_life() -> Result<()> {
+async fn lifecycle() -> Result<()> {
     let mut running = Running::start(None)?;
     let keeper = running.keeper().await?;
-    ensure!(!running.proxy(9099).exists(), "the proxy is open before it was provisioned");
+    ensure!(!running.proxy(9099).exists(), "the listener is open before provisioning");
     drop(keeper);
     let keeper = ready(&running).await?;
-    ensure!(running.ask("http://_egress.local/allowlist")?.contains("\"revision\":1"));
+    ensure!(running.get("http://_egress.local/allowlist")?.contains("\"revision\":1"));
     let daemon = daemon(&keeper).await?;
     ensure!(daemon.up && daemon.revision == Some(1) && daemon.name == "egress");
     ensure!(daemon.resident.is_some_and(|bytes| bytes > 1 << 20), "{:?}", daemon.resident);
     let yaml = "routes:\n- host: other.example.com\n".to_owned();
     let routes = BundleRequest::Routes(Routes { revision: 2, ..Routes::first(yaml) });
-    ensure!(ask(&keeper, &routes).await? == BundleEvent::Live { revision: 2 });
-    ensure!(running.ask("http://_egress.local/allowlist")?.contains("other.example.com"));
+    ensure!(request(&keeper, &routes).await? == BundleEvent::Live { revision: 2 });
+    ensure!(running.get("http://_egress.local/allowlist")?.contains("other.example.com"));
     let egress = running.egress()?;
-    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(running.process.wait()?.success());
-    ensure!(!Path::new(&format!("/proc/{egress}")).exists(), "the daemon lives on");
+    ensure!(!Path::new(&format!("/proc/{egress}")).exists(), "the daemon still runs");
     for path in [running.proxy(9099), running.proxy(80), running.folder.path().join("bundle.sock")] {
         ensure!(!path.exists(), "{} is left", path.display());
     }
@@ -296,21 +295,21 @@ async fn rejected() -> Result<()> {
     let keeper = running.keeper().await?;
     let early = Routes { revision: 2, ..Routes::first("routes: []".into()) };
     let rejected = |event| matches!(event, BundleEvent::Rejected { .. });
-    ensure!(rejected(ask(&keeper, &BundleRequest::Routes(early)).await?));
+    ensure!(rejected(request(&keeper, &BundleRequest::Routes(early)).await?));
     let BundleRequest::Provision(mut bad) = provision() else { bail!("unreachable") };
     bad.routes.yaml = "routes:\n- hots: x\n".into();
-    let answer = ask(&keeper, &BundleRequest::Provision(bad)).await?;
+    let answer = request(&keeper, &BundleRequest::Provision(bad)).await?;
     ensure!(matches!(&answer, BundleEvent::Rejected { message } if message.contains("hots")), "{answer:?}");
     ensure!(!running.proxy(9099).exists());
-    ensure!(matches!(ask(&keeper, &provision()).await?, BundleEvent::Ready { .. }));
-    ensure!(rejected(ask(&keeper, &provision()).await?), "provisioned twice");
+    ensure!(matches!(request(&keeper, &provision()).await?, BundleEvent::Ready { .. }));
+    ensure!(rejected(request(&keeper, &provision()).await?), "provisioned twice");
     Ok(())
 }
 
-async fn adopted() -> Result<()> {
+async fn reconnects() -> Result<()> {
     let running = Running::start(None)?;
     drop(ready(&running).await?);
-    ensure!(running.ask("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
+    ensure!(running.get("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
     let keeper = running.keeper().await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
     let BundleEvent::Refused(refused) = event(&mut events).await? else { bail!("no refusal") };
@@ -318,12 +317,12 @@ async fn adopted() -> Result<()> {
     let second = running.keeper().await?;
     let mut latest = second.open(&BundleRequest::Events).await?;
     ensure!(events.receive::<BundleEvent>().await.is_err(), "two keepers listen");
-    ensure!(running.ask("http://evil.example.net/")?.starts_with("HTTP/1.1 403"));
+    ensure!(running.get("http://evil.example.net/")?.starts_with("HTTP/1.1 403"));
     let BundleEvent::Refused(refused) = event(&mut latest).await? else { bail!("no refusal") };
     ensure!(refused.host == "evil.example.net", "{refused:?}");
     let path = running.folder.path().join("logs/egress.jsonl");
     let log = || std::fs::read_to_string(&path).unwrap_or_default();
-    // Written by a thread of its own.
+    // A separate thread writes it.
     until("both are in the log", || log().lines().count() == 2).await?;
     ensure!(log().contains(&refused.id), "{}", log());
     Ok(())
@@ -339,14 +338,14 @@ async fn daemon_dies() -> Result<()> {
         ensure!(!running.proxy(port).exists(), "port {port} is still there");
     }
     ensure!(!daemon(&keeper).await?.up);
-    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     Ok(())
 }
 
-/// A credential that the agent does not hold.
+/// A credential that the agent does not have.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A bundle with every daemon, whose proxy holds [`KEY`].
+/// A bundle with every daemon; its proxy has [`KEY`].
 async fn with_every_daemon() -> Result<(Running, Channel)> {
     let control = |folder: &Path| Control::Socket { path: folder.join("bundle.sock") };
     let running = Running::start_as(None, control, |folder, config| {
@@ -366,7 +365,7 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
         credentials: vec![Credential { binding, value: Some(KEY.into()) }],
         ..Provision::of_routes("tested".parse()?, yaml.into())
     };
-    let ready = ask(&keeper, &BundleRequest::Provision(Box::new(provision))).await?;
+    let ready = request(&keeper, &BundleRequest::Provision(Box::new(provision))).await?;
     ensure!(matches!(ready, BundleEvent::Ready { .. }), "{ready:?}");
     let repo = GateRepo {
         name: "tool".parse()?,
@@ -386,15 +385,15 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
         upstream_roots: String::new(),
         ask_seconds: None,
     };
-    let open = ask(&keeper, &BundleRequest::Gate(Box::new(gate))).await?;
+    let open = request(&keeper, &BundleRequest::Gate(Box::new(gate))).await?;
     ensure!(open == BundleEvent::GateOpen, "{open:?}");
     let supervise = SuperviseProvision { routes: Routes::first(yaml.into()), call_seconds: 1 };
-    let open = ask(&keeper, &BundleRequest::Supervise(supervise)).await?;
+    let open = request(&keeper, &BundleRequest::Supervise(supervise)).await?;
     ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
     Ok((running, keeper))
 }
 
-async fn walked() -> Result<()> {
+async fn locked_out() -> Result<()> {
     let (running, keeper) = with_every_daemon().await?;
     let push = || running.post_to(9420, "/tool.git/git-receive-pack", "git-gate", "x/y", "0000");
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list-egress-routes","arguments":{}}}"#;
@@ -409,25 +408,27 @@ async fn walked() -> Result<()> {
     let places = vec!["api.example.com".to_owned()];
     let why = BundleEvent::LockedOut(LockOut { daemon: "egress".into(), hits: HITS, places });
     ensure!(event(&mut early).await? == why);
-    // A flood of refusals pushes nothing of it out, and a keeper that comes later hears of it too.
+    // A flood of denials does not displace the notice, and a later keeper gets it too.
     drop(keeper);
     for _ in 0..50 {
-        ensure!(running.ask("http://evil.example.org/")?.contains("x-bottle-reason: locked-out"));
+        ensure!(running.get("http://evil.example.org/")?.contains("x-bottle-reason: locked-out"));
     }
     let keeper = running.keeper().await?;
-    ensure!(ask(&keeper, &BundleRequest::LockOut).await? == why);
-    until("the others go on", || {
-        push().is_ok_and(|said| said.contains(SENTENCE))
-            && supervised().is_ok_and(|said| said.contains(SENTENCE))
+    ensure!(request(&keeper, &BundleRequest::LockOut).await? == why);
+    until("the other daemons are not locked", || {
+        push().is_ok_and(|response| response.contains(SENTENCE))
+            && supervised().is_ok_and(|response| response.contains(SENTENCE))
     })
     .await?;
-    // Nothing that a keeper can say opens it again.
-    let BundleEvent::Rejected { .. } = ask(&keeper, &provision()).await? else { bail!("provisioned again") };
+    // No request of a keeper unlocks it.
+    let BundleEvent::Rejected { .. } = request(&keeper, &provision()).await? else {
+        bail!("provisioned again")
+    };
     let routes =
         Routes { revision: 2, ..Routes::first("routes:\n- host: api.example.com\n  ports: [80]\n".into()) };
-    ensure!(ask(&keeper, &BundleRequest::Routes(routes)).await? == BundleEvent::Live { revision: 2 });
+    ensure!(request(&keeper, &BundleRequest::Routes(routes)).await? == BundleEvent::Live { revision: 2 });
     ensure!(running.post("hello")?.contains("x-bottle-reason: locked-out"));
-    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     Ok(())
 }
 
@@ -437,9 +438,9 @@ async fn parent_dies() -> Result<()> {
     let egress = running.egress()?;
     running.process.kill()?;
     running.process.wait()?;
-    until("the daemon outlived its parent", || ended(egress)).await?;
-    // A killed process lets go of its sockets after its first thread has ended.
-    until("the proxy is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
+    until("the daemon outlived its parent", || has_exited(egress)).await?;
+    // The kernel closes a killed process's sockets after its first thread has exited.
+    until("the listener is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
     Ok(())
 }
 
@@ -467,7 +468,7 @@ async fn hardened() -> Result<()> {
     Ok(())
 }
 
-async fn becomes_another_user() -> Result<()> {
+async fn switches_user() -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         skipped("only root can become another user");
         return Ok(());
@@ -480,20 +481,20 @@ async fn becomes_another_user() -> Result<()> {
         ensure!(status.contains("Gid:\t54322\t54322\t54322\t54322"), "{status}");
     }
     let around = std::fs::metadata(running.folder.path())?;
-    ensure!(around.permissions().mode() & 0o077 == 0, "the way to the proxy is open");
-    ensure!(running.ask("http://evil.example.org/")?.starts_with("HTTP/1.1 403"));
+    ensure!(around.permissions().mode() & 0o077 == 0, "other users can reach the listener");
+    ensure!(running.get("http://evil.example.org/")?.starts_with("HTTP/1.1 403"));
     let log = running.folder.path().join("logs/egress.jsonl");
     until("no line in the log", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("evil")))
         .await?;
     ensure!(std::fs::metadata(&log)?.uid() == 54_321);
     let egress = running.egress()?;
-    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
-    ensure!(ended(egress) && !running.proxy(9099).exists());
+    ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(has_exited(egress) && !running.proxy(9099).exists());
     Ok(())
 }
 
-/// With all rights given up, the daemon still keeps what is too long for memory, and reads it back.
-async fn holds_bodies() -> Result<()> {
+/// With its privileges dropped, the daemon can still buffer a long body on disk and read it back.
+async fn buffers_bodies() -> Result<()> {
     let other = Identity { uid: 65_533, gid: 65_533 };
     let more = nix::unistd::getuid().is_root().then_some(Some(other));
     for identity in [None].into_iter().chain(more) {
@@ -504,7 +505,7 @@ async fn holds_bodies() -> Result<()> {
                     dlp: {outbound_on_match: block}\n";
         wanted.routes.yaml = yaml.into();
         wanted.canary = Some("Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4".into());
-        let answer = ask(&keeper, &BundleRequest::Provision(wanted)).await?;
+        let answer = request(&keeper, &BundleRequest::Provision(wanted)).await?;
         ensure!(matches!(answer, BundleEvent::Ready { .. }), "{answer:?}");
         let end = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
         for (end, reason) in [(end, "secret-found"), ("nothing", "upstream-unreachable")] {
@@ -519,29 +520,29 @@ async fn holds_bodies() -> Result<()> {
 
 async fn on_stdio() -> Result<()> {
     let mut running = Running::start_on_stdio()?;
-    // A keeper with threads of its own, so that it can be killed without a last word.
+    // A keeper in its own runtime, so that it can be killed without a goodbye.
     let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     {
         let _inside = killed.enter();
-        // Dropped it would say that it goes.
+        // Dropping it would send a goodbye.
         let keeper = std::mem::ManuallyDrop::new(running.rejoined().await?);
-        provisioned(&keeper).await?;
+        send_provision(&keeper).await?;
     }
-    ensure!(running.ask("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
-    // Its thread is gone before another keeper uses the same pipes.
-    let gone = std::thread::spawn(move || killed.shutdown_timeout(PATIENCE)).join();
-    ensure!(gone.is_ok(), "the keeper's runtime panicked");
+    ensure!(running.get("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
+    // Its thread exits before another keeper uses the same pipes.
+    let exited = std::thread::spawn(move || killed.shutdown_timeout(PATIENCE)).join();
+    ensure!(exited.is_ok(), "the keeper's runtime panicked");
     let half = b"\0\0\x10\0\0\0\0\x01\x03{\"half\":";
     let input = running.process.stdin.as_ref().context("input")?;
-    // The killed keeper made the pipe one that does not wait, and what it left may fill it for a moment. So few
-    // bytes go in whole or not at all.
+    // The killed keeper made the pipe non-blocking, and its leftovers may fill it for a moment. A
+    // write of so few bytes is atomic.
     until("the bundle reads nothing", || !is_full((&*input).write_all(half))).await?;
     let keeper = running.rejoined().await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
     let BundleEvent::Refused(refused) = event(&mut events).await? else { bail!("no refusal") };
     ensure!(refused.path == "/drop", "{refused:?}");
     ensure!(daemon(&keeper).await?.up);
-    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(running.process.wait()?.success());
     ensure!(!running.proxy(9099).exists());
     Ok(())
@@ -551,11 +552,11 @@ fn is_full(written: std::io::Result<()>) -> bool {
     written.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-async fn ended_from_outside() -> Result<()> {
+async fn exits() -> Result<()> {
     for end_of_input in [true, false] {
         let mut running = Running::start_on_stdio()?;
         let keeper = running.rejoined().await?;
-        provisioned(&keeper).await?;
+        send_provision(&keeper).await?;
         let egress = running.egress()?;
         if end_of_input {
             drop(keeper);
@@ -564,28 +565,28 @@ async fn ended_from_outside() -> Result<()> {
             signal(running.process.id(), Signal::SIGTERM)?;
         }
         let bundle = running.process.id();
-        until("the bundle lives on", || ended(bundle)).await?;
+        until("the bundle still runs", || has_exited(bundle)).await?;
         ensure!(running.process.wait()?.success(), "end of input: {end_of_input}");
-        until("the daemon outlived its parent", || ended(egress)).await?;
-        // A killed process lets go of its sockets after its first thread has ended.
-        until("the proxy is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
+        until("the daemon outlived its parent", || has_exited(egress)).await?;
+        // The kernel closes a killed process's sockets after its first thread has exited.
+        until("the listener is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
     }
     Ok(())
 }
 
-async fn says_why() -> Result<()> {
+async fn reports_failure() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("proxy"))?;
-    // Without a folder for its logs.
+    // The folder for logs is missing.
     let control = Control::Socket { path: folder.path().join("bundle.sock") };
     let output = bundle(&config(folder.path(), None, control))?.stderr(Stdio::piped()).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success());
-    ensure!(said.lines().any(|line| line.contains("__egress") && line.contains("logs")), "{said}");
+    ensure!(stderr.lines().any(|line| line.contains("__egress") && line.contains("logs")), "{stderr}");
     Ok(())
 }
 
-/// On the real standard error: what a passing test prints is shown to nobody.
+/// Prints to the real standard error: the harness hides the output of a passing test.
 fn skipped(why: &str) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: {why}\n"));
 }
@@ -595,8 +596,8 @@ fn signal(process: u32, signal: Signal) -> Result<()> {
     Ok(nix::sys::signal::kill(process, signal)?)
 }
 
-/// Gone, or dead and waiting for whoever inherited it.
-fn ended(process: u32) -> bool {
+/// Whether a process has exited; a zombie counts.
+fn has_exited(process: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{process}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')),
         Err(_) => true,

@@ -1,33 +1,33 @@
-//! A blob in all the ways that it is looked at, and the lines of what is found in it.
+//! Scans a blob in several views and finds the lines of findings.
 
 use bottle_scan::{Finding, Report, Scanner, Stream};
 use sha2::{Digest, Sha256};
 
-use crate::packed::Packed;
+use crate::archives::Archives;
 
-/// The longest line that is looked at for a mark.
+/// Bytes of a line that are searched for a mark.
 const LINE: usize = 64 << 10;
 
-/// The mark by which an author says that a line is no secret.
+/// The author's mark on a line without a secret.
 const MARK: &[u8] = b"gitleaks:allow";
 
-/// A blob as it is, without the zero bytes of wide characters, and unpacked.
+/// The views of a blob that are scanned: as it is, without zero bytes (UTF-16 and UTF-32), and unpacked.
 pub(crate) struct Views<'s> {
     scanner: &'s Scanner,
     plain: Stream<&'s Scanner>,
     wide: Option<Stream<&'s Scanner>>,
-    packed: Packed<'s>,
+    archives: Archives<'s>,
     narrow: Vec<u8>,
 }
 
-/// What was seen in it.
-pub(crate) struct Seen {
+/// The scan results of all views.
+pub(crate) struct BlobReport {
     pub(crate) plain: Report,
     pub(crate) wide: Report,
-    pub(crate) inside: Report,
-    /// A file inside that holds secrets by its name.
+    pub(crate) unpacked: Report,
+    /// A file in an archive that holds secrets by its name.
     pub(crate) file: Option<String>,
-    /// It becomes too much when it is unpacked.
+    /// The unpacked contents exceed the limits.
     pub(crate) bomb: bool,
 }
 
@@ -37,14 +37,14 @@ impl<'s> Views<'s> {
             scanner,
             plain: scanner.stream(),
             wide: None,
-            packed: Packed::new(scanner),
+            archives: Archives::new(scanner),
             narrow: Vec::new(),
         }
     }
 
     pub(crate) fn feed(&mut self, piece: &[u8]) {
         self.plain.feed(piece);
-        self.packed.feed(piece);
+        self.archives.feed(piece);
         if self.wide.is_none() && piece.contains(&0) {
             self.wide = Some(self.scanner.stream());
         }
@@ -55,69 +55,69 @@ impl<'s> Views<'s> {
         }
     }
 
-    pub(crate) fn finish(self) -> Seen {
-        let inside = self.packed.finish();
-        Seen {
+    pub(crate) fn finish(self) -> BlobReport {
+        let archives = self.archives.finish();
+        BlobReport {
             plain: self.plain.finish(),
-            wide: finished(self.wide),
-            inside: Report { findings: inside.findings, more: inside.more },
-            file: inside.file,
-            bomb: inside.bomb,
+            wide: finish_optional(self.wide),
+            unpacked: Report { findings: archives.findings, more: archives.more },
+            file: archives.file,
+            bomb: archives.bomb,
         }
     }
 }
 
-fn finished(stream: Option<Stream<&Scanner>>) -> Report {
+fn finish_optional(stream: Option<Stream<&Scanner>>) -> Report {
     stream.map_or(Report { findings: Vec::new(), more: false }, Stream::finish)
 }
 
-/// Finds the lines of findings while the blob passes again.
+/// Finds the lines of findings in a second pass over the blob.
 pub(crate) struct Lines {
-    places: Vec<Placed>,
+    findings: Vec<LineFinding>,
     at: u64,
     line: u64,
     begin: u64,
     text: Vec<u8>,
 }
 
-/// A finding on its way to its line.
-pub(crate) struct Placed {
+/// A finding with its line.
+pub(crate) struct LineFinding {
     start: u64,
     end: u64,
     hash: Sha256,
-    /// The line in which it begins.
+    /// The line of its first byte, from 1.
     pub(crate) line: Option<u64>,
-    /// Whether a line that it touches says so.
+    /// Whether one of its lines has a mark.
     pub(crate) marked: bool,
 }
 
-impl Placed {
-    /// What its value is known again by.
+impl LineFinding {
+    /// The hash of its value, for deduplication.
     pub(crate) fn value(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
 }
 
 impl Lines {
-    pub(crate) fn of<'f>(findings: impl IntoIterator<Item = &'f Finding>) -> Self {
-        let placed = |finding: &Finding| {
+    pub(crate) fn new<'f>(findings: impl IntoIterator<Item = &'f Finding>) -> Self {
+        let pending = |finding: &Finding| {
             let (start, end) = (finding.span.start, finding.span.end);
-            Placed { start, end, hash: Sha256::new(), line: None, marked: false }
+            LineFinding { start, end, hash: Sha256::new(), line: None, marked: false }
         };
-        let places = findings.into_iter().map(placed).collect();
-        Self { places, at: 0, line: 1, begin: 0, text: Vec::new() }
+        let findings = findings.into_iter().map(pending).collect();
+        Self { findings, at: 0, line: 1, begin: 0, text: Vec::new() }
     }
 
     pub(crate) fn feed(&mut self, piece: &[u8]) {
         for &byte in piece {
-            for place in self.places.iter_mut().filter(|place| place.start <= self.at && self.at < place.end)
-            {
-                place.line.get_or_insert(self.line);
-                place.hash.update([byte]);
+            let covers = |finding: &&mut LineFinding| finding.start <= self.at && self.at < finding.end;
+            for finding in self.findings.iter_mut().filter(covers) {
+                finding.line.get_or_insert(self.line);
+                finding.hash.update([byte]);
             }
             self.at += 1;
             if byte == b'\n' {
-                self.settle();
+                self.end_line();
                 (self.line, self.begin) = (self.line + 1, self.at);
                 self.text.clear();
             } else if self.text.len() < LINE {
@@ -126,17 +126,17 @@ impl Lines {
         }
     }
 
-    /// Each in the order given.
-    pub(crate) fn finish(mut self) -> Vec<Placed> {
-        self.settle();
-        self.places
+    /// Returns the findings in their original order.
+    pub(crate) fn finish(mut self) -> Vec<LineFinding> {
+        self.end_line();
+        self.findings
     }
 
-    /// A line has ended: what stands in it is marked by it.
-    fn settle(&mut self) {
+    /// Applies a mark in the line that ends here to its findings.
+    fn end_line(&mut self) {
         if self.text.windows(MARK.len()).any(|window| window.eq_ignore_ascii_case(MARK)) {
-            let in_line = |place: &&mut Placed| place.start < self.at && self.begin < place.end;
-            self.places.iter_mut().filter(in_line).for_each(|place| place.marked = true);
+            let in_line = |finding: &&mut LineFinding| finding.start < self.at && self.begin < finding.end;
+            self.findings.iter_mut().filter(in_line).for_each(|finding| finding.marked = true);
         }
     }
 }

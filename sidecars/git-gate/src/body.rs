@@ -1,4 +1,4 @@
-//! A request's body on its way to git: unpacked, and its head read along.
+//! Forwards request bodies to git: decodes gzip and checks the head of a push.
 
 use std::io::Write;
 
@@ -10,96 +10,97 @@ use tokio::process::ChildStdin;
 use tokio::sync::Semaphore;
 
 use crate::head::Head;
-use crate::http::patiently;
+use crate::http::idle_timeout;
 
-/// What a packed body may become. git packs what it negotiates, and small pushes.
-const UNPACKED: u64 = 256 << 20;
+/// Most bytes of a decoded gzip body. git compresses its negotiation, and small pushes.
+const MOST_DECODED: u64 = 256 << 20;
 
-/// Carries a request's body to git. The error is a sentence for the agent, who has been heard to the end.
-pub(crate) async fn feed(
+/// Forwards a request body to git. The error is a sentence for the agent; by then the body has been read
+/// to its end.
+pub(crate) async fn forward(
     mut body: Incoming,
     stdin: ChildStdin,
-    packed: bool,
-    pushes: bool,
-    places: &Semaphore,
+    gzip: bool,
+    is_push: bool,
+    permits: &Semaphore,
 ) -> Result<(), String> {
-    let mut way = GitInput {
+    let mut input = GitInput {
         stdin,
-        decoder: packed.then(|| GzDecoder::new(Vec::new())),
-        unpacked: 0,
-        head: pushes.then(Head::default),
+        decoder: gzip.then(|| GzDecoder::new(Vec::new())),
+        decoded: 0,
+        head: is_push.then(Head::default),
     };
-    while let Some(Some(Ok(frame))) = patiently(places, body.frame()).await {
+    while let Some(Some(Ok(frame))) = idle_timeout(permits, body.frame()).await {
         let Ok(data) = frame.into_data() else { continue };
-        if let Err(stop) = way.carry(&data).await {
-            drop(way);
-            // Who still sends would not hear why.
-            while let Some(Some(Ok(_))) = patiently(places, body.frame()).await {}
+        if let Err(stop) = input.write(&data).await {
+            drop(input);
+            // A client that still sends would not read the response.
+            while let Some(Some(Ok(_))) = idle_timeout(permits, body.frame()).await {}
             return match stop {
                 Stop::Git => Ok(()),
                 Stop::Refused(why) => Err(why),
             };
         }
     }
-    match way.end().await {
+    match input.finish().await {
         Err(Stop::Refused(why)) => Err(why),
         _ => Ok(()),
     }
 }
 
-/// Why a body is not carried further.
+/// Why forwarding stops before the end of the body.
 enum Stop {
-    /// git takes no more; it says why.
+    /// git closed its input; its own output reports why.
     Git,
-    /// The gate does not pass it on.
+    /// The gate refuses the body.
     Refused(String),
 }
 
-/// From a request's body to git.
+/// git's standard input, behind the decoder and the checks.
 struct GitInput {
     stdin: ChildStdin,
     decoder: Option<GzDecoder<Vec<u8>>>,
-    unpacked: u64,
+    decoded: u64,
     head: Option<Head>,
 }
 
 impl GitInput {
-    async fn carry(&mut self, data: &[u8]) -> Result<(), Stop> {
+    async fn write(&mut self, data: &[u8]) -> Result<(), Stop> {
         if self.decoder.is_none() {
-            return self.pass(data).await;
+            return self.write_decoded(data).await;
         }
-        // In small pieces: one may become a thousand times as much.
-        for piece in data.chunks(4096) {
-            let damaged = |_| Stop::Refused("what it is packed in is damaged; try again".to_owned());
-            let made = match &mut self.decoder {
+        // In small chunks: the decoded size can be a thousand times larger.
+        for chunk in data.chunks(4096) {
+            let damaged = |_| Stop::Refused("its gzip encoding is damaged; try again".to_owned());
+            let decoded = match &mut self.decoder {
                 Some(decoder) => {
-                    decoder.write_all(piece).map_err(damaged)?;
+                    decoder.write_all(chunk).map_err(damaged)?;
                     std::mem::take(decoder.get_mut())
                 }
                 None => Vec::new(),
             };
-            self.unpacked += made.len() as u64;
-            if self.unpacked > UNPACKED {
-                return Err(Stop::Refused("unpacked, it becomes too much; send it as it is".to_owned()));
+            self.decoded += decoded.len() as u64;
+            if self.decoded > MOST_DECODED {
+                return Err(Stop::Refused("it is too large when decoded; send it without gzip".to_owned()));
             }
-            self.pass(&made).await?;
+            self.write_decoded(&decoded).await?;
         }
         Ok(())
     }
 
-    async fn pass(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    async fn write_decoded(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         if let Some(head) = &mut self.head {
             head.feed(bytes).map_err(Stop::Refused)?;
         }
         self.stdin.write_all(bytes).await.map_err(|_| Stop::Git)
     }
 
-    /// What the decoder still held, and the end.
-    async fn end(&mut self) -> Result<(), Stop> {
+    /// Writes the decoder's remaining output and closes git's input.
+    async fn finish(&mut self) -> Result<(), Stop> {
         if let Some(mut decoder) = self.decoder.take()
             && decoder.try_finish().is_ok()
         {
-            self.pass(&std::mem::take(decoder.get_mut())).await?;
+            self.write_decoded(&std::mem::take(decoder.get_mut())).await?;
         }
         self.stdin.shutdown().await.map_err(|_| Stop::Git)
     }

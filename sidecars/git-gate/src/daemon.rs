@@ -1,7 +1,7 @@
-//! The git gate's daemon: what it gives up, is provisioned with and asked.
+//! The git gate's daemon: confinement, provisioning and requests of its parent.
 //!
-//! It runs git and ssh, so its filter of system calls lets programs run, from the system's folders alone; files
-//! it has in its own folder and nowhere else.
+//! The gate runs git and ssh, so its system call filter allows programs, from system folders only. It can
+//! write only to its own folder.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,57 +25,60 @@ use bottle_scan::{KnownSecrets, Redactor, RuleFiles, Scanner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::git::Passage;
+use crate::git::ReservedFds;
 use crate::http;
 use crate::private_root;
 use crate::repo::Repo;
 
-/// Its name in health answers and events.
+/// The daemon's name in health reports and events.
 pub const NAME: &str = "git-gate";
 
-/// One reads a push while the other answers.
+/// Worker threads: one scans a push while the other serves requests.
 const WORKERS: usize = 2;
 
-/// Connections of the bottle at once; the rest waits.
+/// Most connections of the bottle at once; others wait.
 const CONNECTIONS: usize = 128;
 
-/// Exchanges with git at once.
-const GITS: usize = 16;
+/// Most exchanges with git at once.
+const EXCHANGES: usize = 16;
 
-/// What the bundle tells the daemon on its command line. Nothing in it is secret.
+/// The daemon's configuration on its command line. It contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateConfig {
-    /// How the bottle reaches it.
+    /// The listener for the bottle.
     pub proxy: ListenerConfig,
     /// An existing folder for mirrors.
     pub folder: PathBuf,
-    /// Whom to become, when started as root. ListenerConfig and folder must be writable for it.
+    /// The user to switch to when started as root. It needs write access to the listener's folder and
+    /// to `folder`.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Seconds that an upstream may take for a push.
+    /// Time limit for an upstream to accept a push, in seconds.
     pub forward_seconds: u64,
-    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); none: it never is.
+    /// Number of hits that lock the bottle ([`bottle_contract::lock_out::HITS`]); `None` disables the
+    /// lock-out.
     pub lock_after: Option<usize>,
 }
 
-/// [`GateConfig::forward_seconds`] of every bottle.
+/// The default of [`GateConfig::forward_seconds`].
 pub const FORWARD_SECONDS: u64 = 900;
 
-/// What the gate works with.
+/// The provisioned state of the gate.
 pub(crate) struct Gate {
     repos: BTreeMap<String, Arc<Repo>>,
     pub(crate) scanner: Scanner,
-    pub(crate) passage: Arc<Passage>,
+    pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
     pub(crate) lockout: Arc<Lockout>,
-    /// How many of the known secrets, from the first on, are credentials that the agent does not hold.
-    pub(crate) guarded: usize,
-    /// How long a push waits for a user; none: nobody is asked.
-    pub(crate) ask: Option<Duration>,
-    /// How long an upstream may take for a push.
+    /// The first so many known secrets are credentials that the agent does not have.
+    pub(crate) credential_count: usize,
+    /// How long a push waits for the user's approval; `None` disables approval.
+    pub(crate) approval_timeout: Option<Duration>,
+    /// Time limit for an upstream to accept a push.
     pub(crate) forward: Duration,
-    pub(crate) gits: Arc<Semaphore>,
+    /// Permits for exchanges with git.
+    pub(crate) exchanges: Arc<Semaphore>,
 }
 
 impl Gate {
@@ -83,24 +86,24 @@ impl Gate {
         self.repos.get(name).cloned()
     }
 
-    /// What there is, for whoever asks for something else.
-    pub(crate) fn list(&self) -> String {
+    /// The message for an unknown repository, with the known ones.
+    pub(crate) fn unknown_repo(&self) -> String {
         let names: Vec<&str> = self.repos.keys().map(String::as_str).collect();
         format!(
-            "there is no such repository; this bottle has: {} (declared by the user under `git-gate.repos`)",
+            "no such repository; this bottle has: {} (declared by the user under `git-gate.repos`)",
             names.join(", ")
         )
     }
 }
 
-/// The role `__git-gate HOME SLUG CONFIG`: runs until the bundle goes away.
+/// The role `__git-gate HOME SLUG CONFIG`: runs until the bundle disconnects.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__git-gate", start)
 }
 
 fn start(mut config: GateConfig) -> anyhow::Result<()> {
-    let passage = Passage::reserve().context("descriptors")?;
-    let _reach = hold(&mut config)?;
+    let fds = ReservedFds::reserve().context("descriptors")?;
+    let _listener_folder = prepare_as_root(&mut config)?;
     let confined = Confinement {
         identity: config.identity,
         descriptors: None,
@@ -110,23 +113,23 @@ fn start(mut config: GateConfig) -> anyhow::Result<()> {
     .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
     let proxy = config.proxy.clone();
-    runtime.block_on(bottle_daemon::serve(confined, &proxy, GateDaemon::new(config, passage)))
+    runtime.block_on(bottle_daemon::serve(confined, &proxy, GateDaemon::new(config, fds)))
 }
 
-/// Keeps what it needs within reach of the user that it will be.
-fn hold(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
+/// Opens the listener's folder and moves the mirrors' folder to a path that the later user can reach.
+fn prepare_as_root(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     let Some(identity) = config.identity else { return Ok(None) };
-    let proxy = config.proxy.hold().context("proxy")?;
-    config.folder =
-        private_root::of_its_own(&config.folder, identity).context("a view of the files of its own")?;
-    Ok(proxy)
+    let listener_folder = config.proxy.hold().context("listener")?;
+    config.folder = private_root::enter(&config.folder, identity).context("private mount namespace")?;
+    Ok(listener_folder)
 }
 
-/// Programs and what they read of the system; nobody's home, nothing of other processes.
+/// Allowed files: programs and the system files that they read; no home folder, nothing of other processes.
 fn files(config: &GateConfig) -> Files {
     let programs = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"];
-    // All of it: a file there is replaced rather than written to, and one by one what replaces it would be closed.
-    // Started by root it is an `/etc` of the gate's own with little in it (see `place`).
+    // The whole folder: tools replace files there by renaming, and a rule for a single file would not
+    // cover the replacement. If root starts the gate, `/etc` is a private one with few files (see
+    // `private_root`).
     let read = ["/etc", "/run/systemd/resolve"];
     Files {
         read: read.map(PathBuf::from).into(),
@@ -136,10 +139,10 @@ fn files(config: &GateConfig) -> Files {
     }
 }
 
-/// What the daemon is, between requests of its parent.
+/// The daemon's state between requests of its parent.
 struct GateDaemon {
     config: GateConfig,
-    passage: Arc<Passage>,
+    fds: Arc<ReservedFds>,
     questions: Questions,
     lockout: Arc<Lockout>,
     gate: OnceLock<Arc<Gate>>,
@@ -153,12 +156,12 @@ impl Serve for GateDaemon {
     async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
         match asked {
             BundleRequest::Gate(provision) => self.provision(*provision).await,
-            _ => Err("this is nothing for the git gate".to_owned()),
+            _ => Err("this request is not for the git gate".to_owned()),
         }
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        stay_silent(listener)
+        send_no_events(listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -174,16 +177,16 @@ impl Serve for GateDaemon {
     }
 }
 
-/// Everything that happens here is told to who pushes.
-async fn stay_silent(mut listener: Stream) {
+/// The gate sends no events: it reports everything to the git client.
+async fn send_no_events(mut listener: Stream) {
     while listener.next().await.is_some() {}
 }
 
 impl GateDaemon {
-    fn new(config: GateConfig, passage: Passage) -> Self {
+    fn new(config: GateConfig, fds: ReservedFds) -> Self {
         let (questions, gate) = (Questions::default(), OnceLock::new());
         let lockout = Arc::new(Lockout::new(NAME, config.lock_after));
-        Self { config, passage: Arc::new(passage), questions, lockout, gate }
+        Self { config, fds: Arc::new(fds), questions, lockout, gate }
     }
 
     async fn provision(&self, provision: GateProvision) -> Result<BundleEvent, String> {
@@ -200,36 +203,35 @@ impl GateDaemon {
         let mut repos = BTreeMap::new();
         for repo in provision.repos {
             let name = repo.name.to_string();
-            let ready =
-                Repo::ready(&self.config.folder, repo, &provision.upstream_roots, &self.passage).await?;
-            repos.insert(name, Arc::new(ready));
+            let opened = Repo::open(&self.config.folder, repo, &provision.upstream_roots, &self.fds).await?;
+            repos.insert(name, Arc::new(opened));
         }
         let gate = Arc::new(Gate {
             repos,
             scanner: Scanner::outbound(Arc::new(known))
                 .with_rules(Arc::new(rules))
                 .with_placeholders(&provision.placeholders),
-            passage: Arc::clone(&self.passage),
+            fds: Arc::clone(&self.fds),
             questions: self.questions.clone(),
             lockout: Arc::clone(&self.lockout),
-            guarded: provision.credentials.len(),
-            ask: provision.ask_seconds.map(Duration::from_secs),
+            credential_count: provision.credentials.len(),
+            approval_timeout: provision.ask_seconds.map(Duration::from_secs),
             forward: Duration::from_secs(self.config.forward_seconds),
-            gits: Arc::new(Semaphore::new(GITS)),
+            exchanges: Arc::new(Semaphore::new(EXCHANGES)),
         });
         let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await;
         let listener = listener.map_err(|error| format!("the git gate's {error}"))?;
-        tokio::spawn(listen(Arc::clone(&gate), listener));
-        // Requests of the parent come one after the other, so that nobody can have been faster.
+        tokio::spawn(accept(Arc::clone(&gate), listener));
+        // The parent sends one request at a time, so no other provision can have set it.
         let _ = self.gate.set(gate);
         Ok(BundleEvent::GateOpen)
     }
 }
 
-/// Accepts for as long as the process lives.
-async fn listen(gate: Arc<Gate>, listener: Listener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    while let Some((socket, place)) = listener.accept(&places).await {
-        tokio::spawn(http::connection(Arc::clone(&gate), socket, place));
+/// Accepts connections for the life of the process.
+async fn accept(gate: Arc<Gate>, listener: Listener) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    while let Some((socket, permit)) = listener.accept(&permits).await {
+        tokio::spawn(http::connection(Arc::clone(&gate), socket, permit));
     }
 }

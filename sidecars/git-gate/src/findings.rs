@@ -1,87 +1,86 @@
-//! What is found in a push: each thing once, and no more than a user can be told.
+//! Collects the findings of a push, deduplicated and bounded.
 
 use bottle_scan::{Detector, Finding};
 use sha2::{Digest, Sha256};
 
-/// Findings that are told and asked about; a push with more is refused whole.
+/// Most findings for a report or an approval; a push with more is blocked.
 pub(crate) const MOST_FINDINGS: usize = 100;
 
-/// Something in a push that must not leave unseen.
+/// A finding in a push that blocks it or needs approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The rule's name.
+    /// The rule's id.
     pub(crate) rule: String,
-    /// What it looks like; never the value.
+    /// A preview without the value.
     pub(crate) preview: String,
-    /// The commit, where one is known.
+    /// The commit, if known.
     pub(crate) commit: Option<String>,
-    /// The path, or which part of a commit or tag it is.
-    pub(crate) place: String,
-    /// The line, where lines are meant.
+    /// The path, or the part of a commit or tag.
+    pub(crate) location: String,
+    /// The line, if the finding is in a file's text.
     pub(crate) line: Option<u64>,
-    /// A secret of this bottle: never to pass, whatever anybody says.
+    /// A secret of this bottle, which no approval lets pass.
     pub(crate) known: bool,
-    /// The secret's number and what of the push matched, hashed: what a lock-out counts.
+    /// The secret's index and the hash of the match, which the lock-out counts.
     pub(crate) hit: Option<(usize, [u8; 32])>,
-    /// What its author marked as harmless: `gitleaks:allow`, or `.gitleaksignore`.
+    /// The author's mark as harmless: `gitleaks:allow` or `.gitleaksignore`.
     pub(crate) marked: Option<&'static str>,
-    /// The same finding in the same place, when it is pushed again.
+    /// Identifies the same finding at the same location in a later push.
     pub(crate) fingerprint: [u8; 32],
 }
 
-/// Where something was found.
+/// The location of a finding.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// The commit, where one is known.
+pub(crate) struct Location {
+    /// The commit, if known.
     pub(crate) commit: Option<String>,
-    /// The path, or which part of a commit or tag it is.
-    pub(crate) place: String,
-    /// The line, where lines are meant.
+    /// The path, or the part of a commit or tag.
+    pub(crate) location: String,
+    /// The line, if the finding is in a file's text.
     pub(crate) line: Option<u64>,
 }
 
-impl Place {
-    /// One without lines.
-    pub(crate) fn new(commit: Option<String>, place: String) -> Self {
-        Self { commit, place, line: None }
+impl Location {
+    /// A location without a line.
+    pub(crate) fn new(commit: Option<String>, location: String) -> Self {
+        Self { commit, location, line: None }
     }
 }
 
 impl Found {
-    /// What the scanner found, with what its value is known again by. Of a known secret no line is kept: where a match
-    /// begins tells how much of it matched.
-    pub(crate) fn by_scanner(finding: &Finding, place: Place, value: &[u8]) -> Self {
+    /// A finding of the scanner; `value` is the match or its hash. Drops the line of a known secret:
+    /// the start of a match reveals how much of it matched.
+    pub(crate) fn from_scan(finding: &Finding, location: Location, value: &[u8]) -> Self {
         let known = finding.detector == Detector::KnownSecrets;
         let hit = finding.secret.map(|secret| (secret, Sha256::digest(value).into()));
-        let place = if known { Place { line: None, ..place } } else { place };
-        Self { known, hit, ..Self::by_name(&finding.rule, &finding.preview, place, value) }
+        let location = if known { Location { line: None, ..location } } else { location };
+        Self { known, hit, ..Self::from_name(&finding.rule, &finding.preview, location, value) }
     }
 
-    /// What a name tells, in these words.
-    pub(crate) fn by_name(rule: &str, words: &str, place: Place, value: &[u8]) -> Self {
+    /// A finding by a file's name, with a description in location of a preview.
+    pub(crate) fn from_name(rule: &str, description: &str, location: Location, value: &[u8]) -> Self {
         let mut hash = Sha256::new();
-        for part in [rule.as_bytes(), place.place.as_bytes(), &Sha256::digest(value)] {
+        for part in [rule.as_bytes(), location.location.as_bytes(), &Sha256::digest(value)] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        let (rule, preview) = (rule.to_owned(), words.to_owned());
-        let Place { commit, place, line } = place;
+        let (rule, preview) = (rule.to_owned(), description.to_owned());
+        let Location { commit, location, line } = location;
         let fingerprint = hash.finalize().into();
-        Self { rule, preview, commit, place, line, known: false, hit: None, marked: None, fingerprint }
+        Self { rule, preview, commit, location, line, known: false, hit: None, marked: None, fingerprint }
     }
 }
 
-/// What a push holds.
+/// The findings of one push.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct PushFindings {
     pub(crate) found: Vec<Found>,
-    /// There is more than [`MOST_FINDINGS`].
+    /// There are more than [`MOST_FINDINGS`].
     pub(crate) more: bool,
 }
 
-impl Reading {
-    /// Keeps it, unless it is there already. One that is marked in one place of a commit and not in another is
-    /// not marked.
+impl PushFindings {
+    /// Adds a finding unless it is a duplicate. A duplicate without a mark removes the mark.
     pub(crate) fn add(&mut self, found: Found) {
         let same =
             |other: &&mut Found| other.fingerprint == found.fingerprint && other.commit == found.commit;
@@ -94,7 +93,7 @@ impl Reading {
             return;
         }
         self.more = true;
-        // One that never passes is told before any other.
+        // A known secret replaces another finding, so that the report includes it.
         if found.known
             && let Some(other) = self.found.iter_mut().find(|other| !other.known)
         {
@@ -108,41 +107,42 @@ mod tests {
     use super::*;
 
     fn found(name: &str, value: &str) -> Found {
-        Found::by_name(
+        Found::from_name(
             "a-rule",
             "words",
-            Place::new(Some("c1".to_owned()), name.to_owned()),
+            Location::new(Some("c1".to_owned()), name.to_owned()),
             value.as_bytes(),
         )
     }
 
     #[test]
-    fn the_same_is_told_once_and_a_mark_counts_where_all_of_it_is_marked() {
+    fn deduplicates_findings_and_keeps_a_mark_only_if_all_have_it() {
         let marked = |found: Found| Found { marked: Some("gitleaks:allow"), ..found };
-        let mut reading = Reading::default();
-        reading.add(marked(found("a", "one")));
-        reading.add(found("b", "two"));
-        reading.add(marked(found("a", "one")));
-        let marks = |reading: &Reading| reading.found.iter().map(|found| found.marked).collect::<Vec<_>>();
-        assert_eq!(marks(&reading), [Some("gitleaks:allow"), None], "the other one stays as it is");
-        reading.add(found("a", "one"));
-        assert_eq!(marks(&reading), [None, None]);
+        let mut findings = PushFindings::default();
+        findings.add(marked(found("a", "one")));
+        findings.add(found("b", "two"));
+        findings.add(marked(found("a", "one")));
+        let marks =
+            |findings: &PushFindings| findings.found.iter().map(|found| found.marked).collect::<Vec<_>>();
+        assert_eq!(marks(&findings), [Some("gitleaks:allow"), None], "the other one stays as it is");
+        findings.add(found("a", "one"));
+        assert_eq!(marks(&findings), [None, None]);
     }
 
     #[test]
-    fn past_the_most_a_secret_of_the_bottle_takes_the_place_of_another() {
-        let mut reading = Reading::default();
+    fn a_known_secret_replaces_another_finding_beyond_the_limit() {
+        let mut findings = PushFindings::default();
         for number in 0..MOST_FINDINGS {
-            reading.add(found("a", &number.to_string()));
+            findings.add(found("a", &number.to_string()));
         }
-        assert!(!reading.more);
-        reading.add(Found { known: true, ..found("b", "secret") });
-        assert!(reading.more);
+        assert!(!findings.more);
+        findings.add(Found { known: true, ..found("b", "secret") });
+        assert!(findings.more);
         assert_eq!(
-            (reading.found.len(), reading.found.iter().filter(|f| f.known).count()),
+            (findings.found.len(), findings.found.iter().filter(|f| f.known).count()),
             (MOST_FINDINGS, 1)
         );
-        reading.add(found("c", "another"));
-        assert!(reading.found.iter().all(|found| found.place != "c"));
+        findings.add(found("c", "another"));
+        assert!(findings.found.iter().all(|found| found.location != "c"));
     }
 }

@@ -1,7 +1,7 @@
-//! Every subprocess of the gate.
+//! Runs git, ssh and the gate's other subprocesses.
 //!
-//! Each gets a small environment, is the leader of a group of its own, has limits and a deadline, and is
-//! ended with its whole group when whoever waits for it goes away.
+//! Each subprocess has a small environment, its own process group, resource limits and a timeout.
+//! Dropping its [`Running`] kills the whole group.
 
 use std::fs::File;
 use std::io;
@@ -18,68 +18,70 @@ use tokio::process::{Child, Command};
 /// Address space of one subprocess: a delta that claims to become more is no delta.
 const MEMORY: u64 = 4 << 30;
 
-/// The largest file that one may write.
+/// Bytes of the largest file that a subprocess may write.
 const FILE: u64 = 8 << 30;
 
-/// Processor seconds of one.
+/// Processor seconds of one subprocess.
 const SECONDS: u64 = 1800;
 
-/// How long one may take that nobody speaks with any more.
-const ENDED_WITHIN: Duration = Duration::from_secs(60);
+/// Time limit for a subprocess to exit once its input has ended.
+const EXIT_WITHIN: Duration = Duration::from_secs(60);
 
-/// What is kept of a subprocess's complaints.
-const COMPLAINT: u64 = 64 << 10;
+/// Bytes of a subprocess's stderr that are kept.
+const MOST_STDERR: u64 = 64 << 10;
 
-/// Where git and ssh are looked for.
+/// Search path for git and ssh.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Descriptors that a subprocess may be given beside the three standard ones, by low numbers that a shell can
-/// name. They are reserved when the process is young.
-pub(crate) struct Passage {
-    places: Mutex<Vec<OwnedFd>>,
+/// Reserved low-numbered descriptors, which subprocesses inherit beside the three standard ones.
+///
+/// A shell can name only single digits, so the numbers are reserved at process start.
+pub(crate) struct ReservedFds {
+    slots: Mutex<Vec<OwnedFd>>,
 }
 
-/// How many.
-const PLACES: usize = 2;
+/// Number of reserved descriptors.
+const SLOTS: usize = 2;
 
-/// The largest number of a descriptor that every shell can name.
-const NAMED: i32 = 9;
+/// The largest descriptor number that every shell can name.
+const MOST_SHELL_FD: i32 = 9;
 
-impl Passage {
-    /// Takes the lowest free descriptors; called before anything else is opened.
+impl ReservedFds {
+    /// Reserves the lowest free descriptors. Call it before anything else is opened.
     ///
     /// # Errors
-    /// What the kernel says, or that too many are taken: then no hook could speak with the gate.
+    /// The kernel's error, or too many descriptors are open: then no hook could reach the gate.
     pub(crate) fn reserve() -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        let places: Vec<OwnedFd> =
-            (0..PLACES).map(|_| Ok(rustix::io::fcntl_dupfd_cloexec(&null, 3)?)).collect::<io::Result<_>>()?;
-        if places.iter().any(|place| place.as_raw_fd() > NAMED) {
-            return Err(io::Error::other("whoever started this left too many files open"));
+        let slots: Vec<OwnedFd> =
+            (0..SLOTS).map(|_| Ok(rustix::io::fcntl_dupfd_cloexec(&null, 3)?)).collect::<io::Result<_>>()?;
+        if slots.iter().any(|slot| slot.as_raw_fd() > MOST_SHELL_FD) {
+            return Err(io::Error::other("the parent process left too many files open"));
         }
-        Ok(Self { places: Mutex::new(places) })
+        Ok(Self { slots: Mutex::new(slots) })
     }
 
-    /// Starts `command` with `passed` at the reserved places; `with` gets their numbers and completes it.
+    /// Spawns a command that inherits `passed` at the reserved numbers. `command` gets these numbers
+    /// and builds it.
     pub(crate) fn spawn(
         &self,
         passed: &[&OwnedFd],
         command: impl FnOnce(&[i32]) -> Command,
     ) -> io::Result<Child> {
         use std::os::fd::AsRawFd;
-        // One at a time: between the next two steps every new process would inherit what is passed.
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let numbers: Vec<i32> = places.iter().map(AsRawFd::as_raw_fd).collect();
+        // One spawn at a time: until the slots are reset, every new process would inherit `passed`.
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers: Vec<i32> = slots.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = command(&numbers);
         command.process_group(0).kill_on_drop(true);
-        for (fd, place) in passed.iter().zip(places.iter_mut()) {
-            rustix::io::dup2(fd, place)?;
+        for (fd, slot) in passed.iter().zip(slots.iter_mut()) {
+            rustix::io::dup2(fd, slot)?;
         }
         let spawned = command.spawn();
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        for place in places.iter_mut() {
-            rustix::io::dup3(&null, place, rustix::io::DupFlags::CLOEXEC)?;
+        for slot in slots.iter_mut() {
+            rustix::io::dup3(&null, slot, rustix::io::DupFlags::CLOEXEC)?;
         }
         let child = spawned?;
         if let Some(pid) = pid_of(&child) {
@@ -90,7 +92,7 @@ impl Passage {
                 (Resource::Core, 0),
             ] {
                 let limit = Rlimit { current: Some(most), maximum: Some(most) };
-                // One that has ended already needs none.
+                // Fails if the process has exited already.
                 let _ = rustix::process::prlimit(Some(pid), resource, limit);
             }
         }
@@ -102,7 +104,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
-/// A subprocess with its group; both end when this is dropped.
+/// A subprocess and its process group. Dropping this kills the group.
 pub(crate) struct Running {
     pub(crate) child: Child,
     group: Option<Pid>,
@@ -114,67 +116,67 @@ impl Running {
         Self { child, group }
     }
 
-    /// Lets it come to its own end after its input has, so that it removes what it was making: killed by any
-    /// signal, receive-pack leaves its quarantine.
-    pub(crate) async fn end(mut self, mut stdout: impl AsyncRead + Unpin) {
-        let ended = async {
+    /// Waits for a normal exit after the end of input, up to [`EXIT_WITHIN`]: receive-pack leaves its
+    /// quarantine behind when a signal kills it.
+    pub(crate) async fn drain_and_wait(mut self, mut stdout: impl AsyncRead + Unpin) {
+        let exited = async {
             let _ = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await;
             let _ = self.child.wait().await;
         };
-        let _ = tokio::time::timeout(ENDED_WITHIN, ended).await;
+        let _ = tokio::time::timeout(EXIT_WITHIN, exited).await;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group outlives its leader where that left somebody behind; gone already is fine.
+        // The group outlives its leader if that leaves children; a group that no longer exists is fine.
         if let Some(group) = self.group {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// How a subprocess ended.
+/// The result of a subprocess that exited.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) good: bool,
+pub(crate) struct Output {
+    pub(crate) success: bool,
     pub(crate) code: Option<i32>,
-    pub(crate) output: Vec<u8>,
-    /// What it said, as text.
-    pub(crate) complaint: String,
+    pub(crate) stdout: Vec<u8>,
+    /// Its stderr, cut off at [`MOST_STDERR`].
+    pub(crate) stderr: String,
 }
 
-/// A subprocess did not come to its end.
+/// A subprocess that did not start or exit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
-    #[error("{0} could not be run: {1}")]
+    #[error("cannot run {0}: {1}")]
     Run(String, io::Error),
-    #[error("{what} did not end within {} s", within.as_secs())]
-    Late { what: String, within: Duration },
+    #[error("{what} did not exit within {} s", within.as_secs())]
+    Timeout { what: String, within: Duration },
 }
 
-/// Where git works: a mirror, and what of the environment differs.
+/// The folder and environment in which git runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
-    /// The mirror: git's directory and the working directory at once.
+    /// The mirror: both git's directory and the working directory.
     pub(crate) mirror: PathBuf,
-    /// Beside what every git has.
+    /// Variables beside the common ones.
     pub(crate) env: Vec<(String, String)>,
 }
 
 impl Git {
-    pub(crate) fn of(mirror: &Path) -> Self {
+    pub(crate) fn new(mirror: &Path) -> Self {
         Self { mirror: mirror.to_owned(), env: Vec::new() }
     }
 
-    /// With these variables too.
-    pub(crate) fn with(&self, env: impl IntoIterator<Item = (String, String)>) -> Self {
+    /// The same with additional variables.
+    pub(crate) fn with_env(&self, env: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut more = self.clone();
         more.env.extend(env);
         more
     }
 
-    /// A command with nothing connected.
+    /// A command with its standard streams on `/dev/null`.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -200,17 +202,18 @@ impl Git {
         command
     }
 
-    /// Runs git to its end.
-    pub(crate) async fn run(
+    /// Runs git, which inherits the descriptors `passed`, and waits for its exit. `arguments` gets
+    /// their numbers.
+    pub(crate) async fn run_with_fds(
         &self,
-        passage: &Passage,
+        fds: &ReservedFds,
         passed: &[&OwnedFd],
         arguments: impl FnOnce(&[i32]) -> Vec<String>,
         within: Duration,
-    ) -> Result<Ended, GitError> {
+    ) -> Result<Output, GitError> {
         let mut what = "git".to_owned();
-        let child = passage.spawn(passed, |places| {
-            let arguments = arguments(places);
+        let child = fds.spawn(passed, |numbers| {
+            let arguments = arguments(numbers);
             if let Some(verb) = arguments.iter().find(|argument| !argument.contains(['=', '-'])) {
                 what = format!("git {verb}");
             }
@@ -222,80 +225,81 @@ impl Git {
         finish(Running::new(child), &what, &[], within).await
     }
 
-    /// The same without anything passed.
-    pub(crate) async fn plain(
+    /// Runs git without additional descriptors and waits for its exit.
+    pub(crate) async fn run(
         &self,
-        passage: &Passage,
+        fds: &ReservedFds,
         arguments: &[&str],
         within: Duration,
-    ) -> Result<Ended, GitError> {
-        self.run(passage, &[], |_| arguments.iter().map(|&a| a.to_owned()).collect(), within).await
+    ) -> Result<Output, GitError> {
+        self.run_with_fds(fds, &[], |_| arguments.iter().map(|&a| a.to_owned()).collect(), within).await
     }
 }
 
-/// Output that is kept in memory: lists of refs, and short answers.
-const OUTPUT: u64 = 64 << 20;
+/// Bytes of stdout that are kept: lists of refs, and short output.
+const MOST_STDOUT: u64 = 64 << 20;
 
-/// Feeds a subprocess, collects what it says and waits for its end.
+/// Writes `input` to a subprocess, collects its output and waits for its exit.
 pub(crate) async fn finish(
     mut running: Running,
     what: &str,
     input: &[u8],
     within: Duration,
-) -> Result<Ended, GitError> {
+) -> Result<Output, GitError> {
     use tokio::io::AsyncWriteExt;
-    let (mut output, mut complaint) = (Vec::new(), Vec::new());
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
     let (stdin, stdout, stderr) =
         (running.child.stdin.take(), running.child.stdout.take(), running.child.stderr.take());
     let work = async {
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // One that does not read to the end says why by its code.
+                // A process that does not read all input reports the reason by its exit code.
                 let _ = stdin.write_all(input).await;
             }
         };
         let read = async {
             if let Some(stdout) = stdout {
-                let _ = stdout.take(OUTPUT).read_to_end(&mut output).await;
+                let _ = stdout.take(MOST_STDOUT).read_to_end(&mut output).await;
             }
         };
-        let listen = async {
+        let collect_errors = async {
             if let Some(mut stderr) = stderr {
-                let _ = (&mut stderr).take(COMPLAINT).read_to_end(&mut complaint).await;
+                let _ = (&mut stderr).take(MOST_STDERR).read_to_end(&mut errors).await;
                 let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
             }
         };
-        tokio::join!(feed, read, listen);
+        tokio::join!(feed, read, collect_errors);
         running.child.wait().await
     };
     let status = match tokio::time::timeout(within, work).await {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => return Err(GitError::Run(what.to_owned(), error)),
-        Err(_) => return Err(GitError::Late { what: what.to_owned(), within }),
+        Err(_) => return Err(GitError::Timeout { what: what.to_owned(), within }),
     };
-    let complaint = String::from_utf8_lossy(&complaint).into_owned();
-    Ok(Ended { good: status.success(), code: status.code(), output, complaint })
+    let stderr = String::from_utf8_lossy(&errors).into_owned();
+    Ok(Output { success: status.success(), code: status.code(), stdout: output, stderr })
 }
 
-/// Two ends of a pipe that no process inherits by itself.
+/// A pipe with both ends close-on-exec.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// A descriptor that reads on the current runtime.
+/// The read end of a pipe on the current runtime.
 pub(crate) fn reader(fd: OwnedFd) -> io::Result<tokio::net::unix::pipe::Receiver> {
     tokio::net::unix::pipe::Receiver::from_owned_fd(fd)
 }
 
-/// A descriptor that is written to on the current runtime.
+/// The write end of a pipe on the current runtime.
 pub(crate) fn writer(fd: OwnedFd) -> io::Result<tokio::net::unix::pipe::Sender> {
     tokio::net::unix::pipe::Sender::from_owned_fd(fd)
 }
 
-/// Puts a secret into a pipe and closes it: whoever has the other end reads it once.
-pub(crate) fn sealed(secret: &[u8]) -> io::Result<OwnedFd> {
+/// Writes a secret into a pipe, closes the write end and returns the read end: its owner reads the secret
+/// once.
+pub(crate) fn secret_pipe(secret: &[u8]) -> io::Result<OwnedFd> {
     let (read, write) = pipe()?;
-    // Less than a pipe holds, so that this never waits.
+    // Less than a pipe's capacity, so that the write never blocks.
     if secret.len() > 32 << 10 {
         return Err(io::Error::other("the secret is too long"));
     }

@@ -1,66 +1,66 @@
-//! The head of a push, read as it goes by to git.
+//! Checks the head of a push (its command list) while it streams to git.
 //!
-//! receive-pack holds every line of it, however many there are, and takes signed pushes that nobody offered
-//! it: it stores what is signed, and asks gpg about it. So lines are counted, and a signature ends the push.
+//! receive-pack buffers every line without limit. It also accepts signed pushes that it did not
+//! advertise, stores them and runs gpg. So the gate limits the lines and refuses a signed push.
 
 use crate::refs::MOST_UPDATES;
 
-/// Where a shallow clone ends, line by line; large ones end in many places.
+/// Most `shallow` lines, one a boundary commit; large shallow clones have many.
 const MOST_SHALLOW: usize = 10_000;
 
-/// The digits before a line's text.
+/// Hexadecimal digits of a packet line's length.
 pub(crate) const DIGITS: usize = 4;
 
-/// The length that four digits of git's name, theirs included.
+/// Parses a packet line's length, which includes its own four digits.
 pub(crate) fn length(digits: &[u8]) -> Option<usize> {
     let digits = std::str::from_utf8(digits).ok().filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
     usize::from_str_radix(digits, 16).ok()
 }
 
-/// Reads along, in whatever pieces it comes.
+/// An incremental check of a push's head.
 #[derive(Default)]
 pub(crate) struct Head {
-    /// Of a line that is not whole yet.
-    held: Vec<u8>,
+    /// The incomplete last line.
+    buffer: Vec<u8>,
     updates: usize,
     shallow: usize,
-    over: bool,
+    done: bool,
 }
 
 impl Head {
-    /// The next piece. The error is a sentence for the agent.
-    pub(crate) fn feed(&mut self, mut piece: &[u8]) -> Result<(), String> {
-        while !self.over && !piece.is_empty() {
-            let wanted = self.wanted()?;
-            let (now, later) = piece.split_at(piece.len().min(wanted - self.held.len()));
-            self.held.extend_from_slice(now);
-            piece = later;
-            if self.held.len() == self.wanted()? && self.held.len() >= DIGITS {
-                self.line()?;
-                self.held.clear();
+    /// Checks the next chunk. The error is a sentence for the agent.
+    pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), String> {
+        while !self.done && !chunk.is_empty() {
+            let length = self.line_length()?;
+            let (now, later) = chunk.split_at(chunk.len().min(length - self.buffer.len()));
+            self.buffer.extend_from_slice(now);
+            chunk = later;
+            if self.buffer.len() == self.line_length()? && self.buffer.len() >= DIGITS {
+                self.check_line()?;
+                self.buffer.clear();
             }
         }
         Ok(())
     }
 
-    /// How long the line is, or as much of it as says so.
-    fn wanted(&self) -> Result<usize, String> {
-        let Some(digits) = self.held.get(..DIGITS) else { return Ok(DIGITS) };
+    /// The length of the current line, or of its digits until they are complete.
+    fn line_length(&self) -> Result<usize, String> {
+        let Some(digits) = self.buffer.get(..DIGITS) else { return Ok(DIGITS) };
         match length(digits) {
             Some(0) => Ok(DIGITS),
             Some(length) if length >= DIGITS => Ok(length),
-            _ => Err("it does not begin as git's pushes do".to_owned()),
+            _ => Err("it is not a git push".to_owned()),
         }
     }
 
-    /// A whole line.
-    fn line(&mut self) -> Result<(), String> {
-        let text = &self.held[DIGITS..];
-        if self.held == b"0000" {
-            self.over = true;
+    /// Checks a complete line.
+    fn check_line(&mut self) -> Result<(), String> {
+        let text = &self.buffer[DIGITS..];
+        if self.buffer == b"0000" {
+            self.done = true;
         } else if text.starts_with(b"push-cert") {
             return Err(
-                "it is signed, which the git gate does not pass on; push with `--no-signed`".to_owned()
+                "it is signed, which the git gate does not support; push with `--no-signed`".to_owned()
             );
         } else if text.starts_with(b"shallow ") {
             self.shallow += 1;
@@ -73,9 +73,8 @@ impl Head {
             ));
         }
         if self.shallow > MOST_SHALLOW {
-            return Err(
-                "the clone ends in too many places; fetch more of its history, and push again".to_owned()
-            );
+            return Err("the clone has too many shallow commits; fetch more of its history, and push again"
+                .to_owned());
         }
         Ok(())
     }
@@ -89,13 +88,13 @@ mod tests {
         format!("{:04x}{text}", text.len() + DIGITS)
     }
 
-    fn fed(text: &[u8], pieces: usize) -> Result<(), String> {
+    fn check(text: &[u8], size: usize) -> Result<(), String> {
         let mut head = Head::default();
-        text.chunks(pieces).try_for_each(|piece| head.feed(piece))
+        text.chunks(size).try_for_each(|chunk| head.feed(chunk))
     }
 
     #[test]
-    fn heads_in_any_pieces() {
+    fn checks_heads_in_chunks_of_any_size() {
         let update = packet(&format!("{0} {0} refs/heads/x\0report-status", "1".repeat(40)));
         let shallow = packet(&format!("shallow {}", "1".repeat(40)));
         for (head, part) in [
@@ -104,17 +103,17 @@ mod tests {
             (format!("{shallow}{update}0000PACK"), None),
             (update.repeat(MOST_UPDATES) + "0000", None),
             (update.repeat(MOST_UPDATES + 1), Some("at most 256 refs")),
-            (shallow.repeat(MOST_SHALLOW + 1), Some("too many places")),
+            (shallow.repeat(MOST_SHALLOW + 1), Some("too many shallow commits")),
             (format!("{}more", packet("push-cert\0")), Some("signed")),
-            ("zzzz".to_owned(), Some("does not begin")),
-            ("0001".to_owned(), Some("does not begin")),
-            ("+123".to_owned() + &"x".repeat(400), Some("does not begin")),
+            ("zzzz".to_owned(), Some("not a git push")),
+            ("0001".to_owned(), Some("not a git push")),
+            ("+123".to_owned() + &"x".repeat(400), Some("not a git push")),
         ] {
-            for pieces in [1, 3, 7, 1 << 20] {
-                match (fed(head.as_bytes(), pieces), part) {
+            for size in [1, 3, 7, 1 << 20] {
+                match (check(head.as_bytes(), size), part) {
                     (Ok(()), None) => {}
-                    (Err(said), Some(part)) if said.contains(part) => {}
-                    (said, part) => panic!("{:.60}: {said:?}, not {part:?}", head),
+                    (Err(why), Some(part)) if why.contains(part) => {}
+                    (result, part) => panic!("{:.60}: {result:?}, not {part:?}", head),
                 }
             }
         }
@@ -122,8 +121,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_are_too_much_for_it(bytes: Vec<u8>, pieces in 1_usize..9) {
-            let _ = fed(&bytes, pieces);
+        fn never_panics_on_any_bytes(bytes: Vec<u8>, size in 1_usize..9) {
+            let _ = check(&bytes, size);
         }
     }
 }

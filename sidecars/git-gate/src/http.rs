@@ -1,7 +1,7 @@
-//! Smart HTTP: four addresses for each declared repository, and nothing else.
+//! Serves git's smart HTTP: four endpoints for each declared repository.
 //!
-//! git does the protocol (`git upload-pack` and `receive-pack`, stateless); bodies are streamed both ways and
-//! never held.
+//! git implements the protocol (`git upload-pack` and `receive-pack`, stateless). Bodies are streamed
+//! both ways and never buffered whole.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,37 +32,37 @@ use crate::push::{self, Hook};
 use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
 
-/// Between two pieces of a body; a client that makes a pack is quiet for a while.
+/// Time limit between two chunks of a body; a client that builds a pack is quiet for a while.
 pub(crate) const IDLE: Duration = Duration::from_secs(120);
 
-/// The same while others wait for a place.
-const IDLE_IN_THE_WAY: Duration = Duration::from_secs(15);
+/// The same while every permit is taken.
+const IDLE_WHEN_BUSY: Duration = Duration::from_secs(15);
 
-/// Until a request's head is there.
+/// Time limit for a request's head.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// An advertisement of refs.
+/// Time limit for git to advertise refs.
 const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The longest that one exchange may take, waiting for a user included.
+/// Time limit for one exchange, including the wait for the user's approval.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
 
-/// Bytes that are carried at once, and pieces that wait for a reader.
-const PIECE: usize = 64 << 10;
-const WAITING: usize = 4;
+/// Bytes of a chunk, and chunks that wait for a reader.
+const CHUNK: usize = 64 << 10;
+const QUEUED: usize = 4;
 
-type Answer = Response<Either<Full<Bytes>, Piped>>;
+type HttpResponse = Response<Either<Full<Bytes>, StreamedBody>>;
 
 /// Serves one connection of the bottle.
-pub(crate) async fn connection(gate: Arc<Gate>, socket: Socket, _place: OwnedSemaphorePermit) {
+pub(crate) async fn connection(gate: Arc<Gate>, socket: Socket, _permit: OwnedSemaphorePermit) {
     let service = hyper::service::service_fn(move |request| {
         let gate = Arc::clone(&gate);
-        async move { Ok::<_, Infallible>(answer(gate, request).await) }
+        async move { Ok::<_, Infallible>(respond(gate, request).await) }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
-        .max_buf_size(PIECE)
+        .max_buf_size(CHUNK)
         .serve_connection(TokioIo::new(socket), service)
         .await;
     if let Err(error) = served {
@@ -70,7 +70,7 @@ pub(crate) async fn connection(gate: Arc<Gate>, socket: Socket, _place: OwnedSem
     }
 }
 
-/// The two services.
+/// The two services of smart HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Service {
     Fetch,
@@ -78,15 +78,16 @@ enum Service {
 }
 
 impl Service {
-    fn of(word: &str) -> Option<Self> {
-        match word {
+    fn from_name(name: &str) -> Option<Self> {
+        match name {
             "git-upload-pack" => Some(Self::Fetch),
             "git-receive-pack" => Some(Self::Push),
             _ => None,
         }
     }
 
-    fn word(self) -> &'static str {
+    /// The git command.
+    fn command(self) -> &'static str {
         match self {
             Self::Fetch => "upload-pack",
             Self::Push => "receive-pack",
@@ -94,52 +95,53 @@ impl Service {
     }
 }
 
-async fn answer(gate: Arc<Gate>, request: Request<Incoming>) -> Answer {
-    // As it is written: nothing in a repository's address needs an escape.
+async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
+    // Not decoded: no repository path needs percent-encoding.
     let path = request.uri().path().to_owned();
     let Some((repo, rest)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
-        return says(StatusCode::NOT_FOUND, &gate.list());
+        return text_response(StatusCode::NOT_FOUND, &gate.unknown_repo());
     };
     let Some(repo) = repo.strip_suffix(".git").and_then(|name| gate.repo(name)) else {
-        return says(StatusCode::NOT_FOUND, &gate.list());
+        return text_response(StatusCode::NOT_FOUND, &gate.unknown_repo());
     };
     match (request.method(), rest) {
         (&Method::GET, "info/refs") => match service(request.uri().query().unwrap_or_default()) {
             Some(service) => advertise(&gate, &repo, service, version(&request)).await,
-            None => says(StatusCode::FORBIDDEN, "the git gate speaks smart HTTP only"),
+            None => text_response(StatusCode::FORBIDDEN, "the git gate supports smart HTTP only"),
         },
         (&Method::POST, "git-upload-pack") => exchange(gate, repo, Service::Fetch, request).await,
         (&Method::POST, "git-receive-pack") => exchange(gate, repo, Service::Push, request).await,
-        (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs(),
-        _ => says(StatusCode::NOT_FOUND, "the git gate has nothing at this address"),
+        (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs_unsupported(),
+        _ => text_response(StatusCode::NOT_FOUND, "the git gate has no such endpoint"),
     }
 }
 
-/// The one service that a query asks for; none when it names another, or two: of those servers differ on which counts.
+/// The service that a query requests. `None` for an unknown service, or two different ones: servers
+/// disagree on which counts.
 fn service(query: &str) -> Option<Service> {
-    let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("service=")).map(Service::of);
+    let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("service=")).map(Service::from_name);
     let first = named.next()??;
     named.all(|other| other == Some(first)).then_some(first)
 }
 
-fn says(status: StatusCode, sentence: &str) -> Answer {
-    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(format!("{sentence}\n")))));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
-    answer
+fn text_response(status: StatusCode, message: &str) -> HttpResponse {
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(format!("{message}\n")))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
-fn lfs() -> Answer {
+fn lfs_unsupported() -> HttpResponse {
     let message =
-        r#"{"message":"Git LFS has no way through the git gate; commit the file itself, or leave it out"}"#;
-    let mut answer = Response::new(Either::Left(Full::new(Bytes::from_static(message.as_bytes()))));
-    *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
+        r#"{"message":"the git gate does not support Git LFS; commit the file itself, or leave it out"}"#;
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from_static(message.as_bytes()))));
+    *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
     let kind = http::HeaderValue::from_static("application/vnd.git-lfs+json");
-    answer.headers_mut().insert(CONTENT_TYPE, kind);
-    answer
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
-/// `Git-Protocol`, where it asks for a version that git has.
+/// The requested `Git-Protocol` version, if git supports it.
 fn version<B>(request: &Request<B>) -> Option<&'static str> {
     match request.headers().get("git-protocol")?.as_bytes() {
         b"version=1" => Some("version=1"),
@@ -148,43 +150,48 @@ fn version<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
-async fn advertise(gate: &Gate, repo: &Repo, service: Service, version: Option<&'static str>) -> Answer {
+async fn advertise(
+    gate: &Gate,
+    repo: &Repo,
+    service: Service,
+    version: Option<&'static str>,
+) -> HttpResponse {
     let refreshed = match service {
         _ if gate.lockout.is_locked() => Err(lock_out::SENTENCE.to_owned()),
-        Service::Fetch => repo.refresh_to_read(&gate.passage).await,
-        Service::Push => repo.refresh(&gate.passage).await.map(drop),
+        Service::Fetch => repo.refresh_to_read(&gate.fds).await,
+        Service::Push => repo.refresh(&gate.fds).await.map(drop),
     };
-    let word = service.word();
-    let mut body = packet(&format!("# service=git-{word}\n"));
+    let command = service.command();
+    let mut body = packet(&format!("# service=git-{command}\n"));
     body.extend_from_slice(b"0000");
     match refreshed {
         Ok(()) => match refs(gate, repo, service, version).await {
             Ok(refs) => body.extend_from_slice(&refs),
-            Err(why) => return says(StatusCode::INTERNAL_SERVER_ERROR, &why),
+            Err(why) => return text_response(StatusCode::INTERNAL_SERVER_ERROR, &why),
         },
-        // Where the list would be; git shows it as what the remote says.
+        // In place of the list; git shows it as a message of the remote.
         Err(why) => body.extend_from_slice(&packet(&format!("ERR {why}\n"))),
     }
-    streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{word}-advertisement"))
+    streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{command}-advertisement"))
 }
 
-fn streamed(body: Either<Full<Bytes>, Piped>, kind: &str) -> Answer {
-    let mut answer = Response::new(body);
-    // As git's own server says it, for caches of every age.
+fn streamed(body: Either<Full<Bytes>, StreamedBody>, kind: &str) -> HttpResponse {
+    let mut response = Response::new(body);
+    // The same as `git http-backend`, for caches of every age.
     for (name, value) in [
         (EXPIRES, "Fri, 01 Jan 1980 00:00:00 GMT"),
         (PRAGMA, "no-cache"),
         (CACHE_CONTROL, "no-cache, max-age=0, must-revalidate"),
     ] {
-        answer.headers_mut().insert(name, http::HeaderValue::from_static(value));
+        response.headers_mut().insert(name, http::HeaderValue::from_static(value));
     }
     if let Ok(kind) = http::HeaderValue::from_str(kind) {
-        answer.headers_mut().insert(CONTENT_TYPE, kind);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
     }
-    answer
+    response
 }
 
-/// One packet line; a sentence is far below its bound.
+/// One packet line, cut off far below the protocol's limit.
 fn packet(text: &str) -> BytesMut {
     let text: String = text.chars().take(4000).collect();
     let mut packet = BytesMut::from(format!("{:04x}", text.len() + 4).as_bytes());
@@ -194,7 +201,7 @@ fn packet(text: &str) -> BytesMut {
 
 fn command(repo: &Repo, service: Service, version: Option<&'static str>) -> Command {
     let mut command = repo.git.command("git");
-    command.arg(service.word()).arg("--stateless-rpc");
+    command.arg(service.command()).arg("--stateless-rpc");
     if service == Service::Fetch {
         command.arg("--strict").arg(format!("--timeout={}", IDLE.as_secs()));
     }
@@ -211,87 +218,98 @@ async fn refs(
     service: Service,
     version: Option<&'static str>,
 ) -> Result<Vec<u8>, String> {
-    let child = gate.passage.spawn(&[], |_| {
+    let child = gate.fds.spawn(&[], |_| {
         let mut command = command(repo, service, version);
         command.args(["--advertise-refs", "."]).stdin(Stdio::null());
         command
     });
-    let running = Running::new(child.map_err(|error| format!("git could not be run: {error}"))?);
-    let ended = finish(running, service.word(), &[], ADVERTISED_WITHIN).await.map_err(|e| e.to_string())?;
-    if ended.good { Ok(ended.output) } else { Err("git could not list the refs".to_owned()) }
+    let running = Running::new(child.map_err(|error| format!("cannot run git: {error}"))?);
+    let output =
+        finish(running, service.command(), &[], ADVERTISED_WITHIN).await.map_err(|e| e.to_string())?;
+    if output.success { Ok(output.stdout) } else { Err("git cannot list the refs".to_owned()) }
 }
 
-/// Waits for a client to go on. None: it has been quiet for too long, which is sooner while every place is taken.
-pub(crate) async fn patiently<T>(places: &Semaphore, next: impl Future<Output = T>) -> Option<T> {
+/// Waits for the client. `None` if it is idle for [`IDLE`], or for [`IDLE_WHEN_BUSY`] while every permit
+/// is taken.
+pub(crate) async fn idle_timeout<T>(permits: &Semaphore, next: impl Future<Output = T>) -> Option<T> {
     let mut next = std::pin::pin!(next);
-    let quiet = Instant::now();
+    let started = Instant::now();
     loop {
-        match timeout(IDLE_IN_THE_WAY, &mut next).await {
+        match timeout(IDLE_WHEN_BUSY, &mut next).await {
             Ok(next) => return Some(next),
-            Err(_) if places.available_permits() == 0 || quiet.elapsed() >= IDLE => return None,
+            Err(_) if permits.available_permits() == 0 || started.elapsed() >= IDLE => return None,
             Err(_) => {}
         }
     }
 }
 
-async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: Request<Incoming>) -> Answer {
-    let result = format!("application/x-git-{}-result", service.word());
+async fn exchange(
+    gate: Arc<Gate>,
+    repo: Arc<Repo>,
+    service: Service,
+    request: Request<Incoming>,
+) -> HttpResponse {
+    let result = format!("application/x-git-{}-result", service.command());
     if gate.lockout.is_locked() {
         return streamed(Either::Left(Full::new(refusal(service, lock_out::SENTENCE))), &result);
     }
-    let Ok(Ok(place)) = timeout(IDLE, Arc::clone(&gate.gits).acquire_owned()).await else {
-        return says(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
+    let Ok(Ok(permit)) = timeout(IDLE, Arc::clone(&gate.exchanges).acquire_owned()).await else {
+        return text_response(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
     };
     let version = version(&request);
-    let packed = match request.headers().get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
+    let gzip = match request.headers().get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
         None | Some(b"identity") => false,
         Some(b"gzip" | b"x-gzip") => true,
-        Some(_) => return says(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate unpacks gzip only"),
+        Some(_) => {
+            return text_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate decodes gzip only");
+        }
     };
-    // For as long as it is held, what lies in quarantine stays.
+    // While it is locked, no clean-up removes the quarantine.
     let receiving = match service {
         Service::Fetch => None,
         Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
     };
-    let (mut running, asked) = match start(&gate, &repo, service, version) {
-        Ok((child, asked)) => (Running::new(child), asked),
+    let (mut running, hook) = match spawn(&gate, &repo, service, version) {
+        Ok((child, hook)) => (Running::new(child), hook),
         Err(error) => {
-            return says(StatusCode::INTERNAL_SERVER_ERROR, &format!("git could not be run: {error}"));
+            return text_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot run git: {error}"));
         }
     };
     let (Some(stdin), Some(mut stdout)) = (running.child.stdin.take(), running.child.stdout.take()) else {
-        return says(StatusCode::INTERNAL_SERVER_ERROR, "git could not be spoken to");
+        return text_response(StatusCode::INTERNAL_SERVER_ERROR, "cannot connect to git");
     };
-    let (pieces, body) = mpsc::channel(WAITING);
+    let (chunks, body) = mpsc::channel(QUEUED);
     tokio::spawn(async move {
-        let _place = place;
-        let carried = async {
-            let fed = tokio::select! {
-                // It ends with the body; what git answers goes on.
-                fed = body::feed(request.into_body(), stdin, packed, service == Service::Push, &gate.gits) => fed,
-                () = pieces.closed() => return,
+        let _permit = permit;
+        let exchange = async {
+            let is_push = service == Service::Push;
+            let forwarded = tokio::select! {
+                // Ends with the request body; the response continues.
+                result = body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
+                () = chunks.closed() => return,
             };
-            match fed {
-                Ok(()) => drain(&mut stdout, &pieces, service, &gate.gits).await,
+            match forwarded {
+                Ok(()) => forward_response(&mut stdout, &chunks, service, &gate.exchanges).await,
                 Err(why) => {
-                    let _ = patiently(&gate.gits, pieces.send(refusal(service, &why))).await;
+                    let _ = idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why))).await;
                 }
             }
         };
-        let _ = timeout(EXCHANGE, carried).await;
-        drop(pieces);
-        if let Some(asked) = asked {
-            // Nobody is asked, and nothing goes up, for one that is gone: its hook hears no more, and refuses.
-            asked.abort();
-            running.end(stdout).await;
+        let _ = timeout(EXCHANGE, exchange).await;
+        drop(chunks);
+        if let Some(hook) = hook {
+            // A disconnected client's push requests no approval and forwards nothing: its hook
+            // gets no verdict and refuses.
+            hook.abort();
+            running.drain_and_wait(stdout).await;
             drop(receiving);
-            repo.sweep();
+            repo.clean_up();
         }
     });
-    streamed(Either::Right(Piped(body)), &result)
+    streamed(Either::Right(StreamedBody(body)), &result)
 }
 
-/// What the client of a service shows as the remote's word.
+/// An error that the client of a service shows as a message of the remote.
 fn refusal(service: Service, why: &str) -> Bytes {
     match service {
         Service::Push => report_status::refusal(why),
@@ -299,17 +317,17 @@ fn refusal(service: Service, why: &str) -> Bytes {
     }
 }
 
-/// Starts a service, and for a push who answers its hook.
-fn start(
+/// Spawns a service. For a push, also the task that replies to its hook.
+fn spawn(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
     service: Service,
     version: Option<&'static str>,
 ) -> io::Result<(Child, Option<AbortHandle>)> {
     if service == Service::Push {
-        return receive(gate, repo, version).map(|(child, asked)| (child, Some(asked)));
+        return spawn_receive_pack(gate, repo, version).map(|(child, hook)| (child, Some(hook)));
     }
-    let child = gate.passage.spawn(&[], |_| {
+    let child = gate.fds.spawn(&[], |_| {
         let mut command = command(repo, service, version);
         command.arg(".");
         command
@@ -317,46 +335,53 @@ fn start(
     Ok((child, None))
 }
 
-/// Starts receive-pack with a hook that asks this process.
-fn receive(
+/// Spawns receive-pack with a hook that connects to this process.
+fn spawn_receive_pack(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
     version: Option<&'static str>,
 ) -> io::Result<(Child, AbortHandle)> {
-    let (ask, hook_asks) = git::pipe()?;
-    let (hook_hears, tell) = git::pipe()?;
-    let child = gate.passage.spawn(&[&hook_asks, &hook_hears], |places| {
+    let (request, hook_request) = git::pipe()?;
+    let (hook_reply, reply) = git::pipe()?;
+    let child = gate.fds.spawn(&[&hook_request, &hook_reply], |fds| {
         let mut command = command(repo, Service::Push, version);
         command.arg(".");
-        for (name, place) in ["GATE_ASK", "GATE_TELL"].iter().zip(places) {
-            command.env(name, place.to_string());
+        for (name, fd) in ["GATE_ASK", "GATE_TELL"].iter().zip(fds) {
+            command.env(name, fd.to_string());
         }
         command
     })?;
-    let asked = tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { ask, tell }));
-    Ok((child, asked.abort_handle()))
+    let hook = tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { request, reply }));
+    Ok((child, hook.abort_handle()))
 }
 
-/// Carries git's answer to the response, as long as somebody reads it.
-async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: Service, places: &Semaphore) {
-    let mut told = (service == Service::Push).then(ReportStatus::default);
+/// Forwards git's output to the response until it ends or the client disconnects.
+async fn forward_response(
+    stdout: &mut ChildStdout,
+    chunks: &mpsc::Sender<Bytes>,
+    service: Service,
+    permits: &Semaphore,
+) {
+    let mut report = (service == Service::Push).then(ReportStatus::default);
     loop {
-        let mut piece = BytesMut::with_capacity(PIECE);
+        let mut chunk = BytesMut::with_capacity(CHUNK);
         let read = tokio::select! {
-            read = stdout.read_buf(&mut piece) => read,
-            () = pieces.closed() => return,
+            read = stdout.read_buf(&mut chunk) => read,
+            () = chunks.closed() => return,
         };
         match read {
             Ok(length) if length > 0 => {
-                let piece = piece.freeze();
-                let piece = told.as_mut().map_or(piece.clone(), |told| told.feed(piece));
-                if !piece.is_empty() && !matches!(patiently(places, pieces.send(piece)).await, Some(Ok(()))) {
+                let chunk = chunk.freeze();
+                let chunk = report.as_mut().map_or(chunk.clone(), |report| report.feed(chunk));
+                if !chunk.is_empty()
+                    && !matches!(idle_timeout(permits, chunks.send(chunk)).await, Some(Ok(())))
+                {
                     return;
                 }
             }
             _ => {
-                if let Some(rest) = told.map(|mut told| told.rest()).filter(|rest| !rest.is_empty()) {
-                    let _ = patiently(places, pieces.send(rest)).await;
+                if let Some(rest) = report.map(|mut report| report.finish()).filter(|rest| !rest.is_empty()) {
+                    let _ = idle_timeout(permits, chunks.send(rest)).await;
                 }
                 return;
             }
@@ -364,10 +389,10 @@ async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: 
     }
 }
 
-/// A response's body, as git makes it.
-pub(crate) struct Piped(mpsc::Receiver<Bytes>);
+/// A response body that streams git's output.
+pub(crate) struct StreamedBody(mpsc::Receiver<Bytes>);
 
-impl Body for Piped {
+impl Body for StreamedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -375,6 +400,6 @@ impl Body for Piped {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+        self.0.poll_recv(context).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 }

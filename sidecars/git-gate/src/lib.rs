@@ -1,7 +1,7 @@
-//! The git gate: a bottle's only way to its repositories.
+//! The git gate: the only path from a bottle to its repositories.
 //!
-//! It speaks git's smart HTTP with the bottle and git's own transports with the upstream. The bottle never
-//! holds a key, and a push is read, object by object, before a byte of it goes upstream:
+//! It serves git's smart HTTP to the bottle and uses git's own transports to the upstream. The bottle
+//! never has a key. The gate scans every object of a push before it sends a byte upstream:
 //!
 //! ```text
 //! git in the bottle ── http ──► http ──► fetch: refresh the mirror ──► git upload-pack
@@ -9,30 +9,31 @@
 //!                       upstream ◄── git push ◄── approved ◄── refs ◄── read ◄──────────────┘
 //! ```
 //! ```text
-//! daemon   the process: hardened, provisioned, asked for its health
-//! place    where its files are, also when root starts it
-//! body     a request's body on its way to git
-//! head     the head of a push, as it goes by
-//! told     what git answers to a push, and what is put in
-//! http     the protocol's few addresses, bodies streamed both ways
-//! repo     a repository, its mirror refreshed once for all who wait
-//! mirror   a mirror's folders and files
-//! git      every subprocess: a small environment, a deadline, limits, ended as a group
-//! keys     keys in an agent's memory, tokens in a pipe; strict host keys
-//! line     a connection to an upstream, kept for a while
-//! push     one push: what is asked of it, in order
-//! refs     what may move
-//! upstream what an upstream lists
-//! fresh    which objects are new to the upstream
-//! read     every object that is new, streamed through the scanner
-//! blob     a blob in every way it is looked at, and its lines
-//! family   which tree holds which object
-//! found    what was found, each thing once
-//! packed   what is inside of gzip and zip
-//! names    files that hold secrets by their name
-//! words    what the agent is told
+//! daemon              the process: confinement, provisioning, health
+//! private_root        the gate's private mount namespace when root starts it
+//! http                smart HTTP endpoints, bodies streamed both ways
+//! body                request bodies on their way to git
+//! head                limits on the command list of a push
+//! report_status       git's response to a push, and lines the gate inserts
+//! repo                one repository: its mirror, refreshed once for concurrent requests
+//! mirror              the files of a mirror
+//! git                 subprocesses: small environment, resource limits, timeout, process group
+//! keys                upstream credentials: ssh-agent, token pipe, strict host keys
+//! ssh_control_master  a shared ssh connection to an upstream
+//! upstream            the refs of an upstream
+//! push                one push, from the pre-receive hook to the upstream
+//! refs                ref rules
+//! new_objects         objects that are new to the upstream
+//! read                streams every new object through the scanner
+//! blob                the views of a blob that are scanned, and line numbers
+//! tree_index          parents, paths and commits of new trees
+//! archives            contents of gzip and zip
+//! names               file names that hold secrets
+//! findings            deduplicated findings
+//! messages            messages for the agent
 //! ```
 
+mod archives;
 mod blob;
 mod body;
 mod daemon;
@@ -45,7 +46,6 @@ mod messages;
 mod mirror;
 mod names;
 mod new_objects;
-mod packed;
 mod private_root;
 mod push;
 mod read;

@@ -1,4 +1,4 @@
-//! A mirror's folders and files, as `git init --bare` makes them.
+//! Creates a mirror's folders and files, as `git init --bare` does.
 
 use std::fs;
 use std::io;
@@ -9,13 +9,13 @@ use crate::keys;
 use crate::new_objects::KNOWN;
 use crate::upstream::ObjectFormat;
 
-/// How the objects of a mirror are named that is there.
+/// The object format of an existing mirror.
 pub(crate) fn format(mirror: &Path) -> ObjectFormat {
     let config = fs::read_to_string(mirror.join("config")).unwrap_or_default();
     if config.starts_with(head(ObjectFormat::Sha256)) { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
 }
 
-/// What of a configuration says so.
+/// The head of a mirror's configuration, which sets the object format.
 fn head(format: ObjectFormat) -> &'static str {
     match format {
         ObjectFormat::Sha1 => "[core]\n\trepositoryFormatVersion = 0\n",
@@ -25,8 +25,8 @@ fn head(format: ObjectFormat) -> &'static str {
     }
 }
 
-/// Every mirror's configuration, all of it. The one alternate of a quarantine is the mirror, whose refs git looks
-/// at anyway: nobody is asked for the alternate's.
+/// The rest of every mirror's configuration. `alternateRefsCommand` lists nothing: the only alternate of
+/// a quarantine is the mirror, whose refs git reads anyway.
 const CONFIG: &str = "\
 [core]
 \tbare = true
@@ -69,8 +69,8 @@ const CONFIG: &str = "\
 \tversion = 2
 ";
 
-/// What receive-pack runs before any ref moves: it tells the gate what is pushed and waits for its word. An
-/// end without one refuses.
+/// The pre-receive hook: sends the updates to the gate and waits for its verdict. Refuses the push if the
+/// gate exits without one.
 const HOOK: &str = "\
 #!/bin/sh
 { printf '%s\\n' \"$GIT_QUARANTINE_PATH\"; cat; printf 'end\\n'; } >&\"$GATE_ASK\"
@@ -82,12 +82,12 @@ while IFS= read -r line <&\"$GATE_TELL\"; do
 \t\t*) printf '%s\\n' \"${line#say }\" >&2 ;;
 \tesac
 done
-echo 'the git gate ended before it had read the push; nothing was pushed' >&2
+echo 'the git gate exited before it had scanned the push; nothing was pushed' >&2
 exit 1
 ";
 
-/// Throws away all that a mirror has.
-pub(crate) fn start_over(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
+/// Deletes a mirror's objects and refs and creates an empty one.
+pub(crate) fn recreate(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     for part in ["refs", "objects"] {
         fs::remove_dir_all(mirror.join(part))?;
     }
@@ -98,8 +98,8 @@ pub(crate) fn start_over(mirror: &Path, format: ObjectFormat) -> io::Result<()> 
     make(mirror.parent().unwrap_or(mirror), mirror, format)
 }
 
-/// The folders and files of a mirror, as `git init --bare` makes them; what is there stays but its
-/// configuration.
+/// Creates missing folders and files of a mirror, as `git init --bare` does. Overwrites the configuration
+/// and the hook, and removes leftovers of a killed gate.
 pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags", KNOWN] {
@@ -118,23 +118,23 @@ pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Re
         keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
     }
     let begins = |with: &'static str| move |name: &str| name.starts_with(with);
-    // What a gate that was killed was receiving, and what it had locked.
+    // Partial pushes and lock files of a killed gate.
     remove(&mirror.join("objects"), 0, &begins("tmp_"))?;
     remove(&mirror.join("objects/pack"), 0, &begins("tmp_"))?;
     unlock(mirror)
 }
 
-/// Removes every lock that a git left.
+/// Removes every lock file that git left.
 pub(crate) fn unlock(mirror: &Path) -> io::Result<()> {
     let lock = |name: &str| name.ends_with(".lock");
     remove(mirror, 0, &lock)?;
     remove(&mirror.join("refs"), DEEPEST, &lock)
 }
 
-/// How deep in folders a ref can be: its name has 255 bytes.
+/// Most folder levels of a ref: its name has at most 255 bytes.
 const DEEPEST: usize = 128;
 
-/// Removes what has such a name in a folder, and in so many levels of folders below it.
+/// Removes entries whose name matches, in a folder and `levels` levels below it.
 pub(crate) fn remove(folder: &Path, levels: usize, named: &impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

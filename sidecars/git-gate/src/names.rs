@@ -1,4 +1,4 @@
-//! Files that hold secrets by their name.
+//! Detects files that hold secrets, by their names.
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -25,12 +25,12 @@ const WHOLE: &[&str] = &[
     "service-account.json",
 ];
 
-/// Ends of names.
-const ENDS: &[&str] =
+/// Suffixes of names.
+const SUFFIXES: &[&str] =
     &[".kdbx", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".tfstate", ".gnucash", ".ovpn"];
 
-/// A folder and a name in it.
-const PLACES: &[(&str, &str)] = &[
+/// Names that count only in this folder.
+const IN_FOLDERS: &[(&str, &str)] = &[
     (".aws", "credentials"),
     (".docker", "config.json"),
     (".kube", "config"),
@@ -39,10 +39,10 @@ const PLACES: &[(&str, &str)] = &[
     ("gcloud", "credentials.db"),
 ];
 
-/// What `.env` is called where it is only an example.
+/// Words that mark a `.env` file as an example.
 const EXAMPLES: &[&str] = &["example", "sample", "template", "dist", "test", "defaults"];
 
-/// Letters of other alphabets that nobody tells from those of a name.
+/// Letters of other alphabets that look like ASCII letters.
 const LOOK_ALIKES: &[(char, char)] = &[
     ('а', 'a'),
     ('с', 'c'),
@@ -76,9 +76,9 @@ const LOOK_ALIKES: &[(char, char)] = &[
     ('\u{2212}', '-'),
 ];
 
-/// A name as a file system or a reader may take it: in lower case, without what is invisible, without the dots,
-/// spaces and stream that Windows leaves out at its end, and with letters of one alphabet.
-pub(crate) fn plain(name: &[u8]) -> String {
+/// Normalizes a name as a file system or a reader may take it: lower case, no invisible characters,
+/// look-alike letters replaced, and without the trailing dots, spaces and stream name that Windows drops.
+pub(crate) fn normalized(name: &[u8]) -> String {
     let mut made = String::with_capacity(name.len());
     for letter in String::from_utf8_lossy(name).nfkc().flat_map(char::to_lowercase) {
         if is_invisible(letter) {
@@ -94,23 +94,23 @@ pub(crate) fn plain(name: &[u8]) -> String {
         .to_owned()
 }
 
-/// What HFS+ leaves out of a name, and what no reader sees.
+/// Whether HFS+ ignores a character in names, or readers do not see it.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The rule that a file's name breaks, with the folder that it is in.
+/// The id of the rule that a file's name matches, in its folder.
 pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
-    // To Windows a name with `\` is a path.
+    // On Windows a name with `\` is a path.
     let mut parts = name.rsplit(|byte| *byte == b'\\');
-    let name = plain(parts.next().unwrap_or_default());
-    let folder = plain(parts.next().unwrap_or(folder));
+    let name = normalized(parts.next().unwrap_or_default());
+    let folder = normalized(parts.next().unwrap_or(folder));
     let name = name.as_str();
-    if WHOLE.contains(&name) || ENDS.iter().any(|end| name.ends_with(end)) {
+    if WHOLE.contains(&name) || SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
         return Some("secret-file");
     }
-    if PLACES.contains(&(folder.as_str(), name)) {
+    if IN_FOLDERS.contains(&(folder.as_str(), name)) {
         return Some("secret-file");
     }
     // `.env.production`, `.env-old` and `.env~`, but not `.environment`.
@@ -122,10 +122,10 @@ pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
     (!words.any(|word| EXAMPLES.contains(&word))).then_some("secret-file")
 }
 
-/// Whether files in a folder of this name are judged by it.
-pub(crate) fn is_place(folder: &[u8]) -> bool {
-    let folder = plain(folder);
-    PLACES.iter().any(|(place, _)| *place == folder)
+/// Whether the rules depend on a folder of this name.
+pub(crate) fn is_secret_folder(folder: &[u8]) -> bool {
+    let folder = normalized(folder);
+    IN_FOLDERS.iter().any(|(name, _)| *name == folder)
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_hold_secrets() {
+    fn detects_secret_files_by_name() {
         for (folder, name, found) in [
             ("", ".env", true),
             ("app", ".ENV", true),
@@ -173,6 +173,6 @@ mod tests {
         ] {
             assert_eq!(rule(folder.as_bytes(), name.as_bytes()).is_some(), found, "{folder}/{name:?}");
         }
-        assert!(is_place(b".AWS") && !is_place(b"src"));
+        assert!(is_secret_folder(b".AWS") && !is_secret_folder(b"src"));
     }
 }

@@ -1,7 +1,7 @@
-//! Which objects of a push are new to the upstream.
+//! Lists the objects of a push that are new to the upstream.
 //!
-//! Upstream is known to have what is in the mirror's packs: whatever came from it, or went there, is packed. A
-//! loose object is not believed to be from there; receive-pack itself writes such ones for who pushes.
+//! The upstream has the objects in the mirror's packs: a fetch and an accepted push both write packs. A
+//! loose object in the mirror counts as new, since receive-pack writes loose objects for any client.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -10,14 +10,13 @@ use crate::git::{Git, Running, finish};
 use crate::read::{LISTED_WITHIN, Reader};
 use crate::refs::Update;
 
-/// A folder of objects in the mirror that has its packs and no loose object: what came from upstream, or went
-/// there.
+/// An object folder in the mirror with its packs and no loose objects: the objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 
-/// New objects of one push.
+/// Most objects of one push.
 const MOST_OBJECTS: usize = 1_000_000;
 
-/// What an object is.
+/// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Commit,
@@ -27,8 +26,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Reads `id kind`.
-    fn line(line: &str) -> Option<(Self, String)> {
+    /// Parses `id kind`.
+    fn parse_line(line: &str) -> Option<(Self, String)> {
         let (id, kind) = line.split_once(' ')?;
         let kind = match kind {
             "commit" => Self::Commit,
@@ -42,94 +41,99 @@ impl Kind {
 }
 
 impl Reader<'_> {
-    /// Everything that is pushed and that upstream is not known to have, commits first. What no pushed ref
-    /// reaches would be stored upstream unseen by anybody: it is refused.
+    /// Lists the pushed objects that the upstream is not known to have, commits first. Refuses
+    /// objects that no pushed ref reaches: the upstream would store them where no one sees them.
     pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
-        let (came, reached) =
-            tokio::try_join!(self.came(), self.reached(&["--objects", "--no-object-names"], updates))?;
-        let all: HashSet<&str> = came.iter().map(|(_, id)| id.as_str()).chain(reached.lines()).collect();
-        let known = self.checked(&self.upstreams(), &all).await?;
+        let (quarantined, reachable) = tokio::try_join!(
+            self.quarantined(),
+            self.reachable(&["--objects", "--no-object-names"], updates)
+        )?;
+        let all: HashSet<&str> =
+            quarantined.iter().map(|(_, id)| id.as_str()).chain(reachable.lines()).collect();
+        let known = self.existing(&self.upstream_git(), &all).await?;
         let known: HashSet<&str> = known.iter().map(|(_, id)| id.as_str()).collect();
-        let reached: HashSet<&str> = reached.lines().filter(|id| !known.contains(id)).collect();
+        let reachable: HashSet<&str> = reachable.lines().filter(|id| !known.contains(id)).collect();
         let mut new: Vec<(Kind, String)> =
-            came.into_iter().filter(|(_, id)| !known.contains(id.as_str())).collect();
-        if let Some((_, id)) = new.iter().find(|(_, id)| !reached.contains(id.as_str())) {
+            quarantined.into_iter().filter(|(_, id)| !known.contains(id.as_str())).collect();
+        if let Some((_, id)) = new.iter().find(|(_, id)| !reachable.contains(id.as_str())) {
             return Err(format!(
-                "the push holds objects that none of its refs reaches, such as {id}; push without them \
+                "the push contains objects that none of its refs reaches, such as {id}; push without them \
                  (`git gc` and push again)"
             ));
         }
-        if new.len() < reached.len() {
-            let came: HashSet<&str> = new.iter().map(|(_, id)| id.as_str()).collect();
-            let loose: HashSet<&str> = reached.difference(&came).copied().collect();
-            let loose = self.checked(&self.both(), &loose).await?;
+        if new.len() < reachable.len() {
+            let listed: HashSet<&str> = new.iter().map(|(_, id)| id.as_str()).collect();
+            let loose: HashSet<&str> = reachable.difference(&listed).copied().collect();
+            let loose = self.existing(&self.with_quarantine(), &loose).await?;
             new.extend(loose);
         }
-        // Of each kind as they lie in their pack: those that are made of one another are near, and made once.
+        // A stable sort keeps the order of the pack within a kind: deltas and their bases are
+        // near, so git unpacks each base once.
         new.sort_by_key(|(kind, _)| *kind);
         Ok(new)
     }
 
-    /// Everything in the quarantine, in the order of its pack.
-    async fn came(&self) -> Result<Vec<(Kind, String)>, String> {
-        let alone = self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
+    /// Lists all objects in the quarantine, in the order of the pack.
+    async fn quarantined(&self) -> Result<Vec<(Kind, String)>, String> {
+        let alone = self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
         let check = "--batch-check=%(objectname) %(objecttype)";
         let listed = alone
-            .plain(self.passage, &["cat-file", "--batch-all-objects", "--unordered", check], LISTED_WITHIN)
+            .run(self.fds, &["cat-file", "--batch-all-objects", "--unordered", check], LISTED_WITHIN)
             .await
             .map_err(|error| error.to_string())?;
-        if !listed.good {
-            return Err("the objects of the push cannot be listed".to_owned());
+        if !listed.success {
+            return Err("cannot list the objects of the push".to_owned());
         }
         let mut all = Vec::new();
-        for line in String::from_utf8_lossy(&listed.output).lines() {
-            all.push(Kind::line(line).ok_or("the push holds an object of no known kind")?);
+        for line in String::from_utf8_lossy(&listed.stdout).lines() {
+            all.push(Kind::parse_line(line).ok_or("the push contains an object of unknown type")?);
             if all.len() > MOST_OBJECTS {
-                return Err(format!("the push holds more than {MOST_OBJECTS} objects; push less at once"));
+                return Err(format!("the push contains more than {MOST_OBJECTS} objects; push less at once"));
             }
         }
         Ok(all)
     }
 
-    /// What `rev-list` with these options says of what the pushed refs reach and those of the upstream do not.
-    pub(crate) async fn reached(&self, options: &[&str], updates: &[Update]) -> Result<String, String> {
+    /// Runs `rev-list` with these options for objects that the pushed refs reach and the upstream's do not.
+    pub(crate) async fn reachable(&self, options: &[&str], updates: &[Update]) -> Result<String, String> {
         let mut arguments = [&["rev-list"], options].concat();
         arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
         arguments.extend(["--not", "--all"]);
-        let reached = self
-            .both()
-            .plain(self.passage, &arguments, LISTED_WITHIN)
+        let listed = self
+            .with_quarantine()
+            .run(self.fds, &arguments, LISTED_WITHIN)
             .await
             .map_err(|error| error.to_string())?;
-        if !reached.good {
-            return Err("what the push reaches cannot be listed".to_owned());
+        let error = "cannot list the objects that the push reaches";
+        if !listed.success {
+            return Err(error.to_owned());
         }
-        String::from_utf8(reached.output).map_err(|_| "what the push reaches cannot be listed".to_owned())
+        String::from_utf8(listed.stdout).map_err(|_| error.to_owned())
     }
 
-    /// Git that sees the objects of upstream alone.
-    fn upstreams(&self) -> Git {
+    /// Git with only the objects of the upstream.
+    fn upstream_git(&self) -> Git {
         let packed = self.mirror.mirror.join(KNOWN).to_string_lossy().into_owned();
-        self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])
+        self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])
     }
 
-    /// Which of these are there, and of which kind.
-    async fn checked(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, String> {
+    /// Returns the ids that exist, with their types.
+    async fn existing(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, String> {
         let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
-        let asked = self.passage.spawn(&[], |_| {
+        let child = self.fds.spawn(&[], |_| {
             let mut command = git.command("git");
             command.args(["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             command
         });
-        let asked = Running::new(asked.map_err(|error| error.to_string())?);
-        let there = finish(asked, "git cat-file", input.as_bytes(), LISTED_WITHIN)
+        let running = Running::new(child.map_err(|error| error.to_string())?);
+        let output = finish(running, "git cat-file", input.as_bytes(), LISTED_WITHIN)
             .await
             .map_err(|error| error.to_string())?;
-        if !there.good {
-            return Err("the mirror cannot be asked what it has".to_owned());
+        if !output.success {
+            return Err("cannot look up objects in the mirror".to_owned());
         }
-        // A line of another form says that it is missing.
-        Ok(String::from_utf8_lossy(&there.output).lines().filter_map(Kind::line).collect())
+        // A line in another form reports a missing object.
+        Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Kind::parse_line).collect())
     }
 }

@@ -1,8 +1,8 @@
-//! Where the gate's files are.
+//! Sets up the private mount namespace of a gate that root starts.
 //!
-//! Started by root, the gate becomes a user to whom the way to its folder is closed, and whom the machine does
-//! not know. git and ssh want paths and a name of their user. So the process first gets a view of the file
-//! system of its own, in which the folder is at a fixed place and the user has a name.
+//! Such a gate switches to a user without access to the parents of its folder and without an entry in
+//! `/etc/passwd`. git and ssh need accessible paths and a user name. So the process first enters its own
+//! mount namespace, with the folder at a fixed path and an `/etc` that names the user.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use bottle_harden::reach::Held;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// The folder's place in a view of its own: what is there is nothing of the gate's.
-const PLACE: &str = "/tmp";
+/// The folder's mount point in the namespace; the gate needs nothing of the machine's `/tmp`.
+const MOUNT_POINT: &str = "/tmp";
 
-/// What git and ssh read of the machine's `/etc`, where it is there.
+/// The files in the machine's `/etc` that git and ssh read, if present.
 const ETC: [&str; 13] = [
     "alternatives",
     "crypto-policies",
@@ -34,28 +34,29 @@ const ETC: [&str; 13] = [
     "services",
 ];
 
-/// Makes the view and says where the folder is in it. Needs root, and no other thread.
+/// Enters a new mount namespace and returns the folder's path in it. Needs root, and a process with a
+/// single thread.
 ///
 /// # Errors
-/// What the kernel says.
-pub(crate) fn of_its_own(folder: &Path, identity: Identity) -> io::Result<PathBuf> {
+/// The kernel's error.
+pub(crate) fn enter(folder: &Path, identity: Identity) -> io::Result<PathBuf> {
     let Identity { uid, gid } = identity;
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    etc_of_its_own(&format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n"))?;
-    mount(Some(folder), PLACE, none, MsFlags::MS_BIND, none)?;
+    mount_private_etc(&format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n"))?;
+    mount(Some(folder), MOUNT_POINT, none, MsFlags::MS_BIND, none)?;
     let plain = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(none, PLACE, none, plain, none)?;
-    Ok(PLACE.into())
+    mount(none, MOUNT_POINT, none, plain, none)?;
+    Ok(MOUNT_POINT.into())
 }
 
-/// An `/etc` with these users and what git and ssh read of the machine's.
+/// Mounts an `/etc` with these users and the machine's files that git and ssh read.
 ///
-/// The kernel takes a mount away whose place is renamed over, in every view of it: a file mounted over the machine's
-/// `/etc/passwd` goes with the next `useradd`. In a folder of our own no place is anybody else's, and what the
-/// machine replaces stays here as it was.
-fn etc_of_its_own(passwd: &str) -> io::Result<()> {
+/// A rename over a mount point removes the mount in every namespace: a file mounted over the machine's
+/// `/etc/passwd` disappears with the next `useradd`. In a private folder no other process renames, and
+/// the files stay as they were.
+fn mount_private_etc(passwd: &str) -> io::Result<()> {
     let machine = Held::open(Path::new("/etc")).map_err(io::Error::other)?;
     let (from, to) = (machine.path(), Path::new("/etc"));
     let none = None::<&str>;
@@ -64,17 +65,17 @@ fn etc_of_its_own(passwd: &str) -> io::Result<()> {
     fs::write(to.join("passwd"), passwd)?;
     for entry in fs::read_dir(&from)? {
         let entry = entry?;
-        let (kind, place) = (entry.file_type()?, to.join(entry.file_name()));
-        // All of them: one may lead over another one.
-        if kind.is_symlink() && !place.exists() {
-            symlink(fs::read_link(entry.path())?, &place)?;
+        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
+        // All symlinks: one may point to another.
+        if kind.is_symlink() && !target.exists() {
+            symlink(fs::read_link(entry.path())?, &target)?;
         } else if ETC.iter().any(|name| entry.file_name() == *name) {
             if kind.is_dir() {
-                fs::create_dir(&place)?
+                fs::create_dir(&target)?
             } else {
-                fs::write(&place, "")?
+                fs::write(&target, "")?
             }
-            mount(Some(&entry.path()), &place, none, MsFlags::MS_BIND, none)?;
+            mount(Some(&entry.path()), &target, none, MsFlags::MS_BIND, none)?;
         }
     }
     let openssl = from.join("ssl/openssl.cnf");

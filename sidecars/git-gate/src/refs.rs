@@ -1,16 +1,16 @@
-//! What may move: the rules over refs. Pure.
+//! Ref rules: which updates a push may contain. Pure.
 
 use std::collections::HashMap;
 
 use bottle_contract::session::gate::GateRefs;
 
-use crate::names::plain;
+use crate::names::normalized;
 use crate::upstream::{Upstream, is_id};
 
-/// More updates than this in one push are no work of an agent.
+/// Most updates of one push.
 pub(crate) const MOST_UPDATES: usize = 256;
 
-/// One line of what receive-pack hands its hook.
+/// One ref update, as receive-pack passes it to its hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) old: String,
@@ -19,7 +19,7 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Reads `old new name`.
+    /// Parses `old new name`.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(3, ' ');
         let (old, new, name) = (words.next()?, words.next()?, words.next()?);
@@ -43,9 +43,9 @@ fn is_zero(id: &str) -> bool {
     id.bytes().all(|byte| byte == b'0')
 }
 
-/// Judges one update but for the question whether it moves forward. The error says which rule, and where the
-/// user changes it.
-pub(crate) fn judge(
+/// Checks one update against the rules, except for the fast-forward check. The error names the rule and
+/// the setting that changes it.
+pub(crate) fn check_update(
     rules: &GateRefs,
     upstream: &Upstream,
     repo: &str,
@@ -53,19 +53,17 @@ pub(crate) fn judge(
 ) -> Result<(), String> {
     let name = &update.name;
     let change = |key: &str| format!("the user can change `git-gate.repos.{repo}.refs.{key}` in the bottle");
-    if !is_plain(name) {
-        return Err(format!("{name:?} is no ref that can be pushed"));
+    if !is_valid(name) {
+        return Err(format!("{name:?} is not a valid ref name"));
     }
     if name.starts_with("refs/replace/") || name == "HEAD" || !name.starts_with("refs/") {
-        return Err(format!("{name} may not be pushed: it changes what others see"));
+        return Err(format!("{name} may not be pushed: it changes what other clients see"));
     }
-    if is_taken_for_another(name) && !update.deletes() {
-        return Err(format!(
-            "{name} may not be pushed: git takes such a name for something else; choose another name"
-        ));
+    if is_ambiguous(name) && !update.deletes() {
+        return Err(format!("{name} may not be pushed: the name is ambiguous to git; choose another name"));
     }
     if let Some(target) = upstream.aliases.get(name) {
-        return Err(format!("{name} is another name of {target} in the upstream; push that one"));
+        return Err(format!("{name} is an alias of {target} in the upstream; push to {target}"));
     }
     if update.deletes() && !rules.delete {
         return Err(format!("{name} may not be deleted; {}", change("delete")));
@@ -79,79 +77,83 @@ pub(crate) fn judge(
     }
     match &rules.allow {
         Some(globs) if is_tag || globs.iter().any(|glob| matches(glob, name)) => Ok(()),
-        Some(_) => Err(format!("{name} is not among what may be pushed; {}", change("allow"))),
+        Some(_) => Err(format!("{name} matches no allowed ref; {}", change("allow"))),
         None if is_tag || upstream.refs.is_empty() => Ok(()),
-        None if !name.starts_with("refs/heads/") => Err(format!("{name} is no branch; {}", change("allow"))),
-        None if upstream.default.as_ref() == Some(name) => {
-            Err(format!("{name} is the upstream's default branch; push another one, or {}", change("allow")))
+        None if !name.starts_with("refs/heads/") => {
+            Err(format!("{name} is not a branch; {}", change("allow")))
         }
-        None if upstream.default.is_none() => unsaid(upstream, update, &change("allow")),
+        None if upstream.default.as_ref() == Some(name) => Err(format!(
+            "{name} is the upstream's default branch; push to another branch, or {}",
+            change("allow")
+        )),
+        None if upstream.default.is_none() => check_unknown_default(upstream, update, &change("allow")),
         None => Ok(()),
     }
 }
 
-/// Judges an update where the upstream does not say which branch is its default one.
-fn unsaid(upstream: &Upstream, update: &Update, change: &str) -> Result<(), String> {
+/// Checks an update if the upstream does not name its default branch.
+fn check_unknown_default(upstream: &Upstream, update: &Update, change: &str) -> Result<(), String> {
     let name = &update.name;
     match (&upstream.head, upstream.refs.get(name)) {
-        // A commit, but not of which branch: it may be any that is there.
+        // HEAD is a commit: every branch at this commit may be the default one.
         (Some(head), Some(at)) if head == at => Err(format!(
             "{name} may be the upstream's default branch, which it does not name: its HEAD is the same commit; push \
-             another one, or {change}"
+             to another branch, or {change}"
         )),
-        // Its HEAD names a branch that is not there: whoever makes that one makes the default branch.
+        // HEAD is dangling: creating the branch that it names creates the default branch.
         (None, None) => Err(format!(
-            "{name} may become the upstream's default branch: the upstream's HEAD names a branch that is not there, \
-             and it does not say which; the user makes that branch or sets HEAD, or {change}"
+            "{name} may become the upstream's default branch: the upstream's HEAD names a branch that does not exist, \
+             and does not report which; the user creates that branch or sets HEAD, or {change}"
         )),
         _ => Ok(()),
     }
 }
 
-/// Whether git reads a branch or tag of this name as something else where it is given by its short name: as one of
-/// its own heads, as a full name, or as a commit.
-fn is_taken_for_another(name: &str) -> bool {
+/// Whether git resolves the short name of this branch or tag to something else: a pseudo-ref such as
+/// `FETCH_HEAD`, a full ref name, or a commit.
+fn is_ambiguous(name: &str) -> bool {
     let Some(short) = name.strip_prefix("refs/heads/").or_else(|| name.strip_prefix("refs/tags/")) else {
         return false;
     };
     let upper = short.to_ascii_uppercase();
-    let own = upper == "HEAD" || upper == "AUTO_MERGE" || upper.ends_with("_HEAD");
-    own && !short.contains('/') || upper.starts_with("REFS/") || is_id(&short.to_ascii_lowercase())
+    let is_pseudo = upper == "HEAD" || upper == "AUTO_MERGE" || upper.ends_with("_HEAD");
+    is_pseudo && !short.contains('/') || upper.starts_with("REFS/") || is_id(&short.to_ascii_lowercase())
 }
 
-/// Refuses to move what may be only another name of a branch that may not be pushed, where the upstream does not
-/// say which of its names are: two that are one have the same commit.
-pub(crate) fn disguised(
+/// Refuses an update of a ref that may be an alias of a denied branch, if the upstream does not report
+/// aliases. An alias has the same commit as its target.
+pub(crate) fn check_alias(
     rules: &GateRefs,
     upstream: &Upstream,
     repo: &str,
     update: &Update,
 ) -> Result<(), String> {
     let name = &update.name;
-    let Some(at) = upstream.refs.get(name).filter(|_| !upstream.tells_aliases) else { return Ok(()) };
-    let denied =
-        |other: &str| judge(rules, upstream, repo, &Update { name: other.to_owned(), ..update.clone() });
+    let Some(at) = upstream.refs.get(name).filter(|_| !upstream.reports_aliases) else { return Ok(()) };
+    let denied = |other: &str| {
+        check_update(rules, upstream, repo, &Update { name: other.to_owned(), ..update.clone() })
+    };
     let mut branches = upstream.refs.iter().filter(|(other, _)| other.starts_with("refs/heads/"));
     match branches.find(|(other, id)| *id == at && *other != name && denied(other).is_err()) {
         Some((other, _)) => Err(format!(
-            "{name} may be only another name of {other}, which may not be pushed: they have the same commit, and \
-             the upstream speaks an old protocol of git that does not say; push a branch of another name, or the \
-             user lets the newer one through (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
+            "{name} may be an alias of {other}, which may not be pushed: they have the same commit, and \
+             the upstream uses an old protocol of git that does not report aliases; push to a new branch, or the \
+             user enables the newer protocol (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
         )),
         None => Ok(()),
     }
 }
 
-/// Refuses a new name that another one differs from by case alone, or by letters that look alike or are not seen, there or
-/// in the same push: to some file systems, and to readers, they are one.
-pub(crate) fn twins(upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
-    let mut there: HashMap<String, &str> =
-        upstream.refs.keys().map(|name| (plain(name.as_bytes()), name.as_str())).collect();
+/// Refuses a new name that differs from an existing one, or from another in the same push, only by case,
+/// look-alike or invisible letters. Some file systems, and readers, take both for one.
+pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
+    let mut known: HashMap<String, &str> =
+        upstream.refs.keys().map(|name| (normalized(name.as_bytes()), name.as_str())).collect();
     for Update { name, .. } in updates.iter().filter(|update| update.creates() && !update.deletes()) {
-        match there.insert(plain(name.as_bytes()), name) {
-            Some(twin) if twin != name => {
+        match known.insert(normalized(name.as_bytes()), name) {
+            Some(other) if other != name => {
                 return Err(format!(
-                    "{name} differs from {twin} by case alone, or looks like it; choose another name"
+                    "{name} differs from {other} only by case, or looks like it; choose another name"
                 ));
             }
             _ => {}
@@ -160,9 +162,9 @@ pub(crate) fn twins(upstream: &Upstream, updates: &[Update]) -> Result<(), Strin
     Ok(())
 }
 
-/// What `git check-ref-format` allows, roughly: receive-pack checks too, and this keeps surprises out of
-/// command lines and messages.
-fn is_plain(name: &str) -> bool {
+/// Whether `git check-ref-format` allows the name, roughly. receive-pack checks it too; this check
+/// protects command lines and messages.
+fn is_valid(name: &str) -> bool {
     name.len() <= 255
         && name.bytes().all(|byte| byte > b' ' && byte != 0x7f && !b"~^:?*[\\".contains(&byte))
         && !name.contains("..")
@@ -172,7 +174,7 @@ fn is_plain(name: &str) -> bool {
         && name.split('/').all(|part| !part.starts_with(['.', '-']) && !part.ends_with(".lock"))
 }
 
-/// `*` is any text without a slash, `**` any text, `?` one character.
+/// Matches a glob: `*` is any text without a slash, `**` any text, `?` one character but a slash.
 fn matches(glob: &str, name: &str) -> bool {
     fn go(glob: &[u8], name: &[u8]) -> bool {
         match glob {
@@ -202,20 +204,20 @@ mod tests {
         refs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect()
     }
 
-    fn judged(rules: &GateRefs, update: (&str, &str, &str)) -> Result<(), String> {
+    fn check(rules: &GateRefs, update: (&str, &str, &str)) -> Result<(), String> {
         let upstream = Upstream {
             default: Some("refs/heads/main".to_owned()),
             refs: listed(&[("refs/heads/main", OLD), ("refs/heads/Topic", OLD)]),
             aliases: [("refs/heads/alias".to_owned(), "refs/heads/main".to_owned())].into(),
-            tells_aliases: true,
+            reports_aliases: true,
             ..Upstream::default()
         };
         let update = Update { old: update.0.into(), new: update.1.into(), name: update.2.into() };
-        judge(rules, &upstream, "tool", &update).and_then(|()| twins(&upstream, &[update]))
+        check_update(rules, &upstream, "tool", &update).and_then(|()| check_lookalikes(&upstream, &[update]))
     }
 
     #[test]
-    fn what_may_move() {
+    fn applies_the_ref_rules() {
         let default = GateRefs::default();
         let wide = GateRefs {
             allow: Some(vec!["refs/heads/**".into(), "refs/notes/*".into()]),
@@ -232,23 +234,23 @@ mod tests {
             (&default, OLD, ZERO, "refs/heads/feature", Some("refs.delete")),
             (&default, ZERO, OLD, "refs/tags/v1", Some("refs.tags")),
             (&default, ZERO, OLD, "refs/notes/commits", Some("refs.allow")),
-            (&default, ZERO, OLD, "refs/replace/1", Some("changes what others see")),
-            (&default, OLD, OLD, "refs/heads/alias", Some("another name of refs/heads/main")),
-            (&default, ZERO, OLD, "HEAD", Some("changes what others see")),
-            (&default, ZERO, OLD, "refs/heads/HEAD", Some("takes such a name for something else")),
-            (&default, OLD, OLD, "refs/heads/head", Some("takes such a name for something else")),
-            (&default, ZERO, OLD, "refs/heads/FETCH_HEAD", Some("takes such a name for something else")),
-            (&default, ZERO, OLD, "refs/heads/refs/heads/main", Some("takes such a name for something else")),
-            (&default, ZERO, OLD, &format!("refs/heads/{OLD}"), Some("takes such a name for something else")),
-            (&wide, ZERO, OLD, "refs/heads/HEAD", Some("takes such a name for something else")),
-            (&wide, ZERO, OLD, "refs/tags/HEAD", Some("takes such a name for something else")),
+            (&default, ZERO, OLD, "refs/replace/1", Some("changes what other clients see")),
+            (&default, OLD, OLD, "refs/heads/alias", Some("an alias of refs/heads/main")),
+            (&default, ZERO, OLD, "HEAD", Some("changes what other clients see")),
+            (&default, ZERO, OLD, "refs/heads/HEAD", Some("ambiguous to git")),
+            (&default, OLD, OLD, "refs/heads/head", Some("ambiguous to git")),
+            (&default, ZERO, OLD, "refs/heads/FETCH_HEAD", Some("ambiguous to git")),
+            (&default, ZERO, OLD, "refs/heads/refs/heads/main", Some("ambiguous to git")),
+            (&default, ZERO, OLD, &format!("refs/heads/{OLD}"), Some("ambiguous to git")),
+            (&wide, ZERO, OLD, "refs/heads/HEAD", Some("ambiguous to git")),
+            (&wide, ZERO, OLD, "refs/tags/HEAD", Some("ambiguous to git")),
             (&wide, OLD, ZERO, "refs/heads/HEAD", None),
             (&default, ZERO, OLD, "refs/heads/ahead", None),
             (&default, ZERO, OLD, "refs/heads/fix/HEAD", None),
-            (&default, ZERO, OLD, "refs/heads/../x", Some("no ref")),
-            (&default, ZERO, OLD, "refs/heads/-x", Some("no ref")),
-            (&default, ZERO, OLD, "refs/heads/a\u{1b}[31m", Some("no ref")),
-            (&default, ZERO, OLD, "refs/heads/topic", Some("by case alone")),
+            (&default, ZERO, OLD, "refs/heads/../x", Some("not a valid ref name")),
+            (&default, ZERO, OLD, "refs/heads/-x", Some("not a valid ref name")),
+            (&default, ZERO, OLD, "refs/heads/a\u{1b}[31m", Some("not a valid ref name")),
+            (&default, ZERO, OLD, "refs/heads/topic", Some("only by case")),
             (&default, ZERO, OLD, "refs/heads/m\u{430}in", Some("looks like it")),
             (&default, ZERO, OLD, "refs/heads/ma\u{200c}in", Some("looks like it")),
             (&default, ZERO, OLD, "refs/heads/\u{ff4d}ain", Some("looks like it")),
@@ -261,45 +263,45 @@ mod tests {
             (&wide, ZERO, OLD, "refs/heads/release/1", Some("refs.deny")),
             (&wide, ZERO, OLD, "refs/tags/v1", None),
             (&wide, OLD, ZERO, "refs/heads/x", None),
-            (&wide, ZERO, OLD, "refs/replace/1", Some("changes what others see")),
+            (&wide, ZERO, OLD, "refs/replace/1", Some("changes what other clients see")),
             (&none, ZERO, OLD, "refs/heads/x", Some("refs.allow")),
             (&one, ZERO, OLD, "refs/heads/feature/x", None),
             (&one, ZERO, OLD, "refs/heads/feature/x/y", Some("refs.allow")),
         ] {
-            match (judged(rules, (old, new, name)), part) {
+            match (check(rules, (old, new, name)), part) {
                 (Ok(()), None) => {}
-                (Err(said), Some(part)) if said.contains(part) => {}
-                (said, part) => panic!("{name}: {said:?}, not {part:?}"),
+                (Err(result), Some(part)) if result.contains(part) => {}
+                (result, part) => panic!("{name}: {result:?}, not {part:?}"),
             }
         }
     }
 
     #[test]
-    fn twins_in_one_push() {
-        let made = |name: &str| Update { old: ZERO.into(), new: OLD.into(), name: name.into() };
+    fn refuses_lookalike_names_in_one_push() {
+        let create = |name: &str| Update { old: ZERO.into(), new: OLD.into(), name: name.into() };
         let upstream = Upstream { refs: listed(&[("refs/heads/main", OLD)]), ..Upstream::default() };
-        let judged = |names: [&str; 2]| twins(&upstream, &names.map(made));
-        assert_eq!(judged(["refs/heads/a", "refs/heads/b"]), Ok(()));
+        let check = |names: [&str; 2]| check_lookalikes(&upstream, &names.map(create));
+        assert_eq!(check(["refs/heads/a", "refs/heads/b"]), Ok(()));
         for names in [["refs/heads/a", "refs/heads/A"], ["refs/heads/\u{e9}", "refs/heads/\u{c9}"]] {
-            assert!(judged(names).is_err_and(|why| why.contains("by case alone")), "{names:?}");
+            assert!(check(names).is_err_and(|why| why.contains("only by case")), "{names:?}");
         }
-        assert!(judged(["refs/heads/x", "refs/heads/MAIN"]).is_err());
+        assert!(check(["refs/heads/x", "refs/heads/MAIN"]).is_err());
     }
 
     #[test]
-    fn what_may_be_another_name() {
+    fn refuses_a_possible_alias_of_a_denied_branch() {
         let other = "2".repeat(40);
         let default = GateRefs::default();
         let fixes = GateRefs { allow: Some(vec!["refs/heads/fix/*".into()]), ..GateRefs::default() };
         let denied = GateRefs { deny: vec!["refs/heads/release".into()], ..GateRefs::default() };
-        for (rules, tells, name, part) in [
-            (&default, false, "refs/heads/fix/alias", Some("another name of refs/heads/main")),
+        for (rules, reports_aliases, name, part) in [
+            (&default, false, "refs/heads/fix/alias", Some("an alias of refs/heads/main")),
             (&default, true, "refs/heads/fix/alias", None),
             (&default, false, "refs/heads/fix/own", None),
             (&default, false, "refs/heads/new", None),
-            (&fixes, false, "refs/heads/fix/alias", Some("another name of refs/heads/main")),
-            (&fixes, false, "refs/heads/fix/own", Some("another name of refs/heads/release")),
-            (&denied, false, "refs/heads/fix/own", Some("another name of refs/heads/release")),
+            (&fixes, false, "refs/heads/fix/alias", Some("an alias of refs/heads/main")),
+            (&fixes, false, "refs/heads/fix/own", Some("an alias of refs/heads/release")),
+            (&denied, false, "refs/heads/fix/own", Some("an alias of refs/heads/release")),
         ] {
             let upstream = Upstream {
                 default: Some("refs/heads/main".to_owned()),
@@ -310,27 +312,27 @@ mod tests {
                     ("refs/heads/release", &other),
                     ("refs/tags/v1", &other),
                 ]),
-                tells_aliases: tells,
+                reports_aliases,
                 ..Upstream::default()
             };
             let update = Update { old: OLD.into(), new: other.clone(), name: name.into() };
-            match (disguised(rules, &upstream, "tool", &update), part) {
+            match (check_alias(rules, &upstream, "tool", &update), part) {
                 (Ok(()), None) => {}
-                (Err(said), Some(part)) if said.contains(part) => {}
-                (said, part) => panic!("{name}: {said:?}, not {part:?}"),
+                (Err(result), Some(part)) if result.contains(part) => {}
+                (result, part) => panic!("{name}: {result:?}, not {part:?}"),
             }
         }
     }
 
     #[test]
-    fn where_the_default_branch_is_not_said_none_is_made_or_moved_that_may_be_it() {
+    fn refuses_a_possible_default_branch_if_the_upstream_names_none() {
         let other = "2".repeat(40);
         for (head, name, part) in [
-            // A HEAD that names a branch which is not there.
+            // A dangling HEAD.
             (None, "refs/heads/main", Some("may become the upstream's default branch")),
             (None, "refs/heads/topic", Some("may become the upstream's default branch")),
             (None, "refs/heads/there", None),
-            // One that is a commit and no name, as old servers say it.
+            // A HEAD that is a commit without a name, as old servers report it.
             (Some(OLD), "refs/heads/there", Some("may be the upstream's default branch")),
             (Some(OLD), "refs/heads/elsewhere", None),
             (Some(OLD), "refs/heads/topic", None),
@@ -341,20 +343,20 @@ mod tests {
                 ..Upstream::default()
             };
             let update = Update { old: ZERO.into(), new: other.clone(), name: name.into() };
-            match (judge(&GateRefs::default(), &upstream, "tool", &update), part) {
+            match (check_update(&GateRefs::default(), &upstream, "tool", &update), part) {
                 (Ok(()), None) => {}
-                (Err(said), Some(part)) if said.contains(part) => {}
-                (said, part) => panic!("{head:?} {name}: {said:?}, not {part:?}"),
+                (Err(result), Some(part)) if result.contains(part) => {}
+                (result, part) => panic!("{head:?} {name}: {result:?}, not {part:?}"),
             }
             let allow = GateRefs { allow: Some(vec!["refs/heads/**".into()]), ..GateRefs::default() };
-            assert_eq!(judge(&allow, &upstream, "tool", &update), Ok(()));
+            assert_eq!(check_update(&allow, &upstream, "tool", &update), Ok(()));
         }
     }
 
     #[test]
-    fn the_first_push_may_make_the_default_branch() {
+    fn allows_the_first_push_to_create_the_default_branch() {
         let upstream = Upstream::default();
         let update = Update { old: ZERO.into(), new: OLD.into(), name: "refs/heads/main".into() };
-        assert_eq!(judge(&GateRefs::default(), &upstream, "tool", &update), Ok(()));
+        assert_eq!(check_update(&GateRefs::default(), &upstream, "tool", &update), Ok(()));
     }
 }

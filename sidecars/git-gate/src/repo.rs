@@ -1,4 +1,4 @@
-//! One repository: its mirror, and what is remembered of it.
+//! One repository: its mirror, its credentials and its state while the bottle runs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -12,26 +12,27 @@ use bottle_contract::session::gate::{GateRefs, GateRepo};
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::git::{Ended, Git, GitError, Passage};
-use crate::keys::Opener;
+use crate::git::{Git, GitError, Output, ReservedFds};
+use crate::keys::UpstreamAuth;
 use crate::messages;
 use crate::mirror;
 use crate::refs::Update;
-use crate::upstream::{ObjectFormat, Record, Upstream};
+use crate::upstream::{ObjectFormat, Trace, Upstream};
 
-/// How long an upstream may take to list its refs.
+/// Time limit for an upstream to list its refs.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the objects of a refresh may take.
+/// Time limit to fetch the objects of a refresh.
 const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 
-/// A local step of git.
+/// Time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// When a fetch brings more refs than this, they are put into one file: every git that lists them reads it.
+/// A fetch that brings more refs than this packs them into one file: every git that lists loose refs
+/// reads each file.
 const MOST_LOOSE: usize = 32;
 
-/// What of an upstream is mirrored.
+/// The refs of an upstream that are mirrored.
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
 
 /// A repository of the bottle.
@@ -41,42 +42,42 @@ pub(crate) struct Repo {
     pub(crate) git: Git,
     pub(crate) rules: GateRefs,
     pub(crate) supervise: bool,
-    pub(crate) opener: Opener,
+    pub(crate) auth: UpstreamAuth,
     stale_ok: bool,
-    refreshed: Mutex<Refreshed>,
-    /// Held by every push as long as it has a quarantine.
+    refreshed: Mutex<Refresh>,
+    /// Read-locked by every push that has a quarantine.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// One push is read and forwarded at a time.
+    /// Locked while one push is scanned and forwarded.
     pub(crate) pushing: Mutex<()>,
-    /// Fingerprints that a user let pass.
+    /// Fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
-    /// Refs that this gate made in the upstream.
-    made: StdMutex<HashSet<String>>,
+    /// Refs that this gate created in the upstream.
+    created: StdMutex<HashSet<String>>,
 }
 
 /// The last refresh.
-struct Refreshed {
-    began: Option<Instant>,
+struct Refresh {
+    started: Option<Instant>,
     result: Result<Arc<Upstream>, String>,
 }
 
 impl Repo {
-    /// Makes the mirror ready; it is empty until it is refreshed.
+    /// Opens or creates the mirror, which is empty until it is refreshed, and prepares the credentials.
     ///
     /// # Errors
     /// A lower-case fragment.
-    pub(crate) async fn ready(
+    pub(crate) async fn open(
         folder: &Path,
         repo: GateRepo,
         roots: &str,
-        passage: &Passage,
+        fds: &ReservedFds,
     ) -> Result<Self, String> {
         let name = repo.name.to_string();
         let path = folder.join(format!("{name}.git"));
         mirror::make(folder, &path, mirror::format(&path))
             .map_err(|error| format!("the mirror of {name}: {error}"))?;
-        let git = Git::of(&path);
-        let opener = Opener::ready(folder, &git, &repo, roots, passage)
+        let git = Git::new(&path);
+        let auth = UpstreamAuth::prepare(folder, &git, &repo, roots, fds)
             .await
             .map_err(|error| format!("the repository {name}: {error}"))?;
         Ok(Self {
@@ -84,86 +85,85 @@ impl Repo {
             git,
             rules: repo.refs,
             supervise: repo.supervise,
-            opener,
+            auth,
             stale_ok: repo.stale_ok,
-            refreshed: Mutex::new(Refreshed { began: None, result: Err("it was never asked".to_owned()) }),
+            refreshed: Mutex::new(Refresh { started: None, result: Err("not refreshed yet".to_owned()) }),
             receiving: Arc::default(),
             pushing: Mutex::default(),
             approved: StdMutex::default(),
-            made: StdMutex::default(),
+            created: StdMutex::default(),
             name,
         })
     }
 
-    /// Brings the mirror up to what upstream has. Whoever comes while it is done shares what comes of the next
-    /// one that begins.
+    /// Updates the mirror to the state of the upstream. Callers that arrive during a refresh share
+    /// the result of the next one.
     ///
     /// # Errors
     /// A sentence for the agent.
-    pub(crate) async fn refresh(&self, passage: &Passage) -> Result<Arc<Upstream>, String> {
-        let came = Instant::now();
+    pub(crate) async fn refresh(&self, fds: &ReservedFds) -> Result<Arc<Upstream>, String> {
+        let requested = Instant::now();
         let mut last = self.refreshed.lock().await;
-        if last.began.is_none_or(|began| began < came) {
-            let began = Instant::now();
-            let result = self.fetch(passage).await.map(Arc::new);
-            *last = Refreshed { began: Some(began), result };
+        if last.started.is_none_or(|started| started < requested) {
+            let started = Instant::now();
+            let result = self.fetch(fds).await.map(Arc::new);
+            *last = Refresh { started: Some(started), result };
         }
         last.result.clone()
     }
 
-    /// The same for reading: where the user allows it, what there is serves while upstream is away.
+    /// The same for a fetch: with `stale_ok`, the old mirror serves while the upstream is unreachable.
     ///
     /// # Errors
     /// A sentence for the agent.
-    pub(crate) async fn refresh_to_read(&self, passage: &Passage) -> Result<(), String> {
-        match self.refresh(passage).await {
+    pub(crate) async fn refresh_to_read(&self, fds: &ReservedFds) -> Result<(), String> {
+        match self.refresh(fds).await {
             Err(why) if !self.stale_ok => Err(why),
             _ => Ok(()),
         }
     }
 
-    /// What upstream was at the last refresh.
+    /// The state of the upstream at the last refresh.
     pub(crate) async fn upstream(&self) -> Result<Arc<Upstream>, String> {
         self.refreshed.lock().await.result.clone()
     }
 
-    async fn fetch(&self, passage: &Passage) -> Result<Upstream, String> {
-        let record = self.record(Record::EVENTS).map_err(|error| self.of_the_mirror(&error))?;
-        let own = ["for-each-ref", "--format=%(refname) %(objectname)"];
-        let (listed, own) =
-            tokio::join!(self.list(passage, &record), self.git.plain(passage, &own, STEP_WITHIN));
-        let listed = listed.map_err(|error| self.unreached(&error.to_string()))?;
-        if !listed.good {
-            return Err(self.unreached(&messages::cause(&listed.complaint)));
+    async fn fetch(&self, fds: &ReservedFds) -> Result<Upstream, String> {
+        let trace = self.trace(Trace::EVENTS).map_err(|error| self.mirror_error(&error))?;
+        let local = ["for-each-ref", "--format=%(refname) %(objectname)"];
+        let (listed, local) = tokio::join!(self.list(fds, &trace), self.git.run(fds, &local, STEP_WITHIN));
+        let listed = listed.map_err(|error| self.unreachable(&error.to_string()))?;
+        if !listed.success {
+            return Err(self.unreachable(&messages::cause(&listed.stderr)));
         }
-        let listed = String::from_utf8_lossy(&listed.output);
-        let mut upstream = Upstream::listed(&listed).map_err(|why| self.unreached(&why))?;
-        upstream.tells_aliases = record.says_newest();
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        let mut upstream = Upstream::parse(&listed).map_err(|why| self.unreachable(&why))?;
+        upstream.reports_aliases = trace.shows_version_2();
         if upstream.refs.is_empty() {
-            upstream.format = self.format_of_none(passage).await;
+            upstream.format = self.empty_upstream_format(fds).await;
         }
-        let own = own.map_err(|error| self.of_the_mirror(&error))?;
-        let own = String::from_utf8_lossy(&own.output);
-        let own = own.lines().filter_map(|line| line.split_once(' '));
-        let mut own: BTreeMap<String, String> =
-            own.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
+        let local = local.map_err(|error| self.mirror_error(&error))?;
+        let local = String::from_utf8_lossy(&local.stdout);
+        let local = local.lines().filter_map(|line| line.split_once(' '));
+        let mut local: BTreeMap<String, String> =
+            local.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
         if upstream.format != mirror::format(&self.git.mirror) {
-            self.start_over(upstream.format)?;
-            own.clear();
+            self.recreate(upstream.format)?;
+            local.clear();
         }
-        if own != upstream.refs {
-            self.bring(passage, upstream.format).await?;
-            if upstream.refs.len().abs_diff(own.len()) > MOST_LOOSE {
-                // Where it fails, each git reads them one by one, as before.
-                let _ = self.git.plain(passage, &["pack-refs", "--all"], STEP_WITHIN).await;
+        if local != upstream.refs {
+            self.fetch_objects(fds, upstream.format).await?;
+            if upstream.refs.len().abs_diff(local.len()) > MOST_LOOSE {
+                // If it fails, the refs stay loose files, which is only slower.
+                let _ = self.git.run(fds, &["pack-refs", "--all"], STEP_WITHIN).await;
             }
         }
-        self.follow_default(passage, &upstream).await;
+        self.follow_default(fds, &upstream).await;
         Ok(upstream)
     }
 
-    /// Has the mirror hold what upstream has; a damaged one is made anew.
-    async fn bring(&self, passage: &Passage, format: ObjectFormat) -> Result<(), String> {
+    /// Fetches the upstream's objects and refs into the mirror. Recreates a damaged mirror.
+    async fn fetch_objects(&self, fds: &ReservedFds, format: ObjectFormat) -> Result<(), String> {
         let mut fetch: Vec<String> =
             ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
                 .map(str::to_owned)
@@ -171,140 +171,137 @@ impl Repo {
         fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
         fetch.push(self.url.clone());
         fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
-        self.unlock().map_err(|error| self.of_the_mirror(&error))?;
-        let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
-        if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
-            tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
-            self.start_over(format)?;
-            fetched = self.go_up(passage, fetch, &[], FETCHED_WITHIN).await;
+        self.unlock().map_err(|error| self.mirror_error(&error))?;
+        let mut fetched = self.run_upstream(fds, fetch.clone(), &[], FETCHED_WITHIN).await;
+        if matches!(&fetched, Ok(output) if !output.success) && !self.is_complete(fds).await {
+            tracing::warn!(repository = self.name, "the mirror is damaged; recreating it");
+            self.recreate(format)?;
+            fetched = self.run_upstream(fds, fetch, &[], FETCHED_WITHIN).await;
         }
         match fetched {
-            Ok(ended) if ended.good => Ok(()),
-            Ok(ended) => Err(self.unreached(&messages::cause(&ended.complaint))),
-            Err(error) => Err(self.unreached(&error.to_string())),
+            Ok(output) if output.success => Ok(()),
+            Ok(output) => Err(self.unreachable(&messages::cause(&output.stderr))),
+            Err(error) => Err(self.unreachable(&error.to_string())),
         }
     }
 
-    /// Has the mirror's `HEAD` name the branch that upstream's does.
-    async fn follow_default(&self, passage: &Passage, upstream: &Upstream) {
+    /// Sets the mirror's `HEAD` to the upstream's default branch.
+    async fn follow_default(&self, fds: &ReservedFds, upstream: &Upstream) {
         let Some(default) = upstream.default.as_ref().filter(|name| name.starts_with("refs/heads/")) else {
             return;
         };
         if fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into()) {
-            // A name that git does not take stays what it was; only the first checkout of a clone goes by it.
-            let _ = self.git.plain(passage, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
+            // If git refuses the name, the old one stays; only the first checkout of a clone depends on it.
+            let _ = self.git.run(fds, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
     }
 
-    fn start_over(&self, format: ObjectFormat) -> Result<(), String> {
-        mirror::start_over(&self.git.mirror, format).map_err(|error| self.of_the_mirror(&error))
+    fn recreate(&self, format: ObjectFormat) -> Result<(), String> {
+        mirror::recreate(&self.git.mirror, format).map_err(|error| self.mirror_error(&error))
     }
 
-    fn unreached(&self, why: &str) -> String {
-        format!("the upstream of {} cannot be reached: {why}; try again, or tell the user", self.name)
+    fn unreachable(&self, why: &str) -> String {
+        format!("cannot reach the upstream of {}: {why}; try again, or notify the user", self.name)
     }
 
-    fn of_the_mirror(&self, error: &dyn fmt::Display) -> String {
+    fn mirror_error(&self, error: &dyn fmt::Display) -> String {
         format!("the mirror of {}: {error}", self.name)
     }
 
-    /// What upstream lists. It is asked again where it was the way there that failed: one that is kept may have been
-    /// dead for long, as on a machine that slept.
-    async fn list(&self, passage: &Passage, record: &Record) -> Result<Ended, GitError> {
+    /// Lists the upstream's refs. Retries once if the shared connection was dead, as after the machine slept.
+    async fn list(&self, fds: &ReservedFds, trace: &Trace) -> Result<Output, GitError> {
         let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
-        let recorded = [record.env()];
-        let listed = self.go_up(passage, list.clone(), &recorded, LISTED_WITHIN).await;
-        if matches!(&listed, Ok(ended) if ended.good) || !self.opener.lost_its_way().await {
+        let recorded = [trace.env()];
+        let listed = self.run_upstream(fds, list.clone(), &recorded, LISTED_WITHIN).await;
+        if matches!(&listed, Ok(output) if output.success) || !self.auth.has_lost_connection().await {
             return listed;
         }
-        self.go_up(passage, list, &recorded, LISTED_WITHIN).await
+        self.run_upstream(fds, list, &recorded, LISTED_WITHIN).await
     }
 
-    /// How an upstream names objects that has none. It says so before it lists its refs, and git shows it to nobody
-    /// but who reads along; there is not much to read.
-    async fn format_of_none(&self, passage: &Passage) -> ObjectFormat {
-        let Ok(record) = self.record(Record::PACKETS) else { return ObjectFormat::default() };
+    /// The object format of an upstream without refs. The upstream reports it before the list of
+    /// refs, and git shows it only in its packet trace.
+    async fn empty_upstream_format(&self, fds: &ReservedFds) -> ObjectFormat {
+        let Ok(trace) = self.trace(Trace::PACKETS) else { return ObjectFormat::default() };
         let list = ["ls-remote", "--", &self.url, "HEAD"].map(str::to_owned).into();
-        let listed = self.go_up(passage, list, &[record.env()], LISTED_WITHIN).await;
-        let sha256 = listed.is_ok() && record.read().contains("object-format=sha256");
+        let listed = self.run_upstream(fds, list, &[trace.env()], LISTED_WITHIN).await;
+        let sha256 = listed.is_ok() && trace.read().contains("object-format=sha256");
         if sha256 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
     }
 
-    /// What the next git that goes up writes down.
-    fn record(&self, what: &'static str) -> io::Result<Record> {
-        Record::of(what, self.git.mirror.with_extension("record"))
+    /// A trace file for the next git that contacts the upstream.
+    fn trace(&self, variable: &'static str) -> io::Result<Trace> {
+        Trace::new(variable, self.git.mirror.with_extension("record"))
     }
 
-    /// Whether git finds everything that the mirror's refs lead to.
-    async fn is_whole(&self, passage: &Passage) -> bool {
+    /// Whether git finds every object that the mirror's refs reach.
+    async fn is_complete(&self, fds: &ReservedFds) -> bool {
         let arguments = ["rev-list", "--objects", "--quiet", "--all"];
-        let walked = self.git.plain(passage, &arguments, FETCHED_WITHIN).await;
-        walked.is_ok_and(|ended| ended.good && ended.complaint.is_empty())
+        let walked = self.git.run(fds, &arguments, FETCHED_WITHIN).await;
+        walked.is_ok_and(|output| output.success && output.stderr.is_empty())
     }
 
-    /// Removes what a refresh had locked that ended with its client, unless a push is under way, which locks too.
+    /// Removes lock files of an interrupted refresh, unless a push is in progress, which has locks too.
     fn unlock(&self) -> io::Result<()> {
         let Ok(_alone) = self.receiving.try_write() else { return Ok(()) };
         mirror::unlock(&self.git.mirror)
     }
 
-    /// Removes what pushes left behind that had to be killed, unless others are under way.
-    pub(crate) fn sweep(&self) {
+    /// Removes the quarantine folders of killed pushes, unless other pushes are in progress.
+    pub(crate) fn clean_up(&self) {
         let Ok(_alone) = self.receiving.try_write() else { return };
         let objects = self.git.mirror.join("objects");
         if let Err(error) = mirror::remove(&objects, 0, &|name| name.starts_with("tmp_objdir")) {
-            tracing::warn!(repository = self.name, %error, "what a push left cannot be removed");
+            tracing::warn!(repository = self.name, %error, "cannot remove the quarantine of a killed push");
         }
     }
 
-    /// Runs a git that goes upstream, with what opens it.
-    pub(crate) async fn go_up(
+    /// Runs git against the upstream, with its credentials. Removes a token from the output.
+    pub(crate) async fn run_upstream(
         &self,
-        passage: &Passage,
+        fds: &ReservedFds,
         arguments: Vec<String>,
         env: &[(String, String)],
         within: Duration,
-    ) -> Result<Ended, GitError> {
-        let access =
-            self.opener.access(passage).await.map_err(|error| GitError::Run("git".to_owned(), error))?;
-        let git = self.git.with(access.env.iter().chain(env).cloned());
+    ) -> Result<Output, GitError> {
+        let access = self.auth.access(fds).await.map_err(|error| GitError::Run("git".to_owned(), error))?;
+        let git = self.git.with_env(access.env.iter().chain(env).cloned());
         let passed: Vec<_> = access.secret.iter().collect();
-        let complete = |places: &[i32]| {
-            let mut all = access.configuration(places);
+        let complete = |numbers: &[i32]| {
+            let mut all = access.configuration(numbers);
             all.extend(arguments);
             all
         };
-        let mut ended = git.run(passage, &passed, complete, within).await?;
-        ended.output = self.opener.redact(ended.output);
-        ended.complaint =
-            String::from_utf8_lossy(&self.opener.redact(ended.complaint.into_bytes())).into_owned();
-        Ok(ended)
+        let mut output = git.run_with_fds(fds, &passed, complete, within).await?;
+        output.stdout = self.auth.redact(output.stdout);
+        output.stderr = String::from_utf8_lossy(&self.auth.redact(output.stderr.into_bytes())).into_owned();
+        Ok(output)
     }
 
-    /// Whether a user let all of these pass.
-    pub(crate) fn approved(&self, fingerprint: &[u8; 32]) -> bool {
+    /// Whether the user approved a finding with this fingerprint.
+    pub(crate) fn is_approved(&self, fingerprint: &[u8; 32]) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(fingerprint)
     }
 
-    /// Remembers what a user let pass, for as long as the bottle runs.
+    /// Stores the user's approval for as long as the bottle runs.
     pub(crate) fn approve(&self, fingerprints: impl IntoIterator<Item = [u8; 32]>) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(fingerprints);
     }
 
-    /// Whether this gate made the ref: then it is none that was another's name before.
-    pub(crate) fn made(&self, name: &str) -> bool {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    /// Whether this gate created the ref: then it cannot be an alias of an older one.
+    pub(crate) fn has_created(&self, name: &str) -> bool {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
-    /// Remembers which refs a push has made, for as long as the bottle runs.
-    pub(crate) fn pushed(&self, updates: &[Update]) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Records the refs that a push created or deleted, for as long as the bottle runs.
+    pub(crate) fn record_pushed(&self, updates: &[Update]) {
+        let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
         for update in updates {
             if update.deletes() {
-                made.remove(&update.name);
+                created.remove(&update.name);
             } else if update.creates() {
-                made.insert(update.name.clone());
+                created.insert(update.name.clone());
             }
         }
     }

@@ -1,15 +1,15 @@
-//! What git answers to a push, packet by packet, and what the gate puts in between.
+//! Parses git's response to a push (`report-status` in a side band) and inserts messages of the gate.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::head::{DIGITS, length};
-use crate::messages::NO_ROOM;
+use crate::messages::DISK_FULL;
 
-/// The most that a packet of a side band carries, without digits and band.
+/// Most payload bytes of a side-band packet, without length and band.
 const MOST: usize = 65_515;
 
-/// A packet of a side band: 1 is the answer, 2 is for the user's eyes.
-fn side(band: u8, text: &[u8]) -> Vec<u8> {
+/// A side-band packet: band 1 carries the response, band 2 messages for the user.
+fn side_band(band: u8, text: &[u8]) -> Vec<u8> {
     let text = &text[..text.len().min(MOST)];
     let mut packet = format!("{:04x}", text.len() + DIGITS + 1).into_bytes();
     packet.push(band);
@@ -17,64 +17,65 @@ fn side(band: u8, text: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The answer to a push that git has not even seen to its end.
+/// The response to a push that the gate refuses before git has read it whole.
 pub(crate) fn refusal(sentence: &str) -> Bytes {
     let report = format!("{:04x}unpack refused\n0000", "unpack refused\n".len() + DIGITS);
-    let mut answer = side(2, format!("the git gate refused the push: {sentence}\n").as_bytes());
-    answer.extend(side(1, report.as_bytes()));
+    let mut answer = side_band(2, format!("the git gate refused the push: {sentence}\n").as_bytes());
+    answer.extend(side_band(1, report.as_bytes()));
     answer.extend(b"0000");
     answer.into()
 }
 
-/// Reads git's answer as it goes by, and says what to do where git says only what is wrong.
+/// Parses git's response as it streams by and adds a hint where git reports only the problem.
 #[derive(Default)]
 pub(crate) struct ReportStatus {
-    held: BytesMut,
-    /// What comes is not of a side band; it goes by as it is.
-    other: bool,
-    said: bool,
+    buffer: BytesMut,
+    /// The response has no side band and is passed through unchanged.
+    passthrough: bool,
+    hinted: bool,
 }
 
 impl ReportStatus {
-    /// The next piece: what can go on of it.
-    pub(crate) fn feed(&mut self, piece: Bytes) -> Bytes {
-        if self.other {
-            return piece;
+    /// Parses the next chunk and returns the bytes to send.
+    pub(crate) fn feed(&mut self, chunk: Bytes) -> Bytes {
+        if self.passthrough {
+            return chunk;
         }
-        self.held.extend_from_slice(&piece);
-        let mut on = BytesMut::new();
-        while let Some(digits) = self.held.get(..DIGITS) {
-            match (length(digits), self.held.get(DIGITS)) {
-                (Some(0), _) => on.extend(self.held.split_to(DIGITS)),
+        self.buffer.extend_from_slice(&chunk);
+        let mut output = BytesMut::new();
+        while let Some(digits) = self.buffer.get(..DIGITS) {
+            match (length(digits), self.buffer.get(DIGITS)) {
+                (Some(0), _) => output.extend(self.buffer.split_to(DIGITS)),
                 (Some(length), Some(1..=3)) if length > DIGITS => {
-                    if self.held.len() < length {
+                    if self.buffer.len() < length {
                         break;
                     }
-                    let packet = self.held.split_to(length);
-                    on.extend_from_slice(&packet);
-                    self.next_step(&packet, &mut on);
+                    let packet = self.buffer.split_to(length);
+                    output.extend_from_slice(&packet);
+                    self.add_hint(&packet, &mut output);
                 }
                 (Some(_), None) => break,
                 _ => {
-                    self.other = true;
-                    on.extend(self.held.split());
+                    self.passthrough = true;
+                    output.extend(self.buffer.split());
                     break;
                 }
             }
         }
-        on.freeze()
+        output.freeze()
     }
 
-    /// What is left of an answer that ended.
-    pub(crate) fn rest(&mut self) -> Bytes {
-        self.held.split().freeze()
+    /// Returns the buffered rest at the end of the response.
+    pub(crate) fn finish(&mut self) -> Bytes {
+        self.buffer.split().freeze()
     }
 
-    fn next_step(&mut self, packet: &[u8], on: &mut BytesMut) {
+    /// Adds a hint after a packet that reports a full disk, once.
+    fn add_hint(&mut self, packet: &[u8], output: &mut BytesMut) {
         let words = b"No space left on device";
-        if !self.said && packet.windows(words.len()).any(|window| window == words) {
-            self.said = true;
-            on.extend_from_slice(&side(2, format!("\n{NO_ROOM}\n").as_bytes()));
+        if !self.hinted && packet.windows(words.len()).any(|window| window == words) {
+            self.hinted = true;
+            output.extend_from_slice(&side_band(2, format!("\n{DISK_FULL}\n").as_bytes()));
         }
     }
 }
@@ -83,34 +84,34 @@ impl ReportStatus {
 mod tests {
     use super::*;
 
-    fn through(bytes: &[u8], pieces: usize) -> Vec<u8> {
-        let mut told = ReportStatus::default();
-        let mut on = Vec::new();
-        for piece in bytes.chunks(pieces) {
-            on.extend(told.feed(Bytes::copy_from_slice(piece)));
+    fn parse(bytes: &[u8], size: usize) -> Vec<u8> {
+        let mut report = ReportStatus::default();
+        let mut output = Vec::new();
+        for chunk in bytes.chunks(size) {
+            output.extend(report.feed(Bytes::copy_from_slice(chunk)));
         }
-        on.extend(told.rest());
-        on
+        output.extend(report.finish());
+        output
     }
 
     #[test]
-    fn a_full_disk_is_said_once_and_the_rest_goes_by() {
-        let full = side(2, b"fatal: write error: No space left on device\n");
-        let answer = [full.clone(), full, side(1, b"000eunpack ok\n0000"), b"0000".to_vec()].concat();
-        for pieces in [1, 5, 1 << 20] {
-            let told = String::from_utf8(through(&answer, pieces)).expect("text");
-            assert_eq!(told.matches(NO_ROOM).count(), 1, "{told}");
-            assert!(told.ends_with("unpack ok\n00000000"), "{told}");
+    fn adds_one_hint_about_a_full_disk_and_passes_the_rest() {
+        let full = side_band(2, b"fatal: write error: No space left on device\n");
+        let answer = [full.clone(), full, side_band(1, b"000eunpack ok\n0000"), b"0000".to_vec()].concat();
+        for size in [1, 5, 1 << 20] {
+            let output = String::from_utf8(parse(&answer, size)).expect("text");
+            assert_eq!(output.matches(DISK_FULL).count(), 1, "{output}");
+            assert!(output.ends_with("unpack ok\n00000000"), "{output}");
         }
         for plain in [&b"000eunpack ok\n0000"[..], b"zzzz", b"0000", b"00", b"ffff\x02cut"] {
-            assert_eq!(through(plain, 1), plain);
+            assert_eq!(parse(plain, 1), plain);
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn nothing_is_lost(bytes: Vec<u8>, pieces in 1_usize..9) {
-            proptest::prop_assert_eq!(through(&bytes, pieces), bytes);
+        fn passes_every_byte_in_order(bytes: Vec<u8>, size in 1_usize..9) {
+            proptest::prop_assert_eq!(parse(&bytes, size), bytes);
         }
     }
 }

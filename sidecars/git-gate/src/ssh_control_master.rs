@@ -1,9 +1,9 @@
-//! A connection to an upstream that one git after the other goes through.
+//! A shared ssh connection (`ControlMaster`) to an upstream, for consecutive runs of git.
 //!
-//! A push goes up twice, once to see what is there and once with what is new, and ssh takes longer to open the
-//! way than both to use it. So the first opens it and it is kept for a while: ssh's own master, a process of the
-//! gate's as any other, in a group of its own, which ends with the gate. It has no key and reaches the same agent
-//! as every ssh here. Where it cannot be had, or ends, each git opens a way of its own.
+//! A push connects twice, to list the refs and to send the objects, and ssh takes longer to connect than
+//! both take to run. So the first run starts ssh's control master and the gate keeps it for
+//! [`IDLE_TIMEOUT`]. The master is a subprocess of the gate and ends with it. It has no key and uses the
+//! same agent as every ssh here. Without a master, each git opens its own connection.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use bottle_contract::names::Name;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::git::{Git, Passage, Running};
+use crate::git::{Git, ReservedFds, Running};
 
-/// How long it is kept when nobody goes through it: who has fetched works, and pushes then. Upstream holds a quiet
-/// connection meanwhile, as of a user who has a shell there.
-const KEPT: Duration = Duration::from_secs(30 * 60);
+/// How long an unused connection stays open: an agent that fetches usually pushes later. For the upstream
+/// it is a quiet connection, as of a user with an open shell.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Between two looks whether it is still wanted, and there.
-const CHECKED: Duration = Duration::from_secs(60);
+/// Interval between checks whether the connection is in use and alive.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How much later than a git that went through it one that is lost ends.
+/// Most time between the exit of a git that lost the connection and the exit of the master.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
 
-/// How long it may take to open, before whoever waits goes by himself, who then hears why it takes so long.
-const OPEN_WITHIN: Duration = Duration::from_secs(5);
+/// Time limit to connect. After it git connects by itself and reports why that takes long.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Between two looks whether it is open.
-const LOOK: Duration = Duration::from_millis(2);
+/// Interval between checks for the control socket.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// See the module.
-pub(crate) struct Line {
-    /// The mirror, where every ssh of the repository runs.
-    place: Git,
-    /// Of ssh, for the master.
+/// The shared connection of one repository.
+pub(crate) struct ControlMaster {
+    /// Runs ssh in the mirror, as every ssh of the repository.
+    git: Git,
+    /// Arguments of ssh for the master.
     arguments: Vec<String>,
-    /// Where it listens, from there.
+    /// The control socket, relative to the mirror.
     socket: String,
     master: Mutex<Option<Master>>,
 }
@@ -45,85 +45,87 @@ pub(crate) struct Line {
 struct Master {
     running: Running,
     used: Instant,
-    /// Whoever goes through it has another one.
-    held: Arc<()>,
+    /// Every user of the connection has a clone.
+    lease: Arc<()>,
 }
 
-impl Line {
-    /// One to the host of `url`, of which ssh is given `options` and nothing else. None: it is of no plain form.
-    pub(crate) fn to(url: &str, place: Git, name: &Name, options: &[String]) -> Option<Arc<Self>> {
+impl ControlMaster {
+    /// A connection to the host of `url`, with only these `options` of ssh. `None` if the URL has no
+    /// plain ssh form.
+    pub(crate) fn for_url(url: &str, git: Git, name: &Name, options: &[String]) -> Option<Arc<Self>> {
         let socket = format!("../{name}.line");
         let mut arguments = vec!["-F".to_owned(), "/dev/null".to_owned()];
-        // What git's own ssh may send, the master sends for it.
+        // The master forwards the variable that git's own ssh would send.
         let own = ["ControlMaster=yes", "ControlPersist=no", "SendEnv=GIT_PROTOCOL"].map(str::to_owned);
-        for option in options.iter().chain(&own).chain([&path(&socket)]) {
+        for option in options.iter().chain(&own).chain([&control_path(&socket)]) {
             arguments.extend(["-o".to_owned(), option.clone()]);
         }
         arguments.extend(["-N", "-T"].map(str::to_owned));
         arguments.extend(destination(url)?);
-        Some(Arc::new(Self { place, arguments, socket, master: Mutex::default() }))
+        Some(Arc::new(Self { git, arguments, socket, master: Mutex::default() }))
     }
 
-    /// The option by which an ssh goes through it.
+    /// The ssh option that uses this connection.
     pub(crate) fn option(&self) -> String {
-        path(&self.socket)
+        control_path(&self.socket)
     }
 
-    /// Opens it unless it is open. It stays for as long as what comes back is held; none: it cannot be had.
-    pub(crate) async fn hold(self: &Arc<Self>, passage: &Passage) -> Option<Arc<()>> {
+    /// Connects unless connected, and returns a lease that keeps the connection open. `None` if it
+    /// cannot connect.
+    pub(crate) async fn acquire(self: &Arc<Self>, fds: &ReservedFds) -> Option<Arc<()>> {
         let mut master = self.master.lock().await;
-        if let Some(there) = master.as_mut()
-            && matches!(there.running.child.try_wait(), Ok(None))
+        if let Some(current) = master.as_mut()
+            && matches!(current.running.child.try_wait(), Ok(None))
         {
-            there.used = Instant::now();
-            return Some(Arc::clone(&there.held));
+            current.used = Instant::now();
+            return Some(Arc::clone(&current.lease));
         }
         *master = None;
-        let running = self.open(passage).await?;
-        let held = Arc::new(());
-        *master = Some(Master { running, used: Instant::now(), held: Arc::clone(&held) });
-        tokio::spawn(Arc::clone(self).forget());
-        Some(held)
+        let running = self.connect(fds).await?;
+        let lease = Arc::new(());
+        *master = Some(Master { running, used: Instant::now(), lease: Arc::clone(&lease) });
+        tokio::spawn(Arc::clone(self).close_when_idle());
+        Some(lease)
     }
 
-    async fn open(&self, passage: &Passage) -> Option<Running> {
-        let socket = self.place.mirror.join(&self.socket);
-        // Of one that was killed; if it cannot be removed, this one cannot listen.
+    async fn connect(&self, fds: &ReservedFds) -> Option<Running> {
+        let socket = self.git.mirror.join(&self.socket);
+        // A leftover of a killed master; if it cannot be removed, the new master cannot listen.
         let _ = fs::remove_file(&socket);
-        let child = passage.spawn(&[], |_| {
-            let mut command = self.place.command("setpriv");
+        let child = fds.spawn(&[], |_| {
+            let mut command = self.git.command("setpriv");
             command.args(["--pdeathsig", "KILL", "ssh"]).args(&self.arguments);
             command
         });
         let mut running = Running::new(child.ok()?);
-        let until = Instant::now() + OPEN_WITHIN;
+        let until = Instant::now() + CONNECT_WITHIN;
         while !socket.exists() {
             if Instant::now() > until || !matches!(running.child.try_wait(), Ok(None)) {
                 return None;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         Some(running)
     }
 
-    /// Whether it has ended by itself: then whoever failed on it may go again, by another.
+    /// Whether the master has exited by itself: then a git that failed may retry on a new connection.
     pub(crate) async fn is_lost(&self) -> bool {
         match &mut *self.master.lock().await {
-            Some(there) => timeout(LOST_WITHIN, there.running.child.wait()).await.is_ok(),
+            Some(current) => timeout(LOST_WITHIN, current.running.child.wait()).await.is_ok(),
             None => false,
         }
     }
 
-    /// Ends it when nobody has gone through it for a while.
-    async fn forget(self: Arc<Self>) {
+    /// Closes the connection after [`IDLE_TIMEOUT`] without use.
+    async fn close_when_idle(self: Arc<Self>) {
         loop {
-            sleep(CHECKED).await;
+            sleep(CHECK_INTERVAL).await;
             let mut master = self.master.lock().await;
-            let wanted = master.as_mut().is_some_and(|there| {
-                let used = Arc::strong_count(&there.held) > 1 || there.used.elapsed() < KEPT;
-                used && matches!(there.running.child.try_wait(), Ok(None))
+            let in_use = master.as_mut().is_some_and(|current| {
+                let used = Arc::strong_count(&current.lease) > 1 || current.used.elapsed() < IDLE_TIMEOUT;
+                used && matches!(current.running.child.try_wait(), Ok(None))
             });
-            if !wanted {
+            if !in_use {
                 *master = None;
                 return;
             }
@@ -131,11 +133,11 @@ impl Line {
     }
 }
 
-fn path(socket: &str) -> String {
+fn control_path(socket: &str) -> String {
     format!("ControlPath={socket}")
 }
 
-/// Where an address leads, as ssh's arguments. Only what nobody can take for anything else.
+/// The destination of an upstream URL as arguments of ssh. `None` unless the URL is unambiguous.
 fn destination(url: &str) -> Option<Vec<String>> {
     let (to, port) = match url.strip_prefix("ssh://") {
         Some(rest) => {
@@ -147,7 +149,7 @@ fn destination(url: &str) -> Option<Vec<String>> {
         }
         None => {
             let (to, path) = url.split_once(':')?;
-            // Another scheme's address, or git's own for a helper.
+            // A URL of another scheme, or a remote helper's address (`helper::address`).
             (Some(to).filter(|_| !path.starts_with("//") && !path.starts_with(':'))?, None)
         }
     };
@@ -175,7 +177,7 @@ mod tests {
     use super::destination;
 
     #[test]
-    fn where_addresses_lead() {
+    fn parses_ssh_destinations() {
         for (url, wanted) in [
             ("ssh://git@forge.example.com/team/tool.git", Some("git@forge.example.com")),
             ("ssh://forge.example.com:2222/x", Some("-p 2222 forge.example.com")),

@@ -1,43 +1,45 @@
-//! Which new tree holds which new object, so that a blob has a path and a commit.
+//! Indexes new trees, to find the path and commit of a new blob.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 use bottle_scan::Finding;
 
-/// The longest way from a commit's root that is followed.
+/// Most levels from a commit's root tree.
 const DEEPEST: usize = 512;
 
-/// Entries that are known again. Past it they are looked at anew in each tree.
+/// Most entries in the cache of seen ones. Others are scanned again in each tree.
 const MOST_SEEN: usize = 1 << 20;
 
-/// The name of an object, with zeros behind it where it is short.
+/// An object id, padded with zeros to 32 bytes.
 pub(crate) type Id = [u8; 32];
 
-/// Something in a tree: the folder where it counts, its name, and what it is.
+/// A tree entry: its folder if the rule depends on it, its name, and its object.
 pub(crate) type Entry = (Box<[u8]>, Box<[u8]>, Id);
 
-/// Who is in whom, of new trees.
+/// Parents of new objects, and entries with findings.
 #[derive(Default)]
-pub(crate) struct Family {
+pub(crate) struct TreeIndex {
+    /// Tree and name of each new object.
     pub(crate) parents: HashMap<Id, (Id, Box<[u8]>)>,
+    /// Commit of each root tree.
     pub(crate) roots: HashMap<Id, Id>,
-    /// Names in which something was found, each with a tree that has it.
-    pub(crate) named: HashMap<Box<[u8]>, (Id, Finding)>,
-    /// Entries that hold secrets by their name, with a tree that has them.
-    pub(crate) files: HashMap<Entry, Id>,
-    /// Folders whose files are judged by where they are, with a tree that has them.
-    pub(crate) places: HashMap<(Box<[u8]>, Id), Id>,
+    /// Names with a finding, each with a tree that has it.
+    pub(crate) flagged_names: HashMap<Box<[u8]>, (Id, Finding)>,
+    /// Entries that hold secrets by their name, each with a tree that has it.
+    pub(crate) secret_files: HashMap<Entry, Id>,
+    /// Folders on whose name a rule depends, each with a tree that has it.
+    pub(crate) secret_folders: HashMap<(Box<[u8]>, Id), Id>,
     /// Bytes of an id.
     pub(crate) width: usize,
-    /// Entries of trees, by a hash with a key of this process, so that nobody makes two of one.
+    /// Seen entries, by a hash with a random key: an attacker cannot produce collisions.
     seen: HashSet<u64>,
     hashes: RandomState,
 }
 
-impl Family {
-    /// Whether no tree had this entry before: most of a tree are those of the one that it came from.
-    pub(crate) fn is_news(&mut self, name: &[u8], child: &[u8]) -> bool {
+impl TreeIndex {
+    /// Whether no earlier tree had this entry: a tree shares most entries with its previous version.
+    pub(crate) fn is_first_seen(&mut self, name: &[u8], child: &[u8]) -> bool {
         let hash = self.hashes.hash_one((name, child));
         if self.seen.len() < MOST_SEEN { self.seen.insert(hash) } else { !self.seen.contains(&hash) }
     }
@@ -69,15 +71,15 @@ impl Family {
     }
 }
 
-/// The name of an object from its hexadecimal digits.
-pub(crate) fn id_of(hex: &str) -> Option<Id> {
+/// Parses an object id from hexadecimal digits.
+pub(crate) fn id_from_hex(hex: &str) -> Option<Id> {
     let mut id = [0; 32];
     hex::decode_to_slice(hex, id.get_mut(..hex.len() / 2)?).ok()?;
     Some(id)
 }
 
-/// The same from its bytes.
-pub(crate) fn id_from(bytes: &[u8]) -> Id {
+/// An object id from its bytes.
+pub(crate) fn id_from_bytes(bytes: &[u8]) -> Id {
     let mut id = [0; 32];
     for (to, from) in id.iter_mut().zip(bytes) {
         *to = *from;
@@ -85,7 +87,8 @@ pub(crate) fn id_from(bytes: &[u8]) -> Id {
     id
 }
 
-/// Names and objects of a tree, and whether each is a folder. What does not parse was refused by git's own check.
+/// Parses a tree: name and object of each entry, and whether it is a folder. git's fsck has refused
+/// malformed trees.
 pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
     std::iter::from_fn(move || {
         let space = bytes.iter().position(|byte| *byte == b' ')?;
@@ -98,8 +101,8 @@ pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&
     })
 }
 
-/// Whether a mode is a folder's to git, which reads octal digits, takes the bits of the kind and lets the others be what
-/// they are (`40755`).
+/// Whether git takes a mode for a folder. git parses octal digits and compares only the type bits
+/// (`40755` is a folder).
 fn is_folder(mode: &[u8]) -> bool {
     let digit = |mode: u32, byte: &u8| (mode << 3).wrapping_add(u32::from(byte.wrapping_sub(b'0')));
     mode.iter().fold(0, digit) & 0o170_000 == 0o40_000
@@ -110,25 +113,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_a_tree_and_which_of_them_are_news() {
+    fn parses_entries_and_skips_seen_ones() {
         let entry = |name: &str, byte: u8| [format!("100644 {name}\0").as_bytes(), &[byte; 20]].concat();
         let tree = [entry("a", 1), entry("b c", 2)].concat();
-        let mut family = Family::default();
-        let mut news = |tree: &[u8]| -> Vec<String> {
+        let mut index = TreeIndex::default();
+        let mut new = |tree: &[u8]| -> Vec<String> {
             let all: Vec<_> = entries(tree, 20).collect();
-            let news = all.into_iter().filter(|(name, child, _)| family.is_news(name, child));
-            news.map(|(name, child, _)| format!("{} {}", String::from_utf8_lossy(name), id_from(child)[0]))
-                .collect()
+            let new = all.into_iter().filter(|(name, child, _)| index.is_first_seen(name, child));
+            new.map(|(name, child, _)| {
+                format!("{} {}", String::from_utf8_lossy(name), id_from_bytes(child)[0])
+            })
+            .collect()
         };
-        assert_eq!(news(&tree), ["a 1", "b c 2"]);
-        assert_eq!(news(&[tree.clone(), entry("a", 3), entry("d", 1)].concat()), ["a 3", "d 1"]);
+        assert_eq!(new(&tree), ["a 1", "b c 2"]);
+        assert_eq!(new(&[tree.clone(), entry("a", 3), entry("d", 1)].concat()), ["a 3", "d 1"]);
         for cut in 1..tree.len() {
-            assert!(news(&tree[..cut]).is_empty(), "{cut}");
+            assert!(new(&tree[..cut]).is_empty(), "{cut}");
         }
     }
 
     #[test]
-    fn folders_are_those_that_git_takes_for_one() {
+    fn detects_folder_modes_as_git_does() {
         for (mode, folder) in [
             ("40000", true),
             ("040000", true),

@@ -1,7 +1,7 @@
-//! What an upstream lists: its refs, which of them is the default branch, and which are only other names.
+//! Parses the refs of an upstream: the default branch, and symbolic refs that alias another one.
 //!
-//! git's newest protocol says of every ref whether it is symbolic, the older ones of `HEAD` alone. So git is asked
-//! which one it spoke, in its own record of what it does (`trace2`).
+//! Protocol version 2 reports every symbolic ref, older versions only `HEAD`. git's own trace (`trace2`)
+//! shows which version it negotiated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// More refs than this are not mirrored: nobody could list them in time.
+/// Most refs of an upstream: more take too long to list.
 const MOST_REFS: usize = 200_000;
 
-/// Of git's record; one of a list has a few thousand bytes.
-const MOST_RECORD: u64 = 256 << 10;
+/// Bytes of a trace that are read; the trace of an `ls-remote` has a few thousand.
+const MOST_TRACE: u64 = 256 << 10;
 
-/// How a repository names its objects.
+/// The hash algorithm of a repository's object ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ObjectFormat {
     #[default]
@@ -25,35 +25,33 @@ pub(crate) enum ObjectFormat {
 }
 
 impl ObjectFormat {
-    /// By one of the names.
-    fn of(id: &str) -> Self {
+    fn from_id(id: &str) -> Self {
         if id.len() == 64 { Self::Sha256 } else { Self::Sha1 }
     }
 }
 
-/// What is known of the upstream.
+/// The state of an upstream, from its list of refs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Upstream {
-    /// Full name of its default branch, where it says one.
+    /// Full name of the default branch, if the upstream reports one.
     pub(crate) default: Option<String>,
-    /// The commit of its `HEAD`, where that leads to one.
+    /// The commit of `HEAD`, if it has one.
     pub(crate) head: Option<String>,
-    /// Its refs, and the object of each.
+    /// Object ids by ref name.
     pub(crate) refs: BTreeMap<String, String>,
-    /// Of these the ones that are known to be only another name, and of what.
+    /// Targets of the reported symbolic refs, by ref name.
     pub(crate) aliases: HashMap<String, String>,
-    /// Whether it says so of each that is.
-    pub(crate) tells_aliases: bool,
-    /// How it names its objects.
+    /// Whether the upstream reports every symbolic ref.
+    pub(crate) reports_aliases: bool,
     pub(crate) format: ObjectFormat,
 }
 
 impl Upstream {
-    /// Reads what `ls-remote --symref` says.
+    /// Parses the output of `ls-remote --symref`.
     ///
     /// # Errors
     /// A lower-case fragment.
-    pub(crate) fn listed(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut upstream = Self::default();
         for line in text.lines() {
             let Some((what, name)) = line.split_once('\t') else { continue };
@@ -69,56 +67,57 @@ impl Upstream {
         if upstream.refs.len() > MOST_REFS {
             return Err(format!("it has more than {MOST_REFS} refs"));
         }
-        upstream.format = upstream.refs.values().next().map(|id| ObjectFormat::of(id)).unwrap_or_default();
+        upstream.format =
+            upstream.refs.values().next().map(|id| ObjectFormat::from_id(id)).unwrap_or_default();
         Ok(upstream)
     }
 }
 
-/// Whether it is an object's name.
+/// Whether `text` is a full object id.
 pub(crate) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Where one git writes down what it does.
-pub(crate) struct Record {
-    what: &'static str,
+/// A trace file of one git command, removed on drop.
+pub(crate) struct Trace {
+    variable: &'static str,
     path: PathBuf,
 }
 
-impl Record {
-    /// What it did, in events.
+impl Trace {
+    /// Events of `trace2`.
     pub(crate) const EVENTS: &str = "GIT_TRACE2_EVENT";
 
-    /// What it said and heard.
+    /// Packets sent and received.
     pub(crate) const PACKETS: &str = "GIT_TRACE_PACKET";
 
-    /// At `path`, which is gone before and after.
-    pub(crate) fn of(what: &'static str, path: PathBuf) -> io::Result<Self> {
+    /// A trace at `path`, where any older file is removed.
+    pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
         remove(&path)?;
-        Ok(Self { what, path })
+        Ok(Self { variable, path })
     }
 
-    /// What makes git keep it.
+    /// The environment variable that makes git write the trace.
     pub(crate) fn env(&self) -> (String, String) {
-        (self.what.to_owned(), self.path.to_string_lossy().into_owned())
+        (self.variable.to_owned(), self.path.to_string_lossy().into_owned())
     }
 
-    /// Its beginning; nothing where there is none.
+    /// The first [`MOST_TRACE`] bytes; empty if there is no file.
     pub(crate) fn read(&self) -> String {
         let mut text = Vec::new();
-        let read = fs::File::open(&self.path).and_then(|file| file.take(MOST_RECORD).read_to_end(&mut text));
+        let read = fs::File::open(&self.path).and_then(|file| file.take(MOST_TRACE).read_to_end(&mut text));
         if read.is_ok() { String::from_utf8_lossy(&text).into_owned() } else { String::new() }
     }
 
-    /// Whether git spoke the newest protocol, and no other. Not, too, where it did not say.
-    pub(crate) fn says_newest(&self) -> bool {
-        spoke_newest(&self.read())
+    /// Whether git negotiated protocol version 2 and no other. False if the trace shows none.
+    pub(crate) fn shows_version_2(&self) -> bool {
+        shows_version_2(&self.read())
     }
 }
 
-impl Drop for Record {
+impl Drop for Trace {
     fn drop(&mut self) {
-        // One that stays is removed before the next.
+        // A file that cannot be removed now is removed before the next trace.
         let _ = remove(&self.path);
     }
 }
@@ -130,13 +129,13 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn spoke_newest(record: &str) -> bool {
-    let events = record.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+fn shows_version_2(trace: &str) -> bool {
+    let events = trace.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut versions = events
         .filter(|event| event["key"] == "negotiated-version")
         .map(|event| event["value"] == "2")
         .peekable();
-    versions.peek().is_some() && versions.all(|newest| newest)
+    versions.peek().is_some() && versions.all(|is_2| is_2)
 }
 
 #[cfg(test)]
@@ -144,42 +143,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_an_upstream() {
+    fn parses_the_refs_of_an_upstream() {
         let id = "1".repeat(40);
         let text = format!(
             "ref: refs/heads/main\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/main\n{id}\trefs/tags/v1\n{id}\trefs/tags/v1^{{}}\nnoise\n"
         );
-        let upstream = Upstream::listed(&text).expect("read");
+        let upstream = Upstream::parse(&text).expect("read");
         assert_eq!(upstream.default.as_deref(), Some("refs/heads/main"));
         assert_eq!(upstream.refs.keys().collect::<Vec<_>>(), ["refs/heads/main", "refs/tags/v1"]);
         assert_eq!(upstream.refs["refs/tags/v1"], id);
         assert_eq!(upstream.head.as_ref(), Some(&id));
-        // A HEAD that leads nowhere, beside a branch of that name.
-        let unborn = Upstream::listed(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
+        // A dangling HEAD, beside a branch named HEAD.
+        let unborn = Upstream::parse(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
         assert_eq!((unborn.default, unborn.head, unborn.refs.len()), (None, None, 1));
-        let upstream = Upstream::listed(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n"))
+        let upstream = Upstream::parse(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n"))
             .expect("read");
         assert_eq!((upstream.refs.len(), upstream.aliases["refs/heads/a"].as_str()), (1, "refs/heads/main"));
-        assert_eq!(Upstream::listed(""), Ok(Upstream::default()));
+        assert_eq!(Upstream::parse(""), Ok(Upstream::default()));
     }
 
     #[test]
-    fn which_protocol_git_spoke() {
-        let said = |value: &str| {
+    fn detects_protocol_version_2_in_a_trace() {
+        let version = |value: &str| {
             format!("{{\"event\":\"data\",\"key\":\"negotiated-version\",\"value\":\"{value}\"}}\n")
         };
         let other = "{\"event\":\"exit\",\"code\":0}\n";
-        for (record, newest) in [
-            (format!("{other}{}{other}", said("2")), true),
-            (said("2") + &said("2"), true),
-            (said("2") + &said("0"), false),
-            (said("1"), false),
+        for (trace, expected) in [
+            (format!("{other}{}{other}", version("2")), true),
+            (version("2") + &version("2"), true),
+            (version("2") + &version("0"), false),
+            (version("1"), false),
             (other.to_owned(), false),
             (String::new(), false),
             ("negotiated-version 2".to_owned(), false),
-            (said("2") + "{cut", true),
+            (version("2") + "{cut", true),
         ] {
-            assert_eq!(spoke_newest(&record), newest, "{record}");
+            assert_eq!(shows_version_2(&trace), expected, "{trace}");
         }
     }
 }

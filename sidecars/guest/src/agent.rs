@@ -1,7 +1,7 @@
-//! The one process a bottle exists for.
+//! The agent: the main process of a bottle, its state and its terminal.
 //!
 //! ```text
-//!   Waiting ── start ──► Running ── its process ended ──► Ended
+//!   Waiting ── start ──► Running ──── process exits ────► Exited
 //!      │                    │                               │
 //!      └── attach ──────────┴── attach, logs ───────────────┘   (the output outlives the process)
 //! ```
@@ -19,14 +19,14 @@ use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::{Input, Output, READ, Running, Terminal};
 
-/// See the module.
+/// The agent's process, output and attached client.
 #[derive(Default)]
 pub(crate) struct Agent {
     pub(crate) log: OutputLog,
     stage: Mutex<Stage>,
     started: Notify,
-    seat: Mutex<Seat>,
-    left: Notify,
+    control: Mutex<Control>,
+    released: Notify,
 }
 
 #[derive(Default)]
@@ -41,13 +41,13 @@ enum Stage {
     },
 }
 
-/// Who types.
+/// Control of the agent's terminal, which at most one client has.
 #[derive(Default)]
-struct Seat {
-    /// Counts take-overs, so that one that has left does not unseat its successor.
+struct Control {
+    /// Counts take-overs, so that a detached client does not release its successor's control.
     turn: u64,
-    holder: Option<StreamSender>,
-    /// The holder's terminal.
+    client: Option<StreamSender>,
+    /// The size of the client's terminal.
     size: Option<Size>,
 }
 
@@ -56,11 +56,11 @@ impl Agent {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether and how it ended.
+    /// The agent's state, with its exit status.
     pub(crate) fn state(&self) -> AgentState {
         match &*self.stage() {
             Stage::Waiting => AgentState::Waiting,
@@ -68,20 +68,20 @@ impl Agent {
         }
     }
 
-    /// Starts it, once. A client that is attached already gives the terminal its size.
+    /// Starts the agent, once. The terminal gets the size of an attached client.
     pub(crate) fn start(guest: &Arc<Guest>, mut process: Process) -> Outcome<(Pid, ExitWatch)> {
         let agent = &guest.agent;
         let mut stage = agent.stage();
         if matches!(*stage, Stage::Started { .. }) {
             return Err(bad_state("the agent was started already"));
         }
-        if let (Some(size), Some(seated)) = (&mut process.terminal, agent.seat().size) {
-            *size = seated;
+        if let (Some(size), Some(attached)) = (&mut process.terminal, agent.control().size) {
+            *size = attached;
         }
         let Running { pid, exit, input, outputs, terminal } = guest.start(&process)?;
         *stage = Stage::Started { pid, exit: exit.clone(), input, terminal };
-        if process.awaited && agent.seat().holder.is_none() {
-            agent.log.lead(Some(0));
+        if process.awaited && agent.control().client.is_none() {
+            agent.log.set_controller(Some(0));
         }
         drop(stage);
         agent.started.notify_waiters();
@@ -89,64 +89,64 @@ impl Agent {
         Ok((pid, exit))
     }
 
-    /// Takes the terminal over: whoever held it loses its stream with a sentence. Returns the turn.
-    pub(crate) async fn sit_down(&self, client: StreamSender, size: Option<Size>) -> u64 {
+    /// Gives the client control of the terminal and resets the previous client's stream. Returns the turn.
+    pub(crate) async fn take_control(&self, client: StreamSender, size: Option<Size>) -> u64 {
         let (turn, before) = {
-            let mut seat = self.seat();
-            seat.turn += 1;
-            seat.size = size;
-            (seat.turn, seat.holder.replace(client))
+            let mut control = self.control();
+            control.turn += 1;
+            control.size = size;
+            (control.turn, control.client.replace(client))
         };
         if let Some(before) = before {
-            before.reset("another client took the terminal over").await;
+            before.reset("another client has attached to the terminal").await;
         }
         if let (Some(size), Some(terminal)) = (size, self.terminal()) {
             terminal.resize(size);
-            // The same size as before tells nobody, and the new client's screen is empty.
+            // An unchanged size sends no signal, and the new client's screen is empty.
             terminal.redraw();
         }
         turn
     }
 
-    /// Leaves the seat, unless somebody else has it by now.
-    pub(crate) fn stand_up(&self, turn: u64) {
-        let mut seat = self.seat();
-        if seat.turn == turn {
-            seat.holder = None;
-            self.log.lead(None);
-            self.left.notify_waiters();
+    /// Releases control, unless another client has taken it.
+    pub(crate) fn release_control(&self, turn: u64) {
+        let mut control = self.control();
+        if control.turn == turn {
+            control.client = None;
+            self.log.set_controller(None);
+            self.released.notify_waiters();
         }
     }
 
-    /// Nobody will come any more to read what was held back for a first client.
-    pub(crate) fn await_nobody(&self) {
-        if self.seat().holder.is_none() {
-            self.log.lead(None);
+    /// Stops buffering output for a first client that has not attached.
+    pub(crate) fn expect_no_client(&self) {
+        if self.control().client.is_none() {
+            self.log.set_controller(None);
         }
     }
 
-    /// Waits until nobody has the seat: after the agent's end, until its last output and its exit are on
-    /// their way.
-    pub(crate) async fn vacant(&self) {
+    /// Waits until no client has control: after the agent's exit, until its last output and exit
+    /// status are sent.
+    pub(crate) async fn released(&self) {
         loop {
-            let mut left = std::pin::pin!(self.left.notified());
-            left.as_mut().enable();
-            if self.seat().holder.is_none() {
+            let mut released = std::pin::pin!(self.released.notified());
+            released.as_mut().enable();
+            if self.control().client.is_none() {
                 return;
             }
-            left.await;
+            released.await;
         }
     }
 
-    /// Says how far the client of this turn has read.
-    pub(crate) fn lead(&self, turn: u64, cursor: u64) {
-        if self.seat().turn == turn {
-            self.log.lead(Some(cursor));
+    /// Records how far the client of this turn has read.
+    pub(crate) fn record_read(&self, turn: u64, cursor: u64) {
+        if self.control().turn == turn {
+            self.log.set_controller(Some(cursor));
         }
     }
 
-    /// The way in, for the client that has the seat; waits until the agent is started, so that nothing
-    /// piped into it is lost.
+    /// The agent's input, for the client with control. Waits until the agent has started, so that no
+    /// piped input is lost.
     pub(crate) async fn input(&self) -> Input {
         loop {
             let mut started = std::pin::pin!(self.started.notified());
@@ -165,19 +165,19 @@ impl Agent {
         }
     }
 
-    /// The terminal of the client with the seat changed; remembered when the agent is yet to start.
+    /// Applies a new size of the controlling client's terminal. Stores it if the agent has not started.
     pub(crate) fn resize(&self, turn: u64, size: Size) {
-        let mut seat = self.seat();
-        if seat.turn == turn {
-            seat.size = Some(size);
-            drop(seat);
+        let mut control = self.control();
+        if control.turn == turn {
+            control.size = Some(size);
+            drop(control);
             if let Some(terminal) = self.terminal() {
                 terminal.resize(size);
             }
         }
     }
 
-    /// Its process, while there is one.
+    /// The agent's process, if it has started.
     pub(crate) fn process(&self) -> Option<(Pid, ExitWatch)> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -185,7 +185,7 @@ impl Agent {
         }
     }
 
-    /// Signals its process group.
+    /// Signals the agent's process group.
     pub(crate) fn signal(&self, guest: &Guest, signal: Signal) {
         if let Some((pid, _)) = self.process() {
             guest.children.signal_group(pid, signal);
@@ -193,7 +193,7 @@ impl Agent {
     }
 }
 
-/// Moves what the agent writes into the log; ends the log after the last byte.
+/// Copies the agent's output to the log and ends the log after the last byte.
 async fn record(guest: Arc<Guest>, outputs: Vec<Output>, mut exit: ExitWatch) {
     let streams: Vec<_> = outputs
         .into_iter()
@@ -212,7 +212,7 @@ async fn record(guest: Arc<Guest>, outputs: Vec<Output>, mut exit: ExitWatch) {
         })
         .collect();
     for stream in streams {
-        // A reader that was stopped has nothing more to add.
+        // A cancelled reader has no more output.
         let _ = stream.await;
     }
     guest.agent.log.end(exit.ended().await);

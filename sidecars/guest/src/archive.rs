@@ -1,8 +1,8 @@
-//! A foreign archive, member by member: what each is and where it goes, read within bounds.
+//! Parses an untrusted tar archive, member by member, within bounds.
 //!
-//! Read by the guest, for what comes in, and by the host, for what comes out; neither trusts the writer.
-//! The library would read a long name of any length into memory; here the extension headers are read as
-//! what they are, each with a bound, and everything that is not needed is refused.
+//! The guest parses incoming archives, the host outgoing ones; neither trusts the writer. The library
+//! would read a long name of any length into memory. This module parses the extension headers itself,
+//! each with a limit, and refuses everything that it does not need.
 
 mod sparse;
 
@@ -16,46 +16,46 @@ use tar::{Entries, Entry, EntryType};
 use self::sparse::Map;
 pub use self::sparse::{Content, append_file};
 
-/// Folders within folders, each an open descriptor while a tree is read; deeper trees are no one's work.
+/// Most nested folders, each an open descriptor while a tree is read.
 pub const MAX_DEPTH: usize = 128;
 
-/// The longest name or link target, in bytes: PATH_MAX of the kernel.
+/// Most bytes of a name or link target: the kernel's PATH_MAX.
 const MAX_NAME: u64 = 4096;
 
-/// The longest extended header, in bytes: two names and some numbers.
+/// Most bytes of an extended header: two names and some numbers.
 const MAX_EXTENSIONS: u64 = 64 * 1024;
 
-/// What the name of an extended attribute begins with in an extended header.
+/// Prefix of the name of an extended attribute in an extended header.
 const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
-/// The most members of an archive.
+/// Most members of an archive.
 const MAX_MEMBERS: usize = 1_000_000;
 
-/// The most bytes of all names and headers of an archive: who unpacks one keeps the names of its folders.
+/// Most bytes of all names and headers of an archive: unpacking keeps the names of folders in memory.
 const MAX_NAMES: u64 = 256 << 20;
 
-/// What a member is.
+/// The type of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A regular file.
     File,
     /// A folder.
     Folder,
-    /// A symbolic link to this.
+    /// A symlink with this target.
     Link(PathBuf),
-    /// One more name of the member of this name.
+    /// A hard link to the member of this name.
     HardLink(PathBuf),
-    /// Anything else: a device, a pipe.
+    /// Another type, such as a device or a pipe.
     Other(EntryType),
 }
 
 /// A member of an archive.
 pub struct Member<'a, R: Read> {
-    /// As the archive has it; [`Member::place`] is what may be used as a path.
+    /// The name in the archive, unchecked; [`Member::place`] is safe to use as a path.
     pub name: PathBuf,
-    /// What it is.
+    /// Its type.
     pub what: What,
-    /// Permission bits, without any that would lend rights.
+    /// Permission bits, without set-id and sticky bits.
     pub mode: u32,
     /// Seconds since the epoch.
     pub mtime: u64,
@@ -66,10 +66,10 @@ pub struct Member<'a, R: Read> {
 }
 
 impl<R: Read> Member<'_, R> {
-    /// Its place beneath the target folder: no root, no way up, not too deep.
+    /// Its path relative to the target folder: not absolute, without `..`, not too deep.
     ///
     /// # Errors
-    /// When its name leads elsewhere.
+    /// If its name is not such a path.
     pub fn place(&self) -> io::Result<PathBuf> {
         place(&self.name)
     }
@@ -84,19 +84,19 @@ pub struct Members<'a, R: Read> {
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    /// `entries` must be fresh.
+    /// Parses `entries`, of which none has been read.
     #[must_use]
     pub fn new(entries: Entries<'a, R>) -> Self {
         Self { entries: entries.raw(true), seen: 0, names: 0 }
     }
 
-    /// The next member; `None` at the end of the archive.
+    /// Returns the next member; `None` at the end of the archive.
     ///
     /// # Errors
-    /// When the archive is broken or breaks off, or goes beyond a bound.
+    /// If the archive is invalid, truncated, or exceeds a limit.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot say that reading failed for good")]
     pub fn next(&mut self) -> io::Result<Option<Member<'a, R>>> {
-        let mut said = Said::default();
+        let mut extensions = Extensions::default();
         for entry in self.entries.by_ref() {
             let mut entry = entry?;
             self.seen += 1;
@@ -105,7 +105,7 @@ impl<'a, R: Read> Members<'a, R> {
             }
             let kind = entry.header().entry_type();
             let header = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader);
-            // A name of the header itself is counted as that of one.
+            // A name in the header itself counts as its fixed size.
             self.names = self.names.saturating_add(if header { entry.size() } else { 100 });
             if self.names > MAX_NAMES {
                 return Err(io::Error::other(format!(
@@ -113,43 +113,43 @@ impl<'a, R: Read> Members<'a, R> {
                 )));
             }
             match kind {
-                EntryType::GNULongName => said.name = Some(long_name(&mut entry)?),
-                EntryType::GNULongLink => said.link = Some(long_name(&mut entry)?),
-                EntryType::XHeader => said.extend(&mut entry)?,
-                // It says nothing that matters here; its bytes are skipped.
+                EntryType::GNULongName => extensions.name = Some(long_name(&mut entry)?),
+                EntryType::GNULongLink => extensions.link = Some(long_name(&mut entry)?),
+                EntryType::XHeader => extensions.extend(&mut entry)?,
+                // Irrelevant here; its bytes are skipped.
                 EntryType::XGlobalHeader => {}
-                kind => return member(entry, kind, said).map(Some),
+                kind => return member(entry, kind, extensions).map(Some),
             }
         }
         Ok(None)
     }
 }
 
-/// What stands before a member about it.
+/// The extension headers before a member.
 #[derive(Default)]
-struct Said {
+struct Extensions {
     name: Option<PathBuf>,
     link: Option<PathBuf>,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
     holes: Holes,
 }
 
-/// What is said of a file's holes in an extended header.
+/// The description of a sparse file in an extended header.
 #[derive(Default)]
 struct Holes {
-    /// Of form 1.0, whose map stands before the bytes.
+    /// Format 1.0, whose map precedes the data.
     major: bool,
-    /// Of form 0.1.
+    /// The map of format 0.1.
     map: Option<Vec<u8>>,
-    /// How long the file is.
+    /// The size of the file.
     size: Option<u64>,
 }
 
 impl Holes {
-    /// Where the pieces of the file stand; none of one without holes.
+    /// The map of the file's data; `None` for a file without holes.
     fn map(self, entry: &mut Entry<'_, impl Read>, kind: EntryType) -> io::Result<Option<Map>> {
         let stored = entry.size();
-        let missing = || io::Error::other("a sparse file does not say how long it is");
+        let missing = || io::Error::other("a sparse file has no size");
         if kind == EntryType::GNUSparse {
             let header = entry.header().as_gnu().ok_or_else(missing)?;
             return Map::of_header(header, stored).map(Some);
@@ -162,9 +162,13 @@ impl Holes {
     }
 }
 
-fn member<R: Read>(mut entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::Result<Member<'_, R>> {
+fn member<R: Read>(
+    mut entry: Entry<'_, R>,
+    kind: EntryType,
+    extensions: Extensions,
+) -> io::Result<Member<'_, R>> {
     let header = entry.header();
-    let name = match said.name {
+    let name = match extensions.name {
         Some(name) => name,
         None => PathBuf::from(OsString::from_vec(header.path_bytes().into_owned())),
     };
@@ -173,7 +177,8 @@ fn member<R: Read>(mut entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::
         EntryType::Directory => What::Folder,
         EntryType::Symlink | EntryType::Link => {
             let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
-            let target = said.link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?;
+            let target =
+                extensions.link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?;
             if kind == EntryType::Symlink { What::Link(target) } else { What::HardLink(target) }
         }
         other => What::Other(other),
@@ -181,11 +186,11 @@ fn member<R: Read>(mut entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::
     let mode = header.mode()? & 0o777;
     let mtime = header.mtime()?;
     let map = match what {
-        What::File => said.holes.map(&mut entry, kind).map_err(|error| about(&name, error))?,
+        What::File => extensions.holes.map(&mut entry, kind).map_err(|error| about(&name, error))?,
         _ => None,
     };
     let content = Content::new(entry, map);
-    Ok(Member { name, what, mode, mtime, attributes: said.attributes, content })
+    Ok(Member { name, what, mode, mtime, attributes: extensions.attributes, content })
 }
 
 fn place(name: &Path) -> io::Result<PathBuf> {
@@ -195,7 +200,7 @@ fn place(name: &Path) -> io::Result<PathBuf> {
             Component::Normal(part) => place.push(part),
             Component::CurDir => {}
             Component::RootDir | Component::ParentDir | Component::Prefix(_) => {
-                return Err(about(name, "the name leads out of the archive"));
+                return Err(about(name, "the name points outside the archive"));
             }
         }
     }
@@ -222,34 +227,34 @@ fn long_name<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<PathBuf> {
     Ok(OsString::from_vec(bytes).into())
 }
 
-impl Said {
-    /// The POSIX form of long names, and extended attributes. A size given there would differ from the
-    /// header's, by which the rest of the archive is read, so it is refused.
+impl Extensions {
+    /// Parses the POSIX form of long names, and extended attributes. Refuses a size, which could
+    /// differ from the header's that delimits the member.
     fn extend<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> io::Result<()> {
         let bytes = bounded(entry, MAX_EXTENSIONS)?;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let (key, said) = record(&mut rest)
-                .ok_or_else(|| io::Error::other("the archive has an extended header that is damaged"))?;
-            let value = || Some(PathBuf::from(OsString::from_vec(said.to_vec())));
+            let (key, value) = record(&mut rest)
+                .ok_or_else(|| io::Error::other("the archive has a damaged extended header"))?;
+            let path = || Some(PathBuf::from(OsString::from_vec(value.to_vec())));
             match key {
-                b"path" => self.name = value(),
-                b"linkpath" => self.link = value(),
-                b"GNU.sparse.name" => self.name = value(),
-                b"GNU.sparse.major" if said == b"1" => self.holes.major = true,
-                b"GNU.sparse.minor" if said == b"0" => {}
-                b"GNU.sparse.map" => self.holes.map = Some(said.to_vec()),
+                b"path" => self.name = path(),
+                b"linkpath" => self.link = path(),
+                b"GNU.sparse.name" => self.name = path(),
+                b"GNU.sparse.major" if value == b"1" => self.holes.major = true,
+                b"GNU.sparse.minor" if value == b"0" => {}
+                b"GNU.sparse.map" => self.holes.map = Some(value.to_vec()),
                 b"GNU.sparse.realsize" | b"GNU.sparse.size" => {
-                    let size = std::str::from_utf8(said).ok().and_then(|size| size.parse().ok());
-                    self.holes.size = Some(size.ok_or_else(sparse_otherwise)?);
+                    let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
+                    self.holes.size = Some(size.ok_or_else(unsupported_sparse)?);
                 }
-                // It says the same as the map.
+                // Redundant with the map.
                 b"GNU.sparse.numblocks" => {}
-                key if key.starts_with(b"GNU.sparse.") => return Err(sparse_otherwise()),
-                b"size" => return Err(io::Error::other("the archive gives a size in an extended header")),
+                key if key.starts_with(b"GNU.sparse.") => return Err(unsupported_sparse()),
+                b"size" => return Err(io::Error::other("the archive has a size in an extended header")),
                 key => {
                     if let Some(name) = key.strip_prefix(ATTRIBUTE) {
-                        self.attributes.push((name.to_vec(), said.to_vec()));
+                        self.attributes.push((name.to_vec(), value.to_vec()));
                     }
                 }
             }
@@ -258,11 +263,12 @@ impl Said {
     }
 }
 
-fn sparse_otherwise() -> io::Error {
-    io::Error::other("the archive has a sparse file in a form that is not read")
+fn unsupported_sparse() -> io::Error {
+    io::Error::other("the archive has a sparse file in an unsupported format")
 }
 
-/// The next `LENGTH KEY=VALUE\n` of an extended header. The length counts all of it: a value may hold anything.
+/// Parses the next `LENGTH KEY=VALUE\n` of an extended header. The length includes the whole record; a
+/// value has arbitrary bytes.
 fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let digits = rest.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
@@ -273,7 +279,7 @@ fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((&record[..equals], &record[equals + 1..]))
 }
 
-/// An error that names the member of an archive it is about.
+/// Adds a member's path to an error.
 pub(crate) fn about(path: &Path, why: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{path:?}: {why}"))
 }
@@ -283,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_as_long_as_it_says() {
+    fn parses_records_by_their_length() {
         for (text, expected) in [
             (&b"12 path=a/b\n"[..], Some((&b"path"[..], &b"a/b"[..]))),
             (b"9 k=a\n=b\n", Some((b"k", b"a\n=b"))),
@@ -301,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_beneath() {
+    fn refuses_names_outside_the_target() {
         for (name, expected) in [("a/b", Some("a/b")), ("./a/./b/", Some("a/b")), (".", Some(""))] {
             assert_eq!(place(Path::new(name)).ok().as_deref(), expected.map(Path::new), "{name}");
         }

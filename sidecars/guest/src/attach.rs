@@ -1,4 +1,4 @@
-//! One client at the agent's terminal, or watching it.
+//! Attaches one client to the agent's terminal, with control or read-only.
 
 use std::sync::Arc;
 
@@ -9,36 +9,36 @@ use rustix::process::Signal;
 use crate::guest::Guest;
 use crate::output::Piece;
 
-/// Serves the client until the agent ends or the client leaves. Leaving (an end, a reset, a lost
-/// connection) changes nothing for the agent.
+/// Serves the client until the agent exits or the client detaches. Detaching (an end, a reset, a lost
+/// connection) does not affect the agent.
 pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
     let (sender, receiver) = stream.split();
     let cursor = guest.agent.log.beginning();
     if request.read_only {
         tokio::select! {
-            () = show(&guest, &sender, cursor, None) => {}
-            () = watch(receiver) => {}
+            () = send_output(&guest, &sender, cursor, None) => {}
+            () = wait_for_detach(receiver) => {}
         }
         end(&sender).await;
     } else {
-        let turn = guest.agent.sit_down(sender.clone(), request.size).await;
-        guest.agent.lead(turn, cursor);
+        let turn = guest.agent.take_control(sender.clone(), request.size).await;
+        guest.agent.record_read(turn, cursor);
         tokio::select! {
-            () = show(&guest, &sender, cursor, Some(turn)) => {}
-            () = type_in(&guest, receiver, turn) => {}
+            () = send_output(&guest, &sender, cursor, Some(turn)) => {}
+            () = receive_input(&guest, receiver, turn) => {}
         }
         end(&sender).await;
-        guest.agent.stand_up(turn);
+        guest.agent.release_control(turn);
     }
 }
 
 async fn end(sender: &StreamSender) {
-    // Fails when the stream is gone, and then nobody is there to hear it.
+    // Fails if the client has disconnected.
     let _ = sender.end().await;
 }
 
-/// What the agent wrote and writes, to its end.
-async fn show(guest: &Guest, sender: &StreamSender, mut cursor: u64, turn: Option<u64>) {
+/// Sends the agent's output from `cursor` to its end.
+async fn send_output(guest: &Guest, sender: &StreamSender, mut cursor: u64, turn: Option<u64>) {
     loop {
         let sent = match guest.agent.log.next(&mut cursor).await {
             Piece::Bytes { fd, bytes } => sender.data_bytes(fd, bytes).await,
@@ -51,13 +51,13 @@ async fn show(guest: &Guest, sender: &StreamSender, mut cursor: u64, turn: Optio
             return;
         }
         if let Some(turn) = turn {
-            guest.agent.lead(turn, cursor);
+            guest.agent.record_read(turn, cursor);
         }
     }
 }
 
-/// Waits until a client that only watches leaves.
-async fn watch(mut receiver: StreamReceiver) {
+/// Waits until a read-only client detaches.
+async fn wait_for_detach(mut receiver: StreamReceiver) {
     while let Some(event) = receiver.next().await {
         if event.is_last() {
             return;
@@ -65,8 +65,8 @@ async fn watch(mut receiver: StreamReceiver) {
     }
 }
 
-/// What the client with the seat types, resizes and signals, until it leaves.
-async fn type_in(guest: &Guest, mut receiver: StreamReceiver, turn: u64) {
+/// Handles input, sizes and signals of the controlling client until it detaches.
+async fn receive_input(guest: &Guest, mut receiver: StreamReceiver, turn: u64) {
     while let Some(event) = receiver.next().await {
         match event {
             Event::Data { fd: STDIN, bytes } => guest.agent.input().await.write(bytes).await,
@@ -79,7 +79,7 @@ async fn type_in(guest: &Guest, mut receiver: StreamReceiver, turn: u64) {
                     }
                 }
                 Ok(ClientMessage::Detach) => return,
-                Err(error) => tracing::debug!(%error, "message at the terminal"),
+                Err(error) => tracing::debug!(%error, "invalid message of an attached client"),
             },
             Event::End | Event::Reset(_) => return,
         }

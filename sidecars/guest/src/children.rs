@@ -1,9 +1,8 @@
-//! Every process whose parent is the guest: its own children and the orphans that fall to pid 1.
+//! Reaps every process whose parent is the guest: its own children and orphans.
 //!
-//! One loop reaps them all. A child is registered under the same lock that the loop takes, held from
-//! before the fork until after the registration, so that no exit status is lost, none is taken by somebody
-//! else, and a signal never meets a number that was reused. Nothing else in the guest may wait for a
-//! process: not `std::process::Child`, not `tokio::process`.
+//! One loop reaps all of them. Spawning takes the loop's lock from before the fork until after the
+//! registration. So no exit status is lost or taken by other code, and no signal goes to a reused pid. No
+//! other code in the guest may wait for a process, neither `std::process::Child` nor `tokio::process`.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,12 +15,12 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_p
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Resolves to how a child ended, as often as one asks.
+/// The exit status of a child, for any number of readers.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
 
 impl ExitWatch {
-    /// Waits for the end.
+    /// Waits for the exit.
     pub(crate) async fn ended(&mut self) -> Exit {
         loop {
             if let Some(exit) = self.now() {
@@ -34,13 +33,13 @@ impl ExitWatch {
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the child has exited.
     pub(crate) fn now(&self) -> Option<Exit> {
         *self.0.borrow()
     }
 }
 
-/// The registry.
+/// The registry of running children.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     alive: Mutex<HashMap<Pid, watch::Sender<Option<Exit>>>>,
@@ -54,7 +53,7 @@ impl Children {
     /// Starts `command` and registers it.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<(Pid, std::process::Child, ExitWatch)> {
         let mut alive = self.alive();
-        // A failed exec is waited for inside `spawn`, under the lock like everything else.
+        // `spawn` itself reaps the child of a failed exec, under the lock.
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let (sender, receiver) = watch::channel(None);
@@ -62,11 +61,10 @@ impl Children {
         Ok((pid, child, ExitWatch(receiver)))
     }
 
-    /// Sends `signal` to the process group that `pid` leads, if it is still ours.
+    /// Sends `signal` to the process group of `pid`, if it is still a child.
     pub(crate) fn signal_group(&self, pid: Pid, signal: Signal) {
         let alive = self.alive();
-        // The group may outlive its leader, but its number is only certain to be its own until the
-        // leader is reaped.
+        // The group may outlive its leader, but its id is reserved only until the leader is reaped.
         if alive.contains_key(&pid)
             && let Err(error) = kill_process_group(pid, signal)
         {
@@ -74,7 +72,7 @@ impl Children {
         }
     }
 
-    /// Reaps for ever.
+    /// Reaps forever.
     pub(crate) async fn reap(&self) -> io::Result<()> {
         let mut signals = signal(SignalKind::child())?;
         loop {
@@ -96,8 +94,8 @@ impl Children {
         }
     }
 
-    /// Kills everything in the bottle but the guest, and waits until it is gone (a second at most: what
-    /// does not die by then is stuck in the kernel).
+    /// Kills all processes of the bottle except the guest and waits for them. Gives up after a
+    /// second, when the rest is stuck in the kernel.
     pub(crate) async fn kill_all(&self) {
         for _ in 0..100 {
             let left = kill_round();
@@ -110,8 +108,9 @@ impl Children {
     }
 }
 
-/// As pid 1, one call reaches everything. Where the guest shares its namespace it kills its children,
-/// whose own children fall to it (it is a subreaper) and are found in the next round.
+/// Kills once and returns the number of processes. As pid 1, one call reaches all. In a shared pid
+/// namespace it kills the guest's children; the guest is a subreaper, so their children become its own
+/// and the next round kills them.
 fn kill_round() -> usize {
     if std::process::id() == 1 {
         let everything = nix::unistd::Pid::from_raw(-1);
@@ -137,8 +136,8 @@ fn own_children() -> Vec<Pid> {
         .collect()
 }
 
-/// The fourth field of `stat`, behind a name in parentheses that may hold anything (proc(5)); `None`
-/// for zombies, which only wait to be reaped.
+/// The parent's pid: the fourth field of `stat`, after a name in parentheses with arbitrary text
+/// (proc(5)). `None` for zombies.
 fn parent_of(pid: i32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

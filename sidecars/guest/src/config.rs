@@ -1,4 +1,4 @@
-//! What a backend tells the guest.
+//! The guest's configuration from the backend.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -8,70 +8,69 @@ use serde::{Deserialize, Serialize};
 
 use crate::forward::ForwardConfig;
 
-/// Everything [`run`](crate::run) needs. The sandbox around it (namespaces, mounts, capabilities, seccomp,
-/// the user) is made by the backend before.
+/// The configuration for [`run`](crate::run). The backend sets up the sandbox (namespaces, mounts,
+/// capabilities, seccomp, the user) first.
 #[derive(Debug)]
 pub struct GuestConfig {
-    /// Where the host speaks from.
+    /// The transport to the host.
     pub transport: Transport,
-    /// What the bottle calls `/`; anything else only where a backend does not isolate. Every path a
-    /// request names is resolved inside it.
+    /// The bottle's root: `/`, unless the backend does not isolate. Every path of a request is
+    /// resolved inside it.
     pub root: PathBuf,
-    /// The proxy, when it comes by socket.
+    /// The proxy's address and sockets, if the guest forwards to it.
     pub proxy: Option<ForwardConfig>,
-    /// Whether to answer DNS on the proxy's address.
+    /// Whether to serve DNS at the proxy's address.
     pub resolver: bool,
-    /// What may be run. It runs as the guest's own user.
+    /// The allowed programs, which run as the guest's own user.
     pub programs: Programs,
-    /// What is watched where nothing outside limits it.
+    /// Limits that the guest itself watches.
     pub limits: Limits,
-    /// A folder that counts as one of the bottle's own on the disk, and that nothing in the bottle sees: what it
-    /// changed of its system.
+    /// A folder with the bottle's changes to its system, which counts toward its disk use and is
+    /// invisible inside.
     pub changed: Option<OwnedFd>,
 }
 
-/// Limits that the guest watches, as well as looking now and then can: what grows faster than it looks is
-/// found beyond its limit, not at it.
+/// Limits that the guest polls. Fast growth can exceed a limit before the guest detects it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of memory: of all processes, and of files in memory.
+    /// Bytes of memory, for all processes and for files in memory.
     pub memory: Option<Limit>,
     /// Bytes that the bottle's own folders may take on the disk.
     pub disk: Option<Limit>,
-    /// The bottle's own folders on the disk. Where there are any, a bottle that takes much of a disk that is
-    /// nearly full is ended too.
+    /// The bottle's own folders on the disk. If set, the guest also ends a bottle that uses much of a
+    /// nearly full disk.
     pub folders: Vec<PathBuf>,
-    /// Bytes in these folders that do not count: they came with the system of which the bottle has a copy.
+    /// Bytes in these folders that do not count, as they came with the bottle's copy of the system.
     pub given: u64,
 }
 
-/// One of them.
+/// One limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// How many.
+    /// The limit in bytes.
     pub bytes: u64,
-    /// Whether the manifest asks for it; else it keeps the machine usable.
+    /// Whether the manifest sets it; otherwise it protects the machine.
     pub asked: bool,
 }
 
 /// The byte stream to the host.
 #[derive(Debug)]
 pub enum Transport {
-    /// One host connection after another; a new one replaces the old, and the bottle lives on between.
-    /// Nothing inside the bottle may be able to reach it.
+    /// A listener for consecutive host connections; a new one replaces the old, and the bottle keeps
+    /// running in between. It must be inaccessible from inside the bottle.
     Listener(UnixListener),
-    /// This process's standard input and output, two pipes, joined again and again
-    /// ([`bottle_channel::rejoin`]). Their end means that the engine that held them is gone, or ends the
-    /// bottle: it stops then, because nobody could ever reach it again.
+    /// This process's standard input and output, for consecutive host connections
+    /// ([`bottle_channel::rejoin`]). They end when the engine exits or stops the bottle; then the
+    /// guest stops too, since no host could connect again.
     Stdio,
 }
 
-/// What a request may run.
+/// The programs that a request may run.
 #[derive(Debug, Clone)]
 pub enum Programs {
     /// Any program of the bottle.
     Any,
-    /// Only what is built into this program: `ARGV` becomes `exe __fake-program ARGV…`.
+    /// Only programs that are built into this one: `ARGV` becomes `exe __fake-program ARGV…`.
     BuiltIn {
         /// The program itself.
         exe: PathBuf,

@@ -1,4 +1,4 @@
-//! Pipes and terminals on the runtime.
+//! Non-blocking pipes and terminals on the async runtime.
 #![allow(unsafe_code)] // `AsyncFd::register` asks for a promise that `OwnedFd` keeps.
 
 use std::io;
@@ -8,12 +8,12 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-/// One end of a pipe, or a terminal's master side. Reading and writing may go on at once.
+/// One end of a pipe, or a terminal's master side. Reads and writes can run concurrently.
 #[derive(Debug)]
 pub(crate) struct Descriptor(AsyncFd<OwnedFd>);
 
 impl Descriptor {
-    /// Takes `fd` over and makes it non-blocking; only this end of it, the child's is another.
+    /// Takes ownership of `fd` and makes it non-blocking; the child's end is not affected.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = fcntl_getfl(&fd)?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
@@ -22,8 +22,8 @@ impl Descriptor {
         Ok(Self(unsafe { AsyncFd::register(fd)? }))
     }
 
-    /// Reads what is there; 0 at the end. A terminal whose last process has gone answers EIO, which is
-    /// its end.
+    /// Reads available bytes; 0 at the end. EIO of a terminal means that its last process has exited,
+    /// which counts as the end.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut guard = self.0.readable().await?;
@@ -36,7 +36,7 @@ impl Descriptor {
         }
     }
 
-    /// Writes all of it, waiting for the reader.
+    /// Writes all bytes; waits for the reader.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut guard = self.0.writable().await?;

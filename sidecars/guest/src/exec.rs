@@ -1,4 +1,4 @@
-//! Another process beside the agent, for one client.
+//! Runs a process beside the agent, for one client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::guest::Guest;
 use crate::host::answer;
 use crate::process::{Input, Output, READ, Running, Terminal};
 
-/// How long a process whose client is gone may take to end after SIGHUP.
+/// Time between SIGHUP and SIGKILL for a process whose client has disconnected.
 const HANGUP_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs the process to its end. When the client gives up or is lost, the process is hung up: nobody could
-/// ever hear of it again.
+/// Runs the process until it exits. Hangs it up if the client disconnects, since no other client can
+/// attach to it.
 pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
     let Running { pid, mut exit, input, outputs, terminal } = match guest.start(&request) {
         Ok(running) => running,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
     let (sender, receiver) = stream.split();
-    let listening = tokio::spawn(listen(guest.clone(), receiver, pid, input, terminal));
+    let receiving = tokio::spawn(receive(guest.clone(), receiver, pid, input, terminal));
     let served = async {
         let mut sent = sender.message(&started(pid)).await.is_ok();
-        sent &= pass_all(&sender, outputs).await;
+        sent &= send_all(&sender, outputs).await;
         let ended = exit.ended().await;
         if sent && sender.message(&GuestEvent::Exited(ended)).await.is_ok() {
-            // Fails when the client is gone, and then nobody is there to hear it.
+            // Fails if the client has disconnected.
             let _ = sender.end().await;
         }
     };
@@ -37,16 +37,16 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
         () = served => {}
         () = hang_up_after(&sender, &guest, pid) => {}
     }
-    listening.abort();
+    receiving.abort();
 }
 
-/// The event that names a new process.
+/// The event for a started process.
 pub(crate) fn started(pid: Pid) -> GuestEvent {
     GuestEvent::Started { pid: u32::try_from(pid.as_raw_pid()).unwrap_or_default() }
 }
 
-/// Hangs the process up when its client is gone, and kills it if that is not enough. Never returns: the
-/// process's end is noticed elsewhere.
+/// Hangs the process up when its client disconnects, and kills it after [`HANGUP_GRACE`]. Never returns:
+/// the caller detects the exit.
 async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
     sender.closed().await;
     guest.children.signal_group(pid, Signal::HUP);
@@ -55,35 +55,36 @@ async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
     std::future::pending().await
 }
 
-/// Passes all output on; whether the client got it.
-async fn pass_all(sender: &StreamSender, outputs: Vec<Output>) -> bool {
+/// Sends all output. Returns whether the client received it.
+async fn send_all(sender: &StreamSender, outputs: Vec<Output>) -> bool {
     let mut outputs = outputs.into_iter();
     // A terminal has one output, pipes have two.
     match (outputs.next(), outputs.next()) {
         (Some(one), Some(two)) => {
-            let (one, two) = tokio::join!(pass(sender, one), pass(sender, two));
+            let (one, two) = tokio::join!(send_output(sender, one), send_output(sender, two));
             one && two
         }
-        (Some(one), None) => pass(sender, one).await,
+        (Some(one), None) => send_output(sender, one).await,
         _ => true,
     }
 }
 
-/// Reads on when the client is gone: a process that tidies up after SIGHUP must not die of SIGPIPE.
-async fn pass(sender: &StreamSender, mut output: Output) -> bool {
+/// Sends one output. Keeps reading after the client disconnects, so that a process that cleans up after
+/// SIGHUP does not die of SIGPIPE.
+async fn send_output(sender: &StreamSender, mut output: Output) -> bool {
     let mut buffer = vec![0; READ];
-    let mut heard = true;
+    let mut received = true;
     loop {
         let read = output.read(&mut buffer).await;
         match buffer.get(..read) {
-            Some(bytes) if read > 0 => heard = heard && sender.data(output.fd, bytes).await.is_ok(),
-            _ => return heard,
+            Some(bytes) if read > 0 => received = received && sender.data(output.fd, bytes).await.is_ok(),
+            _ => return received,
         }
     }
 }
 
-/// What the client sends: input, sizes, signals. Its end is the end of the input.
-async fn listen(
+/// Handles input, sizes and signals of the client. The end of the stream closes the input.
+async fn receive(
     guest: Arc<Guest>,
     mut receiver: StreamReceiver,
     pid: Pid,
@@ -106,7 +107,7 @@ async fn listen(
                     }
                 }
                 Ok(ClientMessage::Detach) => {}
-                Err(error) => tracing::debug!(%error, "message to a process"),
+                Err(error) => tracing::debug!(%error, "invalid message to a process"),
             },
             Event::End | Event::Reset(_) => {
                 input.write(Bytes::new()).await;

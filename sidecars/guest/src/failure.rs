@@ -1,23 +1,23 @@
-//! Failures as the host reads them.
+//! Failures that are sent to the host.
 
 use std::fmt::Display;
 
 use bottle_contract::session::guest::{Failure, FailureKind};
 
-/// What most of the guest's functions return.
+/// The result of a request.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// A failure of `kind`; `message` is a lower-case fragment that names its subject.
+/// A failure of `kind`; `message` is a lower-case fragment with its subject.
 pub(crate) fn failed(kind: FailureKind, message: impl Display) -> Failure {
     Failure { kind, message: message.to_string() }
 }
 
-/// The request does not fit the state.
+/// The request is invalid in the current state.
 pub(crate) fn bad_state(message: impl Display) -> Failure {
     failed(FailureKind::BadState, message)
 }
 
-/// Anything without a kind of its own.
+/// A failure of no other kind.
 pub(crate) fn other(message: impl Display) -> Failure {
     failed(FailureKind::Other, message)
 }

@@ -1,53 +1,53 @@
-//! The clock that stamps files, and moments on it that a change can be compared with.
+//! Timestamps that are comparable with the change times of files.
 //!
-//! Files are stamped by the coarse clock, which lags behind the precise one by up to a tick of one to ten
-//! milliseconds; one that was looked at since its last change is stamped by the precise one (Linux 6.13 and later).
-//! So two files that are written one after the other may carry the same time, and which moment may stand between
-//! them has to be chosen with care.
+//! The kernel stamps files with its coarse clock, which lags behind the precise one by up to a tick of
+//! one to ten milliseconds. A file that was read since its last change gets the precise time (Linux 6.13
+//! and later). So consecutive writes can have the same time, and a timestamp between them needs care.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Between two looks at the coarse clock.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Interval between reads of the coarse clock.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A moment that whatever is changed from here on is newer than. A change within the tick before may be newer too.
+/// A timestamp older than every later change. A change within the previous tick may be newer than it, too.
 #[must_use]
 pub fn before_any_change() -> Timestamp {
     let tick = now(ClockId::RealtimeCoarse);
     tick.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(tick)
 }
 
-/// A moment such that everything written so far is stamped with it or before, and everything written after this
-/// returns later. Waits out the tick.
+/// A timestamp that is not older than any earlier change, and older than every change after this returns.
+/// Waits for the next tick.
 pub async fn between() -> Timestamp {
     let moment = now(ClockId::Realtime);
     while !is_past(moment) {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     moment
 }
 
-/// As [`between`], where there is no runtime to wait in.
+/// As [`between`], without an async runtime.
 #[must_use]
 pub fn between_blocking() -> Timestamp {
     let moment = now(ClockId::Realtime);
     while !is_past(moment) {
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
     moment
 }
 
-/// Also when somebody set the clock back, so that nobody waits until it is there again.
+/// Whether the coarse clock has passed a timestamp. Also true if the clock was set back, so that no
+/// caller waits for it to catch up.
 fn is_past(moment: Timestamp) -> bool {
     now(ClockId::RealtimeCoarse) > moment || now(ClockId::Realtime) < moment
 }
 
 fn now(clock: ClockId) -> Timestamp {
     let now = clock_gettime(clock);
-    // Only a clock far from our times would not fit.
+    // Fails only for an absurd clock.
     Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
@@ -64,12 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_stands_between_what_was_written_and_what_will_be() {
+    fn a_timestamp_separates_earlier_and_later_writes() {
         let here = tempfile::tempdir().expect("folder");
         let path = here.path().join("file");
         for round in 0..50 {
             std::fs::write(&path, "x").expect("written");
-            // Looked at and changed again, it is stamped by the precise clock.
+            // After a read, the next change gets the precise time.
             let first = changed(&path);
             let before = before_any_change();
             std::fs::write(&path, "y").expect("written");

@@ -1,11 +1,11 @@
-//! The proxy by socket: what comes to the proxy's address is carried to the bundle, byte for byte.
+//! Forwards connections at the proxy's address inside the bottle to the bundle's unix sockets.
 //!
 //! ```text
 //!  agent ──tcp──► 127.9.9.9:443 ══ this ══► /run/bottle/proxy/443 ──unix──► egress
 //! ```
-//! Nothing is looked at here: the bundle decides, and it trusts nothing that comes this way. One
-//! direction's end is passed on as a half-close; a connection has no idle limit of its own, because
-//! event streams and WebSockets are silent for long, and the bundle has its own deadlines.
+//! The forwarder inspects nothing: the bundle decides and trusts no byte of it. It forwards half-closes.
+//! It has no idle timeout, because event streams and WebSockets can be silent for long, and the bundle
+//! has its own timeouts.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-/// Where the proxy is seen and where it leads.
+/// The proxy's address inside the bottle, and its sockets.
 #[derive(Debug, Clone)]
 pub struct ForwardConfig {
     /// The address inside the bottle.
@@ -27,18 +27,18 @@ pub struct ForwardConfig {
     pub sockets: PathBuf,
 }
 
-/// Connections carried at once, all ports together. Above it new ones wait in the kernel's backlog: a
-/// process that opens more than this is not at work but at war, and has only itself to hurt.
+/// Most connections at once on all ports. Others wait in the kernel's backlog; only an attacker inside
+/// needs more, and harms only the bottle itself.
 const CONNECTIONS: usize = 1024;
 
-/// Bytes held for each direction of a connection.
+/// Buffer for each direction of a connection, in bytes.
 const BUFFER: usize = 16 * 1024;
 
-/// How long to pause when accepting fails (out of descriptors), so that it does not spin.
-const BREATH: Duration = Duration::from_millis(50);
+/// Pause after a failed accept, as when out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Starts listening on every port, on tasks of the current runtime. The answer names each port that
-/// could not be had; the others work.
+/// Starts listening on every port, on tasks of the current runtime. Returns a message for each port that
+/// cannot be bound; the others work.
 pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut problems = Vec::new();
@@ -48,7 +48,7 @@ pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
                 let socket = proxy.sockets.join(port.to_string());
                 tokio::spawn(listen(listener, socket, slots.clone()));
             }
-            Err(error) => problems.push(format!("the proxy's port {port} cannot be opened: {error}")),
+            Err(error) => problems.push(format!("cannot open the proxy's port {port}: {error}")),
         }
     }
     problems
@@ -63,20 +63,20 @@ async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
             Ok((connection, _)) => {
                 let socket = socket.clone();
                 tokio::spawn(async move {
-                    carry(connection, &socket).await;
+                    forward(connection, &socket).await;
                     drop(slot);
                 });
             }
-            Err(_) => tokio::time::sleep(BREATH).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-/// A proxy that does not answer closes the connection: to the agent that is a refusal, not a riddle.
-async fn carry(mut inside: TcpStream, socket: &Path) {
+/// Forwards one connection. If the proxy is down, the agent sees a closed connection.
+async fn forward(mut inside: TcpStream, socket: &Path) {
     let _ = inside.set_nodelay(true);
     let Ok(mut proxy) = UnixStream::connect(socket).await else { return };
-    // Either side may reset at any time; there is nobody to tell.
+    // Either side may reset at any time, with no one to notify.
     let _ = copy_bidirectional_with_sizes(&mut inside, &mut proxy, BUFFER, BUFFER).await;
 }
 
@@ -87,14 +87,14 @@ mod tests {
 
     use super::*;
 
-    /// A port that is free at this moment on the loopback address.
+    /// A free port on the loopback address.
     fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         listener.local_addr().expect("its address").port()
     }
 
     #[tokio::test]
-    async fn bytes_and_half_closes_go_both_ways() {
+    async fn forwards_bytes_and_half_closes_in_both_directions() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = free_port();
         let listener = UnixListener::bind(folder.path().join(port.to_string())).expect("socket");
@@ -106,10 +106,10 @@ mod tests {
         assert_eq!(start(&proxy).await, Vec::<String>::new());
         let bundle = tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.expect("accept");
-            let mut heard = String::new();
-            connection.read_to_string(&mut heard).await.expect("read to the half-close");
+            let mut received = String::new();
+            connection.read_to_string(&mut received).await.expect("read to the half-close");
             connection.write_all(b"answer after the end").await.expect("write");
-            heard
+            received
         });
         let mut agent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         agent.write_all(b"question").await.expect("write");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_proxy_closes_and_a_taken_port_is_named() {
+    async fn closes_the_connection_of_a_dead_proxy_and_reports_a_taken_port() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let taken = holder.local_addr().expect("its address").port();

@@ -1,4 +1,4 @@
-//! What every request sees: the facts of the bottle and the state of its agent.
+//! The guest's state, shared by all requests.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -14,23 +14,23 @@ use tokio::sync::watch;
 use crate::agent::Agent;
 use crate::children::Children;
 use crate::config::Programs;
-use crate::copy::Places;
+use crate::copy::CopySlots;
 use crate::failure::{Outcome, bad_state};
 use crate::process::Running;
 use crate::{process, program};
 
-/// What stays as the backend said it.
+/// Fixed settings of the backend.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) root: PathBuf,
     pub(crate) programs: Programs,
-    /// The limit on open files that processes get back.
+    /// The original limit on open files, which processes of the bottle get.
     pub(crate) files: Rlimit,
 }
 
 impl Facts {
-    /// Where a path of a request lies for the guest; relative ones start in the workspace. Only the text
-    /// is looked at: whoever opens files for the host goes through `rooted` instead.
+    /// The path of a request as the guest sees it; a relative one starts in the workspace. It
+    /// resolves only text; code that opens files for the host uses `rooted` instead.
     pub(crate) fn inside(&self, path: &str) -> PathBuf {
         let mut found = self.root.clone();
         found.push(relative_to_root(path));
@@ -38,7 +38,7 @@ impl Facts {
     }
 }
 
-/// A request's path without its leading slash, its `..` resolved in the text, never above the root.
+/// A request's path without its leading slash, with `..` resolved as text and never above the root.
 pub(crate) fn relative_to_root(path: &str) -> PathBuf {
     let absolute = Path::new(WORKSPACE).join(path);
     let mut found = PathBuf::new();
@@ -59,9 +59,9 @@ pub(crate) struct Guest {
     pub(crate) facts: Facts,
     pub(crate) children: Children,
     pub(crate) agent: Agent,
-    pub(crate) copies: Places,
+    pub(crate) copies: CopySlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
-    troubles: Mutex<Vec<String>>,
+    problems: Mutex<Vec<String>>,
     overrun: OnceLock<Overrun>,
     stopped: watch::Sender<bool>,
     host: Mutex<Option<Channel>>,
@@ -73,9 +73,9 @@ impl Guest {
             facts,
             children: Children::default(),
             agent: Agent::default(),
-            copies: Places::default(),
+            copies: CopySlots::default(),
             environment: OnceLock::new(),
-            troubles: Mutex::default(),
+            problems: Mutex::default(),
             overrun: OnceLock::new(),
             stopped: watch::Sender::new(false),
             host: Mutex::default(),
@@ -87,7 +87,7 @@ impl Guest {
         self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
     }
 
-    /// Keeps the environment, once.
+    /// Stores the environment, once.
     pub(crate) fn set_environment(&self, environment: BTreeMap<String, Secret>) -> Outcome<()> {
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
@@ -98,39 +98,39 @@ impl Guest {
         process::start(&self.children, command, request.terminal, request.stdin, self.facts.files)
     }
 
-    /// Notes what of the guest's own services does not work.
-    pub(crate) fn trouble(&self, sentence: String) {
-        tracing::warn!("{sentence}");
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).push(sentence);
+    /// Records a failure of the guest's own services.
+    pub(crate) fn report_problem(&self, message: String) {
+        tracing::warn!("{message}");
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
-    /// All of that.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// All recorded failures.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A limit was found to be overrun: nothing in the bottle goes on.
+    /// Ends the bottle because a limit is exceeded: kills all processes.
     pub(crate) async fn end_for(&self, overrun: Overrun) {
-        tracing::warn!(?overrun, "a limit is overrun");
+        tracing::warn!(?overrun, "a limit is exceeded");
         let _ = self.overrun.set(overrun);
         self.children.kill_all().await;
     }
 
-    /// That limit.
+    /// The exceeded limit, if any.
     pub(crate) fn overrun(&self) -> Option<Overrun> {
         self.overrun.get().copied()
     }
 
-    /// A new host speaks; the one before is closed.
-    pub(crate) fn meet(&self, host: Channel) {
+    /// Sets the connection to the host and closes the previous one.
+    pub(crate) fn connect_host(&self, host: Channel) {
         let before = self.host.lock().unwrap_or_else(PoisonError::into_inner).replace(host);
         if let Some(before) = before {
             before.close();
         }
     }
 
-    /// Closes the host's connection after everything queued was sent.
-    pub(crate) async fn part(&self) {
+    /// Closes the host's connection after all queued data is sent.
+    pub(crate) async fn disconnect_host(&self) {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(host) = host {
             host.close();
@@ -138,14 +138,14 @@ impl Guest {
         }
     }
 
-    /// Everything is ended; pid 1 may go.
+    /// Marks the bottle as stopped; pid 1 may exit.
     pub(crate) fn finish(&self) {
         self.stopped.send_replace(true);
     }
 
-    /// Resolves when [`Guest::finish`] was called.
+    /// Waits for [`Guest::finish`].
     pub(crate) async fn finished(&self) {
-        // The sender lives in `self`, so this ends only when the value is set.
+        // The sender lives in `self`, so this returns only when the value is set.
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_never_leads_above_the_root() {
+    fn resolves_paths_within_the_root() {
         for (path, relative) in [
             ("/etc/passwd", "etc/passwd"),
             ("notes", "workspace/notes"),

@@ -1,7 +1,7 @@
-//! The host's side of the guest: one connection after another, one task per request.
+//! Serves the host: consecutive connections, one task for each request.
 //!
-//! The host comes and goes; a new connection replaces the old one, and what belongs to the bottle (the
-//! agent, its output, its environment) is not touched by either.
+//! A new connection replaces the old one. Neither affects the state of the bottle (the agent, its output,
+//! its environment).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,31 +30,31 @@ use crate::provision::provision;
 use crate::stop::stop;
 use crate::work;
 
-/// After a failed accept (too many open files), before the next.
+/// Pause after a failed accept, as with too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves hosts: for ever on a listener, to the end of the standard streams.
+/// Serves hosts: forever on a listener, or until the standard streams end.
 pub(crate) async fn serve(guest: &Arc<Guest>, transport: Opened) -> io::Result<()> {
     match transport {
         Opened::Listener(listener) => accept(guest, listener).await,
         Opened::Stdio(mut streams) => {
             while let Some(stream) = streams.accept().await? {
-                meet(guest, stream).await;
+                serve_host(guest, stream).await;
             }
         }
     }
     Ok(())
 }
 
-/// A transport on the runtime.
+/// An opened transport on the runtime.
 pub(crate) enum Opened {
     Listener(UnixListener),
     Stdio(Rejoinable<Receiver, Sender>),
 }
 
 impl Opened {
-    /// Takes the transport over; no process may have been started before.
-    pub(crate) fn of(transport: Transport) -> io::Result<Self> {
+    /// Takes ownership of the transport, before any process is started.
+    pub(crate) fn open(transport: Transport) -> io::Result<Self> {
         Ok(match transport {
             Transport::Listener(listener) => {
                 listener.set_nonblocking(true)?;
@@ -68,47 +68,47 @@ impl Opened {
 async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => meet(guest, stream).await,
+            Ok((stream, _)) => serve_host(guest, stream).await,
             Err(error) => {
-                tracing::warn!(%error, "no host connection accepted");
+                tracing::warn!(%error, "cannot accept a connection of the host");
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-/// Greets a host; from then on it is the one.
-async fn meet<IO>(guest: &Arc<Guest>, stream: IO)
+/// Performs the handshake and makes this connection the current one.
+async fn serve_host<IO>(guest: &Arc<Guest>, stream: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    if let Some((channel, incoming)) = greet(stream).await {
-        guest.meet(channel);
-        tokio::spawn(take_requests(guest.clone(), incoming));
+    if let Some((channel, incoming)) = handshake(stream).await {
+        guest.connect_host(channel);
+        tokio::spawn(serve_requests(guest.clone(), incoming));
     }
 }
 
-async fn greet<IO>(stream: IO) -> Option<(Channel, Incoming)>
+async fn handshake<IO>(stream: IO) -> Option<(Channel, Incoming)>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match Channel::establish(stream, Side::Accepted, Hello::of(Role::Guest)).await {
         Ok((channel, incoming, hello)) if hello.role == Role::Keeper => Some((channel, incoming)),
         Ok((channel, _, hello)) => {
-            tracing::warn!(role = ?hello.role, "only a keeper is served");
+            tracing::warn!(role = ?hello.role, "the peer is not a keeper");
             channel.close();
             None
         }
         Err(error) => {
-            tracing::warn!(%error, "no host on the connection");
+            tracing::warn!(%error, "handshake with the host failed");
             None
         }
     }
 }
 
-async fn take_requests(guest: Arc<Guest>, mut incoming: Incoming) {
+async fn serve_requests(guest: Arc<Guest>, mut incoming: Incoming) {
     while let Some(request) = incoming.next().await {
-        // As many at once as the channel lets streams be open.
+        // The channel limits the number of open streams.
         tokio::spawn(handle(guest.clone(), request));
     }
 }
@@ -140,19 +140,19 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;
             let ended = match request.work_since {
-                Some(since) => look(&guest, Changed { since }).await,
+                Some(since) => find_changes(&guest, Changed { since }).await,
                 None => Ok(GuestEvent::Done),
             };
             finish(&stream, ended).await;
             guest.finish();
         }
         GuestRequest::Status => {
-            let (agent, troubles, overrun) = (guest.agent.state(), guest.troubles(), guest.overrun());
+            let (agent, troubles, overrun) = (guest.agent.state(), guest.problems(), guest.overrun());
             answer(&stream, &GuestEvent::Status { agent, troubles, overrun }).await;
         }
         GuestRequest::Probe(request) => {
             let probed = match guest.environment() {
-                // Isolation is there before anything is provisioned.
+                // The isolation can be probed before provisioning.
                 Err(_) if request.isolation_only => Ok(probe::run(&request, &BTreeMap::new()).await),
                 Ok(environment) => Ok(probe::run(&request, environment).await),
                 Err(failure) => Err(failure),
@@ -165,21 +165,19 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Now => {
             answer(&stream, &GuestEvent::Moment { at: file_clock::before_any_change() }).await
         }
-        GuestRequest::Changed(request) => finish(&stream, look(&guest, request).await).await,
+        GuestRequest::Changed(request) => finish(&stream, find_changes(&guest, request).await).await,
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,
     }
 }
 
-/// Walks the workspace beside everything else; there may be a lot of it.
-async fn look(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
+/// Searches the workspace for changes, on a blocking thread since it may be large.
+async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
     let workspace = guest.facts.inside(WORKSPACE);
-    let looked = tokio::task::spawn_blocking(move || work::changed_since(&workspace, request.since));
-    match looked.await.map_err(|error| other(error.to_string()))? {
+    let search = tokio::task::spawn_blocking(move || work::changed_since(&workspace, request.since));
+    match search.await.map_err(|error| other(error.to_string()))? {
         Ok(work) => Ok(GuestEvent::Changed { work }),
-        Err(error) => {
-            Err(failed(FailureKind::BadPath, format!("the workspace cannot be looked at: {error}")))
-        }
+        Err(error) => Err(failed(FailureKind::BadPath, format!("cannot read the workspace: {error}"))),
     }
 }
 

@@ -1,29 +1,29 @@
-//! Pid 1 of every bottle.
+//! The guest: pid 1 of every bottle.
 //!
-//! Owns every process of the bottle, the agent's terminal with its scrollback, the bottle's end of the
-//! proxy and its resolver, and answers the host over one byte stream. Refuses to know a backend: it is
-//! handed a transport and a few facts ([`GuestConfig`]) after somebody else made the sandbox.
+//! It owns every process of the bottle, the agent's terminal and its scrollback, the bottle's side of the
+//! proxy, and the resolver. It serves the host over one byte stream. It is independent of the backend,
+//! which makes the sandbox and passes a transport and a few settings ([`GuestConfig`]).
 //!
 //! ```text
-//!   host ══ transport ══► host ─► agent     one; output log ─► whoever is attached, logs
-//!           (again any             exec      others beside it
-//!            time)                 copy      tar streams, confined to the root
+//!   host ══ transport ══► host ─► agent     one process; output log ─► attached clients, logs
+//!           (reconnects)           exec      other processes
+//!                                  copy      tar streams, confined to the root
 //!                                  provision, probe, stop
 //!   agent ── 127.9.9.9:port ─► forward ── unix socket ──► the bundle
 //!   agent ── 127.9.9.9:53   ─► resolver (every name is the proxy)
 //!   orphans ─────────────────► children (reaped)
 //! ```
 //!
-//! It holds the agent's own secrets in memory, so it is not dumpable: `/proc/1` shows nothing of them.
-//! One thread runs everything but copies, and every buffer, queue and connection is counted.
+//! The guest has the agent's secrets in memory, so it is not dumpable and `/proc/1` does not show them.
+//! One thread runs everything but copies, and every buffer, queue and connection is bounded.
 //!
-//! - `config`: what a backend says · `life`: from the first call to the last kill
+//! - `config`: settings of the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
-//! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and what is seen of it
-//! - `host`: one connection after another, one task per request
-//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: what changed among them, by [`file_clock`]
-//! - `watch`: memory and disk, where nothing outside limits them
-//! - `forward`: the proxy, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
+//! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and its output
+//! - `host`: consecutive connections of the host, one task for each request
+//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: changes in the workspace, by [`file_clock`]
+//! - `watch`: limits on memory and disk that the backend cannot enforce
+//! - `forward`: the path to the proxy, with [`bottle_resolver`] beside it · `probe`: the isolation probe
 
 mod agent;
 pub mod archive;

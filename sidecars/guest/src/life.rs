@@ -1,4 +1,4 @@
-//! From the first call to the last kill.
+//! Startup and shutdown of the guest.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,31 +18,32 @@ use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, spawn, watch};
 
-/// Open files the guest allows itself: two for every connection through the proxy and some.
+/// The guest's own limit on open files: two for every connection through the proxy, and some for the rest.
 const OPEN_FILES: u64 = 4096;
 
-/// Idle threads are given back soon; copies are rare.
+/// Lifetime of an idle thread; copies are rare.
 const THREAD_KEEP: Duration = Duration::from_secs(1);
 
-/// Is the guest until the bottle ends: returns after [`Stop`](bottle_contract::session::guest::Stop), after
-/// SIGTERM, or when its standard streams were its transport and end, and then nothing else runs in the bottle.
+/// Runs the guest until the bottle stops: after [`Stop`](bottle_contract::session::guest::Stop), after
+/// SIGTERM, or when its transport is the standard streams and they end. Then no other process of the
+/// bottle runs.
 ///
-/// Call it in a process without other threads. As pid 1 it is the whole life of a bottle; elsewhere it
-/// becomes a subreaper, so that the processes of the bottle still end with it.
+/// Call it in a single-threaded process. If it is not pid 1 it becomes a subreaper, so that it can still
+/// kill all processes of the bottle.
 #[must_use]
 pub fn run(config: GuestConfig) -> ExitCode {
     bottle_sidecar_log::start();
-    match live(config) {
+    match start(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(%error, "the guest cannot live");
+            tracing::error!(%error, "the guest failed");
             ExitCode::FAILURE
         }
     }
 }
 
-fn live(config: GuestConfig) -> std::io::Result<()> {
-    // First of all: from here on nothing of the same user can read this memory.
+fn start(config: GuestConfig) -> std::io::Result<()> {
+    // First: from here on no process of the same user can read this memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     spawn::close_on_exec_from(3)?;
@@ -53,19 +54,19 @@ fn live(config: GuestConfig) -> std::io::Result<()> {
         .thread_keep_alive(THREAD_KEEP)
         .build()?;
     let result = runtime.block_on(serve(config, files));
-    // A copy that waits for a client must not keep a stopped bottle.
+    // A copy that waits for a client must not delay the exit.
     runtime.shutdown_background();
     result
 }
 
-/// Raises the soft limit; returns the limits as they were, for the bottle's processes.
+/// Raises the soft limit on open files. Returns the original limits, for the bottle's processes.
 fn raise_open_files() -> Rlimit {
     let files = getrlimit(Resource::Nofile);
     let most = files.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     if files.current.is_some_and(|soft| soft < most) {
         let raised = Rlimit { current: Some(most), maximum: files.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!(%error, "the limit on open files stays");
+            tracing::warn!(%error, "cannot raise the limit on open files");
         }
     }
     files
@@ -73,7 +74,7 @@ fn raise_open_files() -> Rlimit {
 
 async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     let GuestConfig { transport, root, proxy, resolver, programs, limits, changed } = config;
-    let transport = Opened::of(transport)?;
+    let transport = Opened::open(transport)?;
     let guest = Arc::new(Guest::new(Facts { root, programs, files }));
     let mut terminate = signal(SignalKind::terminate())?;
     ignore_others()?;
@@ -82,18 +83,18 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     if let Some(overrun) = watch::start(limits, changed)? {
         let guest = guest.clone();
         tokio::spawn(async move {
-            // The watch ends without a word only with this process.
+            // Fails only when this process exits.
             if let Ok(overrun) = overrun.await {
                 guest.end_for(overrun).await;
             }
         });
     }
     if let Some(proxy) = &proxy {
-        forward::start(proxy).await.into_iter().for_each(|problem| guest.trouble(problem));
+        forward::start(proxy).await.into_iter().for_each(|problem| guest.report_problem(problem));
         if resolver {
             match Resolver::bind(proxy.address, DNS_PORT, None).await {
                 Ok(resolver) => resolver.serve(),
-                Err(error) => guest.trouble(error.to_string()),
+                Err(error) => guest.report_problem(error.to_string()),
             }
         }
     }
@@ -109,12 +110,12 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
         () = guest.finished() => Ok(()),
         reaped = reaping => reaped.unwrap_or_else(|panic| Err(std::io::Error::other(panic))),
     };
-    guest.part().await;
+    guest.disconnect_host().await;
     ended
 }
 
-/// A terminal that goes away or a key pressed in it must not end a guest that shares it (backends without
-/// a pid namespace). Handlers instead of "ignore", which processes would inherit.
+/// Ignores signals of a terminal that the guest shares, on backends without a pid namespace. It installs
+/// handlers, since processes would inherit an ignored signal.
 fn ignore_others() -> std::io::Result<()> {
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit()] {
         // The handler stays when the stream is dropped.

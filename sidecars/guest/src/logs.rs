@@ -1,4 +1,4 @@
-//! The agent's output for somebody who only wants to read it.
+//! Sends the agent's buffered output, and optionally follows it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use bottle_contract::session::guest::Logs;
 use crate::guest::Guest;
 use crate::output::Piece;
 
-/// Sends what is kept (its last lines, if so asked) and, when following, what comes until the agent ends.
+/// Sends the buffered output, or its last lines, and with `follow` all further output until the agent exits.
 pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
     let log = &guest.agent.log;
     let mut cursor = request.tail.map_or_else(|| log.beginning(), |lines| log.last_lines(lines));
@@ -19,8 +19,8 @@ pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
             let piece = if request.follow {
                 Some(log.next(&mut cursor).await)
             } else {
-                // What is written meanwhile is not asked for, and might never end.
-                if cursor < end { log.ready(&mut cursor) } else { None }
+                // Stop at the end at the time of the request: later output could be endless.
+                if cursor < end { log.try_next(&mut cursor) } else { None }
             };
             match piece {
                 Some(Piece::Bytes { fd, bytes }) => sender.data_bytes(fd, bytes).await?,

@@ -1,14 +1,14 @@
-//! The agent's output: the last [`SCROLLBACK`] bytes, read by any number of readers at their own pace.
+//! The agent's output log: the last [`SCROLLBACK`] bytes, for any number of readers at their own pace.
 //!
 //! ```text
 //!   agent ─► push ─► │ start ……… segments ……… end │ ─► next(cursor) per reader
 //!                ▲                     ▲
-//!                └─ waits while ── leader's cursor more than LEAD behind
+//!                └─ waits while the controller's cursor is more than AHEAD behind
 //! ```
-//! The *leader* is the client that holds the terminal: the agent goes no faster than it reads. Everybody
-//! else may fall behind and then goes on with what is still kept. Without a leader nothing waits: a
-//! detached agent must not stop because nobody looks. An agent whose first client is on its way has a
-//! leader that has read nothing, until that client sits down.
+//! The *controller* is the client that controls the terminal: the agent writes no faster than it reads.
+//! Other readers may fall behind and then continue with the oldest buffered byte. Without a controller
+//! the agent never waits, so a detached agent keeps running. An agent whose first client is about to
+//! attach has a controller at byte 0.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,43 +17,43 @@ use bottle_contract::session::guest::{Exit, SCROLLBACK};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// How far the agent may be ahead of the leader, in bytes.
-const LEAD: u64 = 256 * 1024;
+/// Most bytes that the agent may be ahead of the controller.
+const AHEAD: u64 = 256 * 1024;
 
-/// Bytes of one segment: what a reader gets at once.
+/// Most bytes of one segment, which a reader gets at once.
 const SEGMENT: usize = 16 * 1024;
 
-/// The most segments kept. Output that changes between the two streams at every byte would otherwise
-/// need a segment for each.
+/// Most segments. Output that switches between the two streams at every byte would otherwise need a
+/// segment for each.
 const MAX_SEGMENTS: usize = 4096;
 
-/// What a reader gets.
+/// A piece of output for a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// Bytes of a descriptor.
     Bytes { fd: u8, bytes: Bytes },
-    /// The agent ended and all was read.
+    /// The agent has exited and all output has been read.
     End(Exit),
 }
 
-/// See the module.
+/// A bounded log of the agent's output.
 #[derive(Debug, Default)]
 pub(crate) struct OutputLog {
-    kept: Mutex<Kept>,
-    /// Something was added, or it ended.
+    buffer: Mutex<Buffer>,
+    /// Notified when output is added or ends.
     grown: Notify,
-    /// The leader read on, or there is none any more.
+    /// Notified when the controller has read or is gone.
     read: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Buffer {
     segments: VecDeque<Segment>,
-    /// Counted from the agent's first byte.
+    /// Position after the last byte, from the agent's first byte.
     end: u64,
     bytes: usize,
     ended: Option<Exit>,
-    leader: Option<u64>,
+    controller: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -70,20 +70,20 @@ impl Segment {
 }
 
 impl OutputLog {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds output, waiting for the leader.
+    /// Adds output; waits while the controller is too far behind.
     pub(crate) async fn push(&self, fd: u8, bytes: &[u8]) {
         loop {
             let mut read = std::pin::pin!(self.read.notified());
             read.as_mut().enable();
             {
-                let mut kept = self.kept();
-                let behind = kept.leader.map_or(0, |cursor| kept.end.saturating_sub(cursor));
-                if behind < LEAD {
-                    kept.append(fd, bytes);
+                let mut buffer = self.buffer();
+                let behind = buffer.controller.map_or(0, |cursor| buffer.end.saturating_sub(cursor));
+                if behind < AHEAD {
+                    buffer.append(fd, bytes);
                     break;
                 }
             }
@@ -92,41 +92,41 @@ impl OutputLog {
         self.grown.notify_waiters();
     }
 
-    /// Nothing more will come.
+    /// Ends the log with the agent's exit status.
     pub(crate) fn end(&self, exit: Exit) {
-        self.kept().ended = Some(exit);
+        self.buffer().ended = Some(exit);
         self.grown.notify_waiters();
     }
 
-    /// The next piece behind `cursor`, which is moved; waits for one. A reader that fell out of what is
-    /// kept goes on with the oldest of it.
+    /// Returns the next piece after `cursor` and advances it; waits for output. A reader that has
+    /// fallen behind the buffer continues with its oldest byte.
     pub(crate) async fn next(&self, cursor: &mut u64) -> Piece {
         loop {
             let mut grown = std::pin::pin!(self.grown.notified());
             grown.as_mut().enable();
-            if let Some(piece) = self.ready(cursor) {
+            if let Some(piece) = self.try_next(cursor) {
                 return piece;
             }
             grown.await;
         }
     }
 
-    /// As [`OutputLog::next`], `None` instead of waiting.
-    pub(crate) fn ready(&self, cursor: &mut u64) -> Option<Piece> {
-        let kept = self.kept();
-        let found = kept.segments.partition_point(|segment| segment.end() <= *cursor);
-        let Some(segment) = kept.segments.get(found) else { return kept.ended.map(Piece::End) };
+    /// As [`OutputLog::next`], but returns `None` instead of waiting.
+    pub(crate) fn try_next(&self, cursor: &mut u64) -> Option<Piece> {
+        let buffer = self.buffer();
+        let found = buffer.segments.partition_point(|segment| segment.end() <= *cursor);
+        let Some(segment) = buffer.segments.get(found) else { return buffer.ended.map(Piece::End) };
         let skip = usize::try_from(cursor.saturating_sub(segment.start)).unwrap_or(usize::MAX);
         let bytes = Bytes::copy_from_slice(segment.bytes.get(skip..).unwrap_or_default());
         *cursor = segment.end();
         Some(Piece::Bytes { fd: segment.fd, bytes })
     }
 
-    /// Where somebody starts who joins now: at the oldest kept byte, or behind the first line break if
-    /// something before it is gone already (half an escape sequence would spoil the screen).
+    /// The start for a new reader: the oldest byte, or the first line if older output is dropped
+    /// (half an escape sequence would corrupt the screen).
     pub(crate) fn beginning(&self) -> u64 {
-        let kept = self.kept();
-        let Some(first) = kept.segments.front() else { return kept.end };
+        let buffer = self.buffer();
+        let Some(first) = buffer.segments.front() else { return buffer.end };
         if first.start == 0 {
             return 0;
         }
@@ -134,18 +134,18 @@ impl OutputLog {
         first.start + line_break.map_or(0, |at| at as u64 + 1)
     }
 
-    /// Where the last `lines` lines start. An unfinished last line counts as one.
+    /// The start of the last `lines` lines. An unfinished last line counts as one.
     pub(crate) fn last_lines(&self, lines: u64) -> u64 {
-        let kept = self.kept();
+        let buffer = self.buffer();
         let mut wanted = lines;
         if wanted == 0 {
-            return kept.end;
+            return buffer.end;
         }
-        for segment in kept.segments.iter().rev() {
+        for segment in buffer.segments.iter().rev() {
             for (at, byte) in segment.bytes.iter().enumerate().rev() {
                 let position = segment.start + at as u64;
-                // The break that ends the last line does not start another.
-                if *byte == b'\n' && position + 1 != kept.end {
+                // The newline at the end of the output starts no further line.
+                if *byte == b'\n' && position + 1 != buffer.end {
                     wanted -= 1;
                     if wanted == 0 {
                         return position + 1;
@@ -153,22 +153,22 @@ impl OutputLog {
                 }
             }
         }
-        kept.segments.front().map_or(kept.end, |first| first.start)
+        buffer.segments.front().map_or(buffer.end, |first| first.start)
     }
 
-    /// Where the end is now.
+    /// The current end.
     pub(crate) fn now(&self) -> u64 {
-        self.kept().end
+        self.buffer().end
     }
 
-    /// Says how far the leader has read; `None` when there is none.
-    pub(crate) fn lead(&self, cursor: Option<u64>) {
-        self.kept().leader = cursor;
+    /// Sets how far the controller has read; `None` if there is no controller.
+    pub(crate) fn set_controller(&self, cursor: Option<u64>) {
+        self.buffer().controller = cursor;
         self.read.notify_waiters();
     }
 }
 
-impl Kept {
+impl Buffer {
     fn append(&mut self, fd: u8, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = match self.segments.back() {
@@ -217,9 +217,9 @@ mod tests {
 
     fn read_all(log: &OutputLog, mut cursor: u64) -> Vec<(u8, Vec<u8>)> {
         let mut all: Vec<(u8, Vec<u8>)> = Vec::new();
-        while let Some(Piece::Bytes { fd, bytes }) = log.ready(&mut cursor) {
+        while let Some(Piece::Bytes { fd, bytes }) = log.try_next(&mut cursor) {
             match all.last_mut() {
-                Some((last, kept)) if *last == fd => kept.extend_from_slice(&bytes),
+                Some((last, text)) if *last == fd => text.extend_from_slice(&bytes),
                 _ => all.push((fd, bytes.to_vec())),
             }
         }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_see_both_streams_in_order_from_where_they_are() {
+    async fn readers_get_both_streams_in_order_from_their_cursor() {
         let log = OutputLog::default();
         log.push(STDOUT, b"one").await;
         log.push(STDERR, b"two").await;
@@ -240,13 +240,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_goes_first_and_a_new_reader_starts_at_a_line() {
+    async fn drops_the_oldest_output_and_starts_a_new_reader_at_a_line() {
         let log = OutputLog::default();
         let line = [vec![b'x'; 99], vec![b'\n']].concat();
         for _ in 0..20_000 {
             log.push(STDOUT, &line).await;
         }
-        assert!(log.kept().bytes <= SCROLLBACK);
+        assert!(log.buffer().bytes <= SCROLLBACK);
         let all = read_all(&log, log.beginning());
         let [(STDOUT, bytes)] = &all[..] else { panic!("one stream") };
         assert_eq!(bytes.len() % 100, 0);
@@ -254,20 +254,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_short_changes_of_stream_are_bounded_too() {
+    async fn bounds_the_number_of_segments() {
         let log = OutputLog::default();
         for _ in 0..100_000 {
             log.push(STDOUT, b"o").await;
             log.push(STDERR, b"e").await;
         }
-        assert!(log.kept().segments.len() <= MAX_SEGMENTS);
+        assert!(log.buffer().segments.len() <= MAX_SEGMENTS);
         assert_eq!(log.now(), 200_000);
     }
 
     #[tokio::test]
-    async fn the_agent_waits_for_its_leader_and_for_nobody_else() {
+    async fn the_agent_waits_only_for_its_controller() {
         let log = std::sync::Arc::new(OutputLog::default());
-        log.lead(Some(0));
+        log.set_controller(Some(0));
         let writing = log.clone();
         let writer = tokio::spawn(async move {
             for _ in 0..64 {
@@ -276,27 +276,27 @@ mod tests {
         });
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(!writer.is_finished());
-        assert!(log.now() <= LEAD + SEGMENT as u64);
+        assert!(log.now() <= AHEAD + SEGMENT as u64);
         let mut cursor = 0;
         while cursor < 32 * SEGMENT as u64 {
             log.next(&mut cursor).await;
-            log.lead(Some(cursor));
+            log.set_controller(Some(cursor));
         }
         assert!(!writer.is_finished());
-        log.lead(None);
-        writer.await.expect("the writer goes on without a leader");
+        log.set_controller(None);
+        writer.await.expect("the writer continues without a controller");
         assert_eq!(log.now(), 64 * SEGMENT as u64);
     }
 
     proptest! {
         #[test]
-        fn the_last_lines_are_those_that_str_lines_says(text in "[ab\n]{0,60}", lines in 0u64..8) {
+        fn last_lines_agrees_with_split_inclusive(text in "[ab\n]{0,60}", lines in 0u64..8) {
             let log = OutputLog::default();
-            let mut kept = log.kept();
+            let mut buffer = log.buffer();
             for piece in text.as_bytes().chunks(3) {
-                kept.append(STDOUT, piece);
+                buffer.append(STDOUT, piece);
             }
-            drop(kept);
+            drop(buffer);
             let all: Vec<&str> = text.split_inclusive('\n').collect();
             let skip = all.len().saturating_sub(usize::try_from(lines).expect("small"));
             let expected: String = all[skip..].concat();

@@ -1,4 +1,4 @@
-//! A process with its streams: a terminal or three pipes.
+//! Starts a process with a terminal or three pipes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,19 +21,19 @@ use crate::{program, spawn};
 /// Bytes read from a process at once.
 pub(crate) const READ: usize = 16 * 1024;
 
-/// Pieces of input (a frame each, 32 KiB at most) that wait for a process that is not reading; then the
+/// Most queued chunks of input (a frame each, up to 32 KiB) for a process that does not read; then the
 /// client waits.
 const INPUT_QUEUE: usize = 4;
 
-/// After a process ended, how long its streams must be quiet to be over although another process still
-/// holds them.
+/// After a process has exited, how long its streams must be idle to count as ended while another process
+/// has them open.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// After a process ended, how much is still read while another one holds its streams: more than any
-/// pipe or terminal keeps, so all that the ended one wrote is among it.
-const AFTERMATH: usize = 2 << 20;
+/// Most bytes that are read after a process has exited while another one has its streams open. It exceeds
+/// the capacity of any pipe or terminal, so it includes all output of the first process.
+const MOST_AFTER_EXIT: usize = 2 << 20;
 
-/// What closes a terminal's input: `VEOF` of a terminal in its first state.
+/// Closes a terminal's input: the default `VEOF` character.
 const END_OF_INPUT: &[u8] = &[4];
 
 /// A started process.
@@ -73,7 +73,7 @@ fn start_on_terminal(children: &Children, command: &mut Command, size: Size) -> 
     command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
     let (pid, child, exit) = children.spawn(command)?;
     drop(child);
-    // The command still holds the child's side, and with it the terminal would never end.
+    // The command still has the child's side open, so the terminal would never end.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let outputs = vec![Output::new(STDOUT, master.clone(), exit.clone())];
     let input = Input::feeding(master, true);
@@ -101,30 +101,30 @@ fn take_pipes(mut child: Child, pid: Pid, exit: ExitWatch) -> io::Result<Running
     Ok(Running { pid, exit, input, outputs, terminal: None })
 }
 
-/// What a process writes, until it is over.
+/// One output stream of a process.
 pub(crate) struct Output {
     pub(crate) fd: u8,
     source: Arc<Descriptor>,
     exit: ExitWatch,
-    aftermath: usize,
+    left_after_exit: usize,
 }
 
 impl Output {
     fn new(fd: u8, source: Arc<Descriptor>, exit: ExitWatch) -> Self {
-        Self { fd, source, exit, aftermath: AFTERMATH }
+        Self { fd, source, exit, left_after_exit: MOST_AFTER_EXIT }
     }
 
-    /// The next bytes; 0 when the process ended and everything it wrote was read.
+    /// Reads the next bytes; 0 if the process has exited and all of its output is read.
     pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> usize {
-        let ended = self.exit.now().is_some();
+        let exited = self.exit.now().is_some();
         let read = tokio::select! {
             biased;
             read = self.source.read(buffer) => read.unwrap_or(0),
             () = quiet_after(&mut self.exit) => 0,
         };
-        if ended {
-            self.aftermath = self.aftermath.saturating_sub(read);
-            if self.aftermath == 0 {
+        if exited {
+            self.left_after_exit = self.left_after_exit.saturating_sub(read);
+            if self.left_after_exit == 0 {
                 return 0;
             }
         }
@@ -137,12 +137,12 @@ async fn quiet_after(exit: &mut ExitWatch) {
     tokio::time::sleep(QUIET).await;
 }
 
-/// The way to a process's standard input. Cheap to clone.
+/// A process's standard input. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Input(mpsc::Sender<Bytes>);
 
 impl Input {
-    /// Nothing can be written.
+    /// A closed input.
     fn closed() -> Self {
         Self(mpsc::channel(1).0)
     }
@@ -153,8 +153,8 @@ impl Input {
         Self(sender)
     }
 
-    /// Queues bytes; none at all closes the input. Waits when the process is behind, and drops them when
-    /// it no longer reads.
+    /// Queues bytes; an empty chunk closes the input. Waits while the queue is full, and drops the
+    /// bytes if the process no longer reads.
     pub(crate) async fn write(&self, bytes: Bytes) {
         if self.0.send(bytes).await.is_err() {
             tracing::trace!("input after its end");
@@ -175,12 +175,12 @@ async fn feed(mut queue: mpsc::Receiver<Bytes>, target: Arc<Descriptor>, termina
     }
 }
 
-/// A terminal, as its size.
+/// A process's terminal, to set its size.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal(Arc<Descriptor>);
 
 impl Terminal {
-    /// Gives it this size; the kernel tells its foreground processes when that is a change.
+    /// Sets the size; the kernel signals the foreground processes if it changes.
     pub(crate) fn resize(&self, size: Size) {
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         if let Err(error) = tcsetwinsize(&*self.0, size) {
@@ -188,10 +188,10 @@ impl Terminal {
         }
     }
 
-    /// Asks its foreground processes to draw again.
+    /// Makes the foreground processes redraw.
     pub(crate) fn redraw(&self) {
         if let Ok(group) = tcgetpgrp(&*self.0) {
-            // A group that has just gone has nothing to draw.
+            // Fails if the group has just exited.
             let _ = rustix::process::kill_process_group(group, Signal::WINCH);
         }
     }

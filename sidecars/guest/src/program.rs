@@ -1,4 +1,4 @@
-//! From a request's words to a command: which program, whose environment, which folder, which user.
+//! Builds the command for a request: program, environment, working directory, user.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,13 +15,13 @@ use crate::config::Programs;
 use crate::failure::{Outcome, failed, other};
 use crate::guest::Facts;
 
-/// Where programs are looked up when neither the provisioned environment nor the request says.
+/// `PATH`, unless the provisioned environment or the request sets it.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a terminal is called when nobody says.
+/// `TERM` of a process with a terminal, unless set.
 const DEFAULT_TERM: &str = "xterm-256color";
 
-/// The longest user database that is read, in bytes.
+/// Most bytes of the user database that are read.
 const PASSWD_MAX: u64 = 1 << 20;
 
 /// The command for `process`, without its standard streams.
@@ -34,10 +34,10 @@ pub(crate) fn command(
     let folder = facts.inside(process.cwd.as_deref().unwrap_or(WORKSPACE));
     if !folder.is_dir() {
         let shown = process.cwd.as_deref().unwrap_or(WORKSPACE);
-        return Err(failed(FailureKind::BadPath, format!("the working directory {shown:?} is not there")));
+        return Err(failed(FailureKind::BadPath, format!("the working directory {shown:?} does not exist")));
     }
     let Some((name, arguments)) = process.argv.split_first() else {
-        return Err(other("a program to run was not named"));
+        return Err(other("the request names no program"));
     };
     let mut command = match &facts.programs {
         Programs::Any => {
@@ -57,7 +57,7 @@ pub(crate) fn command(
         let account = look_up(facts, user)?;
         let own = rustix::process::geteuid();
         if account.uid != own.as_raw() {
-            // Without this the kernel's own word for it would be all there is.
+            // A clearer message than the kernel's error.
             if !own.is_root() {
                 return Err(other(format!("the bottle has one user, and cannot run a program as {user:?}")));
             }
@@ -85,19 +85,19 @@ fn environment<'a>(
     merged.extend(provisioned.iter().map(|(key, value)| (key.as_str(), value.expose())));
     merged.extend(process.env.iter().map(|(key, value)| (key.as_str(), value.as_str())));
     match merged.iter().find(|(key, value)| !is_variable(key, value)) {
-        // The value may be secret: the name alone is shown.
-        Some((key, _)) => Err(other(format!("the environment variable {key:?} cannot be passed on"))),
+        // Only the name: the value may be secret.
+        Some((key, _)) => Err(other(format!("cannot set the environment variable {key:?}"))),
         None => Ok(merged.into_iter().collect()),
     }
 }
 
-/// What the kernel can carry as `key=value`.
+/// Whether the kernel can represent a variable as `key=value`.
 pub(crate) fn is_variable(key: &str, value: &str) -> bool {
     !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
 }
 
-/// Looks a program up as a shell does: a name with a slash is a path, seen from `folder`; any other is
-/// searched in `path`. The first executable one wins.
+/// Finds a program as a shell does: a name with a slash is a path relative to `folder`; any other is
+/// searched in `path`. The first executable file wins.
 fn find(name: &str, path: &str, folder: &Path) -> Outcome<PathBuf> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
         vec![folder.join(name)]
@@ -119,7 +119,7 @@ fn is_executable(file: &Path) -> bool {
     file.is_file() && accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// A user of the bottle by name or number, out of its own database; a number needs no entry.
+/// Finds a user by name or number in the bottle's own database; a number needs no entry.
 fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
     let database = read_bounded(&facts.inside("/etc/passwd"));
     let number = user.parse::<u32>().ok();
@@ -138,7 +138,7 @@ fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
 fn read_bounded(file: &Path) -> String {
     use std::io::Read;
     let mut text = String::new();
-    // A database that is missing or no text has no users.
+    // A database that is missing or not UTF-8 has no users.
     if let Ok(file) = std::fs::File::open(file)
         && file.take(PASSWD_MAX).read_to_string(&mut text).is_err()
     {
@@ -147,13 +147,13 @@ fn read_bounded(file: &Path) -> String {
     text
 }
 
-/// Says why a program that was found could not be started.
+/// Converts the error of a program that was found but did not start.
 pub(crate) fn explain(program: &OsStr, error: &std::io::Error) -> bottle_contract::session::guest::Failure {
     let kind = match error.kind() {
-        // The file was there a moment ago: its interpreter is what is missing.
+        // The file exists, so its interpreter is missing.
         std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => FailureKind::NotExecutable,
         _ if error.raw_os_error() == Some(nix::libc::ENOEXEC) => FailureKind::NotExecutable,
         _ => FailureKind::Other,
     };
-    failed(kind, format!("the program {program:?} could not be started: {error}"))
+    failed(kind, format!("cannot start the program {program:?}: {error}"))
 }

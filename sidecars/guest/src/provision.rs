@@ -1,4 +1,4 @@
-//! What the bottle gets before its first process: environment into memory, files into place.
+//! Provisions the bottle before its first process: stores the environment in memory and writes files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::guest::{Guest, relative_to_root};
 use crate::program::is_variable;
 use crate::rooted::{make_folder, open_beneath};
 
-/// Does all of it, once; a failure leaves the bottle unprovisioned, and nothing can be started in it.
+/// Provisions the bottle, once. After a failure the bottle is unprovisioned and starts no process.
 pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     if guest.environment().is_ok() {
         return Err(bad_state("the bottle is provisioned already"));
@@ -22,26 +22,26 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     let mut environment: BTreeMap<String, Secret> = BTreeMap::new();
     for (key, value) in request.env {
         if !is_variable(&key, value.0.expose()) {
-            return Err(other(format!("the environment variable {key:?} cannot be passed on")));
+            return Err(other(format!("cannot set the environment variable {key:?}")));
         }
         environment.insert(key, value.0);
     }
     for file in &request.files {
         write(&guest.facts.root, file).map_err(|error| {
-            failed(FailureKind::BadPath, format!("{:?} cannot be written: {error}", file.path))
+            failed(FailureKind::BadPath, format!("cannot write {:?}: {error}", file.path))
         })?;
     }
     guest.set_environment(environment)
 }
 
-/// Writes one file, following links to its folder (they are the image's) but none in its last place.
+/// Writes one file. Follows links to its folder, which belong to the image, but none at the file itself.
 fn write(root: &Path, file: &ProvisionedFile) -> std::io::Result<()> {
     let path = relative_to_root(&file.path);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::IsADirectory.into());
     };
     let folder = make_folder(root, folder)?;
-    // Nobody else may read it before it has its mode.
+    // Other users cannot read it before it has its final mode.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
     let opened = open_beneath(&folder, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
     let mut opened = File::from(opened);

@@ -1,7 +1,7 @@
-//! Files inside the bottle, opened so that no path leads out of it.
+//! Opens files inside the bottle, so that no path escapes from it.
 //!
-//! Every open goes through `openat2`: from the root with `RESOLVE_IN_ROOT`, where `..` and symbolic links
-//! end at the root, or from a folder with `RESOLVE_BENEATH` and no symbolic links at all.
+//! Every open uses `openat2`: from the root with `RESOLVE_IN_ROOT`, where `..` and symlinks stop at the
+//! root, or from a folder with `RESOLVE_BENEATH` and no symlinks.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,20 +10,20 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
 use rustix::io::Errno;
 
-/// Opens a path of the bottle, seen from its root, following links within it.
+/// Opens a path relative to the bottle's root and follows symlinks within it.
 pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(&root, named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a path beneath a folder; a symbolic link anywhere on it is an error.
+/// Opens a path beneath a folder; any symlink in it is an error.
 pub(crate) fn open_beneath(folder: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
 }
 
-/// Opens a folder of the bottle, making what is missing of it.
+/// Opens a folder of the bottle and creates missing components.
 pub(crate) fn make_folder(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     let folder = OFlags::RDONLY | OFlags::DIRECTORY;
     match open_in_root(root, path, folder) {
@@ -41,13 +41,12 @@ pub(crate) fn make_folder(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     open_in_root(root, path, folder)
 }
 
-/// The empty path is the folder itself.
+/// Replaces an empty path, which means the folder itself, by `.`.
 fn named(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// `openat2` gives up with EAGAIN when something is renamed while it looks (openat2(2)); a few more tries
-/// decide.
+/// Retries `openat2`, which fails with EAGAIN during a concurrent rename (openat2(2)).
 fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<OwnedFd> {
     for _ in 0..16 {
         match open() {

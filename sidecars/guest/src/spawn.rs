@@ -1,5 +1,5 @@
-//! What happens in a child between fork and exec.
-#![allow(unsafe_code)] // `pre_exec` is the only way there, and it is unsafe by nature.
+//! Sets up a child process between fork and exec.
+#![allow(unsafe_code)] // Only `pre_exec` runs code there, and it is unsafe.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,8 +8,8 @@ use std::process::Command;
 use nix::libc;
 use rustix::process::{Resource, Rlimit, ioctl_tiocsctty, setrlimit, setsid};
 
-/// Gives the child a session of its own (with its standard input as the terminal, if it is one), the
-/// limit on open files that the guest was started with, and none of the guest's descriptors.
+/// Gives the child a new session (with its standard input as the controlling terminal, if it is one), the
+/// guest's original limit on open files, and none of the guest's descriptors.
 pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit) {
     let in_child = move || -> io::Result<()> {
         setsid()?;
@@ -26,8 +26,8 @@ pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit) {
     }
 }
 
-/// Marks every descriptor from `first` on so that no program started later inherits it. The guest opens
-/// all of its own that way; this also covers what a backend left open.
+/// Marks every descriptor from `first` on as close-on-exec. The guest opens its own descriptors that way;
+/// this covers those that a backend left open.
 pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
     // SAFETY: three integers, no memory; with CLOEXEC it only sets flags on this process's descriptors.
     let result =

@@ -1,4 +1,4 @@
-//! The end of a bottle: asked first, then made.
+//! Stops a bottle: SIGTERM to the agent, then SIGKILL to all processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use rustix::process::Signal;
 
 use crate::guest::Guest;
 
-/// Between SIGTERM and SIGKILL when nobody says (pid 1 itself was asked to end): what container engines
-/// leave before they kill, less the time to tear down.
+/// Default time between SIGTERM and SIGKILL, if pid 1 itself gets SIGTERM: the grace period of container
+/// engines, less the time for teardown.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 
-/// How long the last output of a stopped agent may take to reach its client.
+/// Time limit to send the last output of a stopped agent to its client.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Ends the agent, then everything. Returns when nothing else runs.
+/// Stops the agent, then kills all other processes. Returns when none runs.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
-    guest.agent.await_nobody();
+    guest.agent.expect_no_client();
     if let Some((_, mut exit)) = guest.agent.process() {
         guest.agent.signal(guest, Signal::TERM);
         if tokio::time::timeout(grace, exit.ended()).await.is_err() {
@@ -25,7 +25,7 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     }
     guest.children.kill_all().await;
     if guest.agent.process().is_some() {
-        // The client at the terminal gets the last bytes and the exit, unless it is too slow for them.
-        let _ = tokio::time::timeout(LAST_OUTPUT, guest.agent.vacant()).await;
+        // The attached client gets the last output and the exit status, unless it is too slow.
+        let _ = tokio::time::timeout(LAST_OUTPUT, guest.agent.released()).await;
     }
 }

@@ -1,13 +1,12 @@
-//! Memory and disk, looked at now and then where nothing outside limits them.
+//! Watches memory and disk use by polling, where the backend cannot limit them.
 //!
-//! Memory is that of all processes together and of files in memory. What processes share is first counted for
-//! each of them, which is quick and never too little; only beyond the limit is it counted exactly. What no
-//! process has mapped (a file of `memfd_create`, an unused segment) is not seen. Disk is what the bottle's
-//! folders take; looking takes as long as they are large, so it is done less often then. A disk that is nearly
-//! full ends the bottles that take much of it.
+//! Memory includes all processes and files in memory. The watch first counts shared memory once for each
+//! process, which is fast and never too little; only beyond the limit does it count exactly. It misses
+//! memory that no process has mapped (a file of `memfd_create`, an unused segment). Disk use is that of
+//! the bottle's folders; a scan takes longer the larger they are, and is then less frequent. A nearly
+//! full disk ends the bottles that use much of it.
 //!
-//! A thread of its own: a bottle that has more processes or files than can be looked at in no time must not
-//! hold up its session.
+//! The watch has its own thread, so that a scan of many processes or files does not block the session.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -23,31 +22,31 @@ use tokio::sync::oneshot;
 
 use crate::config::{Limit, Limits};
 
-/// Between two looks, when a look takes no time.
-const OFTEN: Duration = Duration::from_millis(200);
-/// The same for the disk.
-const NOW_AND_THEN: Duration = Duration::from_secs(2);
-/// How much longer than a look the rest after it is, at least: it must not become the bottle's main work.
-const REST: u32 = 15;
+/// Interval between scans of memory.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval between scans of the disk.
+const DISK_INTERVAL: Duration = Duration::from_secs(2);
+/// The pause after a scan is at least this many times its duration, to limit the CPU time.
+const PAUSE_FACTOR: u32 = 15;
 
-/// What has to be left of a disk, and of a small one which part.
+/// Minimum free disk space in bytes, or on a small disk its size divided by `SPARE_PART`.
 const SPARE: u64 = 1 << 30;
 const SPARE_PART: u64 = 50;
 
-/// Where files are in memory.
+/// Folders whose files are in memory.
 const IN_MEMORY: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
-/// Folders deeper than this are not looked into: each level holds a descriptor. No build nests so deep, and who
-/// does it to hide something has a disk that is still the host's to watch.
+/// Most folder levels, each an open descriptor. No build nests so deep, and the host still watches a disk
+/// on which an attacker does.
 const DEEPEST: usize = 256;
 
-/// What a file's blocks are counted in, whatever its file system (stat(2)).
+/// The unit of `st_blocks` on every file system (stat(2)).
 const BLOCK: u64 = 512;
 
-/// Begins to watch; the receiver resolves when a limit is overrun. `None` when there is nothing to watch.
+/// Starts the watch. The receiver gets the exceeded limit. `None` without limits.
 ///
 /// # Errors
-/// When no thread can be made.
+/// If the thread cannot be started.
 pub(crate) fn start(
     limits: Limits,
     changed: Option<OwnedFd>,
@@ -59,47 +58,47 @@ pub(crate) fn start(
     let own = Own { folders, changed, given };
     let (found, overrun) = oneshot::channel();
     std::thread::Builder::new().name("watch".to_owned()).stack_size(512 << 10).spawn(move || {
-        // Nobody waits any more when the guest goes.
+        // Fails if the guest is exiting.
         let _ = found.send(watch(memory, disk, &own));
     })?;
     Ok(Some(overrun))
 }
 
-/// Looks until a limit is overrun.
+/// Polls until a limit is exceeded.
 fn watch(memory: Option<Limit>, disk: Option<Limit>, own: &Own) -> Overrun {
     let spare = own.folders.first().map(|folder| Limit { bytes: spare(folder), asked: false });
     let (mut often, mut large, mut full) =
-        (Round::every(OFTEN), Round::every(NOW_AND_THEN), Round::every(NOW_AND_THEN));
+        (Round::every(MEMORY_INTERVAL), Round::every(DISK_INTERVAL), Round::every(DISK_INTERVAL));
     loop {
         let over = often
-            .look(memory, Limited::Memory, memory_beyond)
-            .or_else(|| large.look(disk, Limited::Disk, |limit| own.use_of_disk() > limit))
-            .or_else(|| full.look(spare, Limited::FreeDisk, |limit| own.fills_the_disk(limit)));
+            .check(memory, Limited::Memory, memory_beyond)
+            .or_else(|| large.check(disk, Limited::Disk, |limit| own.use_of_disk() > limit))
+            .or_else(|| full.check(spare, Limited::FreeDisk, |limit| own.fills_the_disk(limit)));
         if let Some(over) = over {
             return over;
         }
         let next = often.due.min(large.due).min(full.due);
-        std::thread::sleep(next.saturating_duration_since(Instant::now()).max(OFTEN / 4));
+        std::thread::sleep(next.saturating_duration_since(Instant::now()).max(MEMORY_INTERVAL / 4));
     }
 }
 
-/// What has to be left of the disk for its user to go on working.
+/// Bytes of the disk that must stay free for its user.
 fn spare(folder: &Path) -> u64 {
     let size = rustix::fs::statvfs(folder).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     SPARE.min(size / SPARE_PART)
 }
 
-/// What a bottle has on the disk.
+/// A bottle's folders on the disk.
 struct Own {
     folders: Vec<PathBuf>,
-    /// One more, which has no path.
+    /// One more folder, without a path.
     changed: Option<OwnedFd>,
-    /// Of what the folders take, what it was given.
+    /// Bytes in the folders that do not count.
     given: u64,
 }
 
 impl Own {
-    /// What it takes; a file with several names counts once. What cannot be looked at is left out.
+    /// Disk use in bytes. Counts a file with several names once, and skips unreadable entries.
     fn use_of_disk(&self) -> u64 {
         let mut seen = HashSet::new();
         let changed = self.changed.as_ref().map_or(0, |folder| take(folder, Path::new("."), &mut seen));
@@ -107,7 +106,7 @@ impl Own {
         others.fold(changed, u64::saturating_add).saturating_sub(self.given)
     }
 
-    /// Whether less than this is left of the disk, and the folders take more than it.
+    /// Whether less than `spare` is free on the disk and the folders use more than that.
     fn fills_the_disk(&self, spare: u64) -> bool {
         let left = |folder: &PathBuf| {
             let disk = rustix::fs::statvfs(folder).ok()?;
@@ -117,13 +116,13 @@ impl Own {
     }
 }
 
-/// What a folder of this machine takes on its disk, as the watch of a bottle counts it.
+/// Disk use of a folder in bytes, as the watch counts it.
 #[must_use]
 pub fn use_of_disk(folder: &Path) -> u64 {
     take(CWD, folder, &mut HashSet::new())
 }
 
-/// When something is looked at next.
+/// The schedule of one check.
 struct Round {
     every: Duration,
     due: Instant,
@@ -134,7 +133,7 @@ impl Round {
         Self { every, due: Instant::now() }
     }
 
-    fn look(
+    fn check(
         &mut self,
         limit: Option<Limit>,
         resource: Limited,
@@ -145,15 +144,15 @@ impl Round {
             return None;
         }
         let over = limit.filter(|limit| beyond(limit.bytes));
-        self.due = Instant::now() + self.every.max(now.elapsed() * REST);
+        self.due = Instant::now() + self.every.max(now.elapsed() * PAUSE_FACTOR);
         over.map(|limit| Overrun { resource, limit: limit.bytes, asked: limit.asked })
     }
 }
 
-/// Whether all processes and files in memory take more than this.
+/// Whether all processes and files in memory use more than the limit.
 fn memory_beyond(limit: u64) -> bool {
     let files = files_in_memory();
-    // Every page of every process: too much, as they share some.
+    // First every page of every process, which overestimates shared pages.
     files.saturating_add(processes().map(|pid| resident(pid).unwrap_or(0)).sum()) > limit
         && files.saturating_add(processes().map(own_memory).sum()) > limit
 }
@@ -178,14 +177,14 @@ fn resident(pid: u32) -> Option<u64> {
     Some(pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096)))
 }
 
-/// What a process has for itself, and its part of what it shares; pages of files can be read again and do not
-/// count. A process that does not let itself be looked into has all of its pages counted.
+/// A process's private memory and its proportion of shared memory, without file pages, which can be read
+/// again. Counts all pages of an unreadable process.
 fn own_memory(pid: u32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     exact.ok().and_then(|text| proportional(&text)).or_else(|| resident(pid)).unwrap_or(0)
 }
 
-/// Of `smaps_rollup`: the process's part of anonymous and shared memory and of swap.
+/// Parses `smaps_rollup`: the process's proportion of anonymous memory, shared memory and swap.
 fn proportional(text: &str) -> Option<u64> {
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -194,7 +193,7 @@ fn proportional(text: &str) -> Option<u64> {
     Some((field("Pss_Anon")? + field("Pss_Shmem")? + field("SwapPss").unwrap_or(0)).saturating_mul(1024))
 }
 
-/// One level of the way down.
+/// One level of a depth-first scan.
 struct Level {
     folder: OwnedFd,
     below: Vec<CString>,
@@ -205,22 +204,22 @@ fn take(at: impl AsFd, folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
     let mut bytes = 0_u64;
     let Ok(top) = rustix::fs::openat(at, folder, flags, Mode::empty()) else { return 0 };
     let Ok(disk) = rustix::fs::fstat(&top).map(|stat| stat.st_dev) else { return 0 };
-    let mut way = vec![level(top, disk, &mut bytes, seen)];
-    while let Some(last) = way.last_mut() {
+    let mut levels = vec![level(top, disk, &mut bytes, seen)];
+    while let Some(last) = levels.last_mut() {
         let Some(name) = last.below.pop() else {
-            way.pop();
+            levels.pop();
             continue;
         };
         if let Ok(next) = rustix::fs::openat(&last.folder, &name, flags, Mode::empty())
-            && way.len() < DEEPEST
+            && levels.len() < DEEPEST
         {
-            way.push(level(next, disk, &mut bytes, seen));
+            levels.push(level(next, disk, &mut bytes, seen));
         }
     }
     bytes
 }
 
-/// Counts what is in a folder, and remembers the folders in it that are on the same disk.
+/// Counts the entries of a folder and collects its subfolders on the same disk.
 fn level(folder: OwnedFd, disk: u64, bytes: &mut u64, seen: &mut HashSet<(u64, u64)>) -> Level {
     let mut below = Vec::new();
     for entry in Dir::read_from(&folder).into_iter().flatten().filter_map(Result::ok) {
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_its_own_memory_and_its_part_of_what_it_shares() {
+    fn counts_private_memory_and_a_proportion_of_shared_memory() {
         let text = "55d0-7ffe ---p 0 00:00 0 [rollup]\nRss:  900 kB\nPss:  800 kB\nPss_Anon:      100 kB\n\
                     Pss_File:  690 kB\nPss_Shmem:       8 kB\nSwap:  7 kB\nSwapPss:      2 kB\n";
         assert_eq!(proportional(text), Some(110 << 10));
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_takes_what_is_in_it_once_and_no_more() {
+    fn counts_each_file_of_a_folder_once() {
         let folder = tempfile::tempdir().expect("folder");
         let before = use_of_disk(folder.path());
         fs::create_dir_all(folder.path().join("a/b")).expect("made");
@@ -266,14 +265,14 @@ mod tests {
         let more = use_of_disk(folder.path()) - before;
         assert!((1 << 20..1 << 21).contains(&more), "{more}");
         assert_eq!(use_of_disk(&folder.path().join("absent")), 0);
-        // Opened, it is the same, and what was given does not count.
+        // An open folder gives the same, without the given bytes.
         let opened = fs::File::open(folder.path()).expect("opened").into();
         let own = Own { folders: Vec::new(), changed: Some(opened), given: before };
         assert_eq!(own.use_of_disk(), more);
     }
 
     #[test]
-    fn a_limit_is_overrun_by_what_is_beyond_it() {
+    fn reports_an_exceeded_limit() {
         let folder = tempfile::tempdir().expect("folder");
         fs::write(folder.path().join("file"), vec![1; 1 << 20]).expect("written");
         let limit = |bytes| Some(Limit { bytes, asked: true });

@@ -1,7 +1,7 @@
-//! Whether there is work in a folder: anything that is there and changed after a moment.
+//! Detects work in a folder: entries that changed after a given time.
 //!
-//! What is in it was written by the agent: nothing is followed, and only the change time counts, which the
-//! agent cannot set.
+//! The agent wrote the contents. So no link is followed, and only the change time (`ctime`) counts, which
+//! the agent cannot set.
 
 use std::fs;
 use std::io;
@@ -10,18 +10,18 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-/// Whether `folder` holds anything that changed after `since`. Folders count only for what is in them: a
-/// file that came and went is no work.
+/// Whether `folder` contains an entry that changed after `since`. Empty folders do not count: a file that
+/// was created and removed is not work.
 ///
 /// # Errors
-/// When a part of it cannot be looked at.
+/// If a part of it cannot be read.
 pub fn changed_since(folder: &Path, since: Timestamp) -> io::Result<bool> {
     let mut waiting = vec![folder.to_owned()];
     while let Some(folder) = waiting.pop() {
         let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            // Something is in it, so its own change is a change of the work.
+            // The folder is not empty, so its own change counts.
             if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
                 return Ok(true);
             }
@@ -44,7 +44,7 @@ mod tests {
     use crate::file_clock;
 
     #[tokio::test]
-    async fn work_is_what_is_there_and_newer() {
+    async fn detects_existing_entries_that_are_newer() {
         let folder = tempfile::tempdir().expect("folder");
         fs::create_dir(folder.path().join("src")).expect("made");
         fs::write(folder.path().join("src/old"), "x").expect("written");

@@ -1,9 +1,9 @@
-//! System calls that nothing of a bottle needs, neither its own processes nor, usually, an agent's: the lists
-//! that the filters of both are made of.
+//! Lists of system calls that neither the bottle's own processes nor, usually, its agent need. The
+//! filters of both use them.
 
 use nix::libc;
 
-/// The kernel itself: its code, its keys, its clocks, its log, and ways around its checks of files.
+/// Calls that control the kernel: its code, keys, clocks and log, or that bypass its file permissions.
 pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
@@ -38,7 +38,7 @@ pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// What a sandbox of one's own is made with: the tree of mounts, other roots, namespaces.
+/// Calls that build a sandbox: mounts, root folders, namespaces.
 pub const SANDBOXING: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,

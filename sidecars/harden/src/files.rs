@@ -1,4 +1,4 @@
-//! Landlock: the few files a daemon still needs.
+//! Landlock: restricts a process to the few files that it needs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,25 +9,25 @@ use landlock::{
 
 use crate::{HardenError, MissingProtection};
 
-/// The newest rules asked for; an older kernel enforces what it knows of them.
+/// The newest requested rules; an older kernel enforces those that it supports.
 const RULES: ABI = ABI::V6;
 
-/// A statically linked program opens these for what others get by a system call.
+/// A statically linked program reads randomness from these files instead of the system call.
 const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
 
-/// What stays open. Everything else in the file system is closed, and so is binding TCP ports, unless
-/// [`Self::bind_tcp`]; descriptors that are open already stay usable.
+/// The files that stay accessible. All other files are denied, and binding TCP ports too unless
+/// [`Self::bind_tcp`]. Open descriptors stay usable.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
-    /// Files, or folders with everything in them, to read. What is not there is left out.
+    /// Files or folder trees to read. Missing ones are ignored.
     pub read: Vec<PathBuf>,
-    /// Folders with everything in them, to read and to run.
+    /// Folder trees to read and execute. Missing ones are ignored.
     pub programs: Vec<PathBuf>,
-    /// Files, or folders in which everything may be done.
+    /// Files or folder trees with full access.
     pub trees: Vec<PathBuf>,
-    /// Folders in which files are read, written, made and removed.
+    /// Folder trees in which files may be read, written, created and removed.
     pub write: Vec<PathBuf>,
-    /// Folders in which unix sockets are made and removed.
+    /// Folders in which unix sockets may be created and removed.
     pub sockets: Vec<PathBuf>,
     /// Whether TCP ports may be bound.
     pub bind_tcp: bool,
@@ -36,10 +36,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// Applies the restriction to this thread and all it will start.
+    /// Applies the restriction to this thread and its future threads and processes.
     ///
     /// # Errors
-    /// [`HardenError`] when a kernel that has Landlock refuses, or a folder to write is not there.
+    /// [`HardenError`] if a kernel with Landlock refuses, or a folder to write does not exist.
     pub fn restrict(&self) -> Result<Option<MissingProtection>, HardenError> {
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
         if !self.bind_tcp {
@@ -84,7 +84,7 @@ impl Files {
     }
 }
 
-/// Allows `access` below `path`; rights that make no sense for a plain file are left out for one.
+/// Allows `access` below `path`, without the rights that do not apply to a plain file.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

@@ -1,8 +1,8 @@
-//! seccomp programs: what a list of calls is answered with, as one program that finds a call by bisection.
+//! Compiles system call filters into seccomp programs that find a call by binary search.
 //!
-//! The library compares with one call after the other, and gives one answer for a whole program. But when a
-//! program is installed the kernel runs it once for every call there is, and later for every call whose
-//! answer depends on arguments, so that the way through it counts. Rules on arguments stay the library's.
+//! The library compiles a linear search, with one action for a whole program. The kernel runs a new
+//! program once for every call number, and later for every call whose action depends on arguments, so the
+//! length of the path matters. The library still compiles the rules on arguments.
 
 use std::collections::BTreeMap;
 
@@ -11,132 +11,132 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_f
 
 use crate::HardenError;
 
-/// Where the kernel puts the number of the call.
+/// Offset of the call number in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 
-/// Calls and what they are answered with.
+/// System calls and their actions.
 #[derive(Debug)]
 pub struct Filter {
-    /// By the first number of a range that ends where the next one begins; the first begins with 0.
-    ranges: BTreeMap<u32, Answer>,
+    /// Actions by the first number of a range, which ends where the next one starts; the first starts at 0.
+    ranges: BTreeMap<u32, Action>,
 }
 
-/// What a call is answered with.
+/// The action for a call.
 #[derive(Debug, Clone)]
-enum Answer {
+enum Action {
     Pass,
     Fail(i32),
-    /// Fails with the error of the first rule that holds, and passes when none does.
+    /// Fails with the error of the first matching rule, and passes if none matches.
     FailWhen(Vec<(SeccompRule, i32)>),
 }
 
 impl Filter {
-    /// Every call passes that is not named.
+    /// A filter that allows unlisted calls.
     #[must_use]
     pub fn passing() -> Self {
-        Self::of(Answer::Pass)
+        Self::with_default(Action::Pass)
     }
 
-    /// Every call that is not named fails with this error, those included that no kernel has yet.
+    /// A filter that fails unlisted calls with this error, including calls of future kernels.
     #[must_use]
     pub fn failing(errno: i32) -> Self {
-        Self::of(Answer::Fail(errno))
+        Self::with_default(Action::Fail(errno))
     }
 
-    fn of(others: Answer) -> Self {
-        Self { ranges: BTreeMap::from([(0, others)]) }
+    fn with_default(action: Action) -> Self {
+        Self { ranges: BTreeMap::from([(0, action)]) }
     }
 
-    /// These calls pass.
+    /// Allows these calls.
     pub fn allow(&mut self, calls: &[libc::c_long]) {
         for call in calls {
-            self.put(*call, Answer::Pass);
+            self.put(*call, Action::Pass);
         }
     }
 
-    /// These calls fail with this error.
+    /// Fails these calls with this error.
     pub fn refuse(&mut self, calls: &[libc::c_long], errno: i32) {
         for call in calls {
-            self.put(*call, Answer::Fail(errno));
+            self.put(*call, Action::Fail(errno));
         }
     }
 
-    /// This call fails with this error when one of the rules holds, and passes otherwise. Named again, the
-    /// rules come after those that it has.
+    /// Fails this call with this error if one of the rules matches, and allows it otherwise. A
+    /// further call for the same number appends its rules.
     pub fn refuse_when(&mut self, call: libc::c_long, rules: Vec<SeccompRule>, errno: i32) {
-        let before = match u32::try_from(call).map(|number| self.answer(number)) {
-            Ok(Answer::FailWhen(before)) => before,
+        let before = match u32::try_from(call).map(|number| self.action(number)) {
+            Ok(Action::FailWhen(before)) => before,
             _ => Vec::new(),
         };
         let rules = rules.into_iter().map(|rule| (rule, errno));
-        self.put(call, Answer::FailWhen(before.into_iter().chain(rules).collect()));
+        self.put(call, Action::FailWhen(before.into_iter().chain(rules).collect()));
     }
 
-    /// A number that is no call of this architecture's numbering would be another's: it is left out.
-    fn put(&mut self, call: libc::c_long, answer: Answer) {
+    /// Sets the action of one call. Ignores a negative number, which this architecture does not have.
+    fn put(&mut self, call: libc::c_long, action: Action) {
         let Ok(number) = u32::try_from(call) else { return };
-        let before = self.answer(number);
+        let before = self.action(number);
         self.ranges.entry(number + 1).or_insert(before);
-        self.ranges.insert(number, answer);
+        self.ranges.insert(number, action);
     }
 
-    fn answer(&self, number: u32) -> Answer {
-        self.ranges.range(..=number).next_back().map_or(Answer::Pass, |(_, answer)| answer.clone())
+    fn action(&self, number: u32) -> Action {
+        self.ranges.range(..=number).next_back().map_or(Action::Pass, |(_, action)| action.clone())
     }
 
-    /// Applies it to this thread and all it will start.
+    /// Applies the filter to this thread and its future threads and processes.
     ///
     /// # Errors
-    /// [`HardenError::Filter`] when it cannot be made for this processor or the kernel refuses it.
+    /// [`HardenError::Filter`] if it cannot be compiled for this processor or the kernel refuses it.
     pub fn apply(&self) -> Result<(), HardenError> {
         Ok(apply_filter(&self.program()?)?)
     }
 
-    /// The program. A call of another architecture kills the process.
+    /// Compiles the filter. A call of another architecture kills the process.
     ///
     /// # Errors
-    /// [`HardenError::Filter`] when this processor is unknown to the library.
+    /// [`HardenError::Filter`] if the library does not support this processor.
     pub fn program(&self) -> Result<BpfProgram, HardenError> {
         let here = std::env::consts::ARCH.try_into()?;
         let (pass, any) = (SeccompAction::Allow, SeccompAction::Errno(0));
-        // Without rules the library writes the question for the architecture and `pass`.
+        // Without rules the library compiles the check of the architecture, then `pass`.
         let mut program: BpfProgram = SeccompFilter::new(BTreeMap::new(), pass, any, here)?.try_into()?;
         program.pop();
         program.push(instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER));
-        let mut ranges: Vec<(u32, Answer)> =
-            self.ranges.iter().map(|(start, answer)| (*start, answer.clone())).collect();
-        ranges.dedup_by(|next, before| next.1.is_the_same_as(&before.1));
+        let mut ranges: Vec<(u32, Action)> =
+            self.ranges.iter().map(|(start, action)| (*start, action.clone())).collect();
+        ranges.dedup_by(|next, before| next.1.equals(&before.1));
         program.extend(bisect(&ranges));
         Ok(program)
     }
 }
 
-/// The way to the range that holds the number, which was loaded.
-fn bisect(ranges: &[(u32, Answer)]) -> BpfProgram {
+/// Compiles a binary search for the range of the loaded call number.
+fn bisect(ranges: &[(u32, Action)]) -> BpfProgram {
     let middle = ranges.len() / 2;
     let (lower, upper) = ranges.split_at(middle);
     match (lower, upper) {
         (_, []) => vec![ret(libc::SECCOMP_RET_ALLOW)],
-        ([], [(_, answer), ..]) => answer.program(),
+        ([], [(_, action), ..]) => action.program(),
         (_, [(start, _), ..]) => {
             let lower = bisect(lower);
             let at_least = instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, *start);
-            let question = match u8::try_from(lower.len()) {
-                Ok(over) => vec![sock_filter { jt: over, ..at_least }],
-                // Too far for a conditional jump, so that it leads over one that reaches everywhere.
+            let branch = match u8::try_from(lower.len()) {
+                Ok(skip) => vec![sock_filter { jt: skip, ..at_least }],
+                // Too far for a conditional jump, which skips an unconditional one instead.
                 Err(_) => {
-                    let over = instruction(libc::BPF_JMP | libc::BPF_JA, length(&lower));
-                    vec![sock_filter { jf: 1, ..at_least }, over]
+                    let skip = instruction(libc::BPF_JMP | libc::BPF_JA, length(&lower));
+                    vec![sock_filter { jf: 1, ..at_least }, skip]
                 }
             };
-            [question, lower, bisect(upper)].concat()
+            [branch, lower, bisect(upper)].concat()
         }
     }
 }
 
-impl Answer {
-    /// Whether both can be one range. Rules cannot be compared.
-    fn is_the_same_as(&self, other: &Self) -> bool {
+impl Action {
+    /// Whether two actions can share a range. Rules are never equal, as they cannot be compared.
+    fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Pass, Self::Pass) => true,
             (Self::Fail(one), Self::Fail(another)) => one == another,
@@ -149,13 +149,13 @@ impl Answer {
             Self::Pass => vec![ret(libc::SECCOMP_RET_ALLOW)],
             Self::Fail(errno) => vec![fail(*errno)],
             Self::FailWhen(rules) => {
-                // Each goes on after the instruction that follows it when it does not hold.
-                let tried = rules.iter().flat_map(|(rule, errno)| {
+                // A rule that does not match skips the instruction that follows it.
+                let checks = rules.iter().flat_map(|(rule, errno)| {
                     let mut program = BpfProgram::from(rule.clone());
                     program.push(fail(*errno));
                     program
                 });
-                tried.chain([ret(libc::SECCOMP_RET_ALLOW)]).collect()
+                checks.chain([ret(libc::SECCOMP_RET_ALLOW)]).collect()
             }
         }
     }
@@ -165,16 +165,16 @@ fn fail(errno: i32) -> sock_filter {
     ret(libc::SECCOMP_RET_ERRNO | errno.unsigned_abs())
 }
 
-fn ret(answer: u32) -> sock_filter {
-    instruction(libc::BPF_RET | libc::BPF_K, answer)
+fn ret(value: u32) -> sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, value)
 }
 
 fn instruction(code: u32, k: u32) -> sock_filter {
-    // Codes are 16 bits wide; none above is larger than a byte.
+    // Codes have 16 bits; all used here fit into a byte.
     sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt: 0, jf: 0, k }
 }
 
-/// The kernel takes programs of 4096 instructions.
+/// The number of instructions; the kernel accepts at most 4096.
 fn length(program: &BpfProgram) -> u32 {
     u32::try_from(program.len()).unwrap_or(u32::MAX)
 }
@@ -185,10 +185,10 @@ mod tests {
 
     use super::*;
 
-    /// `struct seccomp_data` of a call.
+    /// The `struct seccomp_data` of a call.
     fn call(program: &[sock_filter], number: u32, arguments: [u64; 2]) -> Vec<u8> {
         let mut data = number.to_ne_bytes().to_vec();
-        // The library's first instructions compare with the number of this architecture.
+        // The library's first instructions check the architecture.
         data.extend(program[1].k.to_ne_bytes());
         data.extend([0; 8]);
         data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
@@ -196,8 +196,8 @@ mod tests {
         data
     }
 
-    /// What the kernel would answer: classic BPF, as far as it is used here.
-    fn answer(program: &[sock_filter], data: &[u8]) -> u32 {
+    /// Interprets the classic BPF instructions used here, as the kernel does.
+    fn interpret(program: &[sock_filter], data: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0_u32);
         loop {
             let sock_filter { code, jt, jf, k } = program[at];
@@ -225,7 +225,7 @@ mod tests {
         SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>().expect("conditions")).expect("rule")
     }
 
-    /// Many calls in no order, with gaps, neighbours and a call on its own.
+    /// A filter with many unordered calls, gaps and neighbours, and one call with rules.
     fn sample() -> Filter {
         let mut filter = Filter::passing();
         let even: Vec<libc::c_long> = (0..300).map(|n| (n * 74) % 598).filter(|n| *n != 56).collect();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_is_answered_as_the_list_says() {
+    fn gives_every_call_its_listed_action() {
         let program = sample().program().expect("built");
         let error = |errno: i32| libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
         for number in (0..700).chain([0x4000_0000, 0x4000_0038, u32::MAX]) {
@@ -249,12 +249,12 @@ mod tests {
                 even if even % 2 == 0 && even < 598 => error(libc::EPERM),
                 _ => libc::SECCOMP_RET_ALLOW,
             };
-            assert_eq!(answer(&program, &call(&program, number, [0; 2])), expected, "{number}");
+            assert_eq!(interpret(&program, &call(&program, number, [0; 2])), expected, "{number}");
         }
     }
 
     #[test]
-    fn one_rule_of_several_is_enough_and_arguments_have_their_width() {
+    fn one_matching_rule_suffices_and_arguments_keep_their_width() {
         let program = sample().program().expect("built");
         for (arguments, refused) in [
             ([1, 1], Some(libc::EACCES)),
@@ -266,12 +266,12 @@ mod tests {
         ] {
             let expected = refused
                 .map_or(libc::SECCOMP_RET_ALLOW, |errno| libc::SECCOMP_RET_ERRNO | errno.unsigned_abs());
-            assert_eq!(answer(&program, &call(&program, 56, arguments)), expected, "{arguments:x?}");
+            assert_eq!(interpret(&program, &call(&program, 56, arguments)), expected, "{arguments:x?}");
         }
     }
 
     #[test]
-    fn what_no_list_names_is_refused_by_one_that_allows() {
+    fn a_failing_filter_refuses_unlisted_calls() {
         let mut filter = Filter::failing(libc::ENOSYS);
         let even: Vec<libc::c_long> = (0..400).map(|n| n * 2 % 466).collect();
         filter.allow(&even);
@@ -287,19 +287,19 @@ mod tests {
                 even if even % 2 == 0 && even < 466 => libc::SECCOMP_RET_ALLOW,
                 _ => error(libc::ENOSYS),
             };
-            assert_eq!(answer(&program, &call(&program, number, [0; 2])), expected, "{number}");
+            assert_eq!(interpret(&program, &call(&program, number, [0; 2])), expected, "{number}");
         }
-        assert_eq!(answer(&program, &call(&program, 8, [1, 0])), error(libc::EPERM));
+        assert_eq!(interpret(&program, &call(&program, 8, [1, 0])), error(libc::EPERM));
     }
 
     #[test]
-    fn another_architecture_kills_and_nothing_refused_passes_all() {
+    fn kills_on_another_architecture_and_passes_all_without_rules() {
         let program = sample().program().expect("built");
         let mut foreign = call(&program, 1, [0; 2]);
         foreign[4] ^= 1;
-        assert_eq!(answer(&program, &foreign), libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(interpret(&program, &foreign), libc::SECCOMP_RET_KILL_PROCESS);
         let open = Filter::passing().program().expect("built");
-        assert_eq!(answer(&open, &call(&open, 1, [0; 2])), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(interpret(&open, &call(&open, 1, [0; 2])), libc::SECCOMP_RET_ALLOW);
         assert!(program.len() < 4096, "{}", program.len());
     }
 }

@@ -1,11 +1,11 @@
-//! Whose rights a process has.
+//! Switches the process to an unprivileged user.
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use serde::{Deserialize, Serialize};
 
 use crate::{HardenError, step};
 
-/// An unprivileged user, by number: it need not stand in any passwd file.
+/// An unprivileged user, by number; it needs no entry in `/etc/passwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -16,12 +16,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Becomes this user for good, real, effective and saved.
+    /// Sets the real, effective and saved ids to this user, permanently.
     ///
-    /// The kernel forgets the parent-death signal and the dumpable flag with it, so this comes first.
+    /// The kernel resets the parent-death signal and the dumpable flag, so this is the first step.
     ///
     /// # Errors
-    /// [`HardenError::Step`] when the process may not, which is so unless it is root.
+    /// [`HardenError::Step`] unless the process is root.
     pub fn assume(self) -> Result<(), HardenError> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         setgroups(&[]).map_err(step("drop supplementary groups"))?;

@@ -1,19 +1,19 @@
-//! Takes rights away from the bottle's own processes: the bundle and its daemons.
+//! Drops privileges of the bottle's own processes: the bundle and its daemons.
 //!
-//! They hold credentials and parse what a hostile bottle sends, so that each gives up, before it reads
-//! the first byte of either, whatever its job does not need. Every step is final and is inherited by
-//! threads; call them from the only thread, in this order:
+//! These processes have credentials and parse input of a hostile bottle. So each drops every privilege
+//! that it does not need, before it reads either. Every step is final and inherited by threads. Call the
+//! steps from a single-threaded process, in this order:
 //!
 //! ```text
-//! reach     hold open what is out of reach after that
-//! identity  become an unprivileged user (when started as root and told whom)
-//! process   not dumpable, no core, no new privileges, no capabilities
+//! reach     open folders that the later user cannot reach
+//! identity  switch to an unprivileged user (if root starts the process and an identity is configured)
+//! process   not dumpable, no core file, no new privileges, no capabilities
 //! files     Landlock: a few files to read, a few folders to write
-//! syscalls  seccomp: no new program, no look into other processes, no mounts
-//!           (filter makes the program of such a list, and calls has what lists share, for the backends' too)
+//! syscalls  seccomp: no new programs, no access to other processes, no mounts
+//!           (filter compiles a list of calls; calls has lists that the backends use too)
 //! ```
-//! A step that the kernel lacks is reported as a [`MissingProtection`] and not an error; a step that fails on a
-//! kernel that has it is an error, and the process does not go on.
+//! A protection that the kernel lacks is a [`MissingProtection`], not an error. A step that fails on a
+//! kernel that supports it is an error, and the process must exit.
 //!
 //! This is not the bottle's sandbox: that belongs to the backend.
 
@@ -29,19 +29,19 @@ pub mod syscalls;
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]
 mod tests;
 
-/// A protection that this kernel does not give, as a lower-case fragment for a user.
+/// A protection that this kernel lacks, as a lower-case fragment for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingProtection(pub String);
 
-/// A right could not be taken away.
+/// Dropping a privilege failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HardenError {
     /// The kernel refused a step.
     #[error("{step}: {source}")]
     Step {
-        /// What was tried.
+        /// The step.
         step: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         source: nix::Error,
     },
     /// Capabilities could not be dropped.
@@ -53,7 +53,7 @@ pub enum HardenError {
     /// A path of the file rules cannot be opened.
     #[error("restrict files: {0}")]
     Path(#[from] landlock::PathFdError),
-    /// The filter of system calls could not be made or applied.
+    /// The system call filter could not be compiled or applied.
     #[error("filter system calls: {0}")]
     Filter(#[from] seccompiler::Error),
 }
@@ -64,7 +64,7 @@ impl From<seccompiler::BackendError> for HardenError {
     }
 }
 
-/// Attaches the step's name to what the kernel said.
+/// Adds the step's name to the kernel's error.
 fn step(step: &'static str) -> impl FnOnce(nix::Error) -> HardenError {
     move |source| HardenError::Step { step, source }
 }

@@ -1,4 +1,4 @@
-//! What a process as a whole can lose: its memory to others, new privileges, capabilities.
+//! Process-wide protections: dumps, new privileges, capabilities, limits.
 
 use caps::CapSet;
 use nix::sys::prctl;
@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 
 use crate::{HardenError, step};
 
-/// Makes the process's memory unreadable for others of its user, and its privileges final: not dumpable
-/// (which also hides `/proc/PID/mem` and `environ`), no core file, no new privileges.
+/// Protects the process's memory from other processes of its user, and forbids new privileges: not
+/// dumpable (which also protects `/proc/PID/mem` and `environ`), no core file, no new privileges.
 ///
 /// # Errors
 /// [`HardenError::Step`]; every kernel has these.
@@ -18,13 +18,13 @@ pub fn seal() -> Result<(), HardenError> {
     prctl::set_no_new_privs().map_err(step("forbid new privileges"))
 }
 
-/// Leaves the folder that the process was started in for `/`, as its first step, with one thread. Whoever starts a
-/// process can do so without copying itself first, unless it is to choose that folder.
+/// Changes the working directory to `/`. The process does this itself, as its first step, so that its
+/// parent can spawn it without `fork`, which setting a child's directory would need.
 ///
 /// # Errors
-/// [`HardenError::Step`], where not even `/` may be entered.
+/// [`HardenError::Step`] if even `/` is inaccessible.
 pub fn leave_folder() -> Result<(), HardenError> {
-    nix::unistd::chdir("/").map_err(step("leave the folder it was started in"))
+    nix::unistd::chdir("/").map_err(step("change the working directory to `/`"))
 }
 
 /// Drops every capability from every set.
@@ -32,8 +32,8 @@ pub fn leave_folder() -> Result<(), HardenError> {
 /// # Errors
 /// [`HardenError::Capabilities`].
 pub fn drop_capabilities() -> Result<(), HardenError> {
-    // The bounding set can be emptied only by who holds CAP_SETPCAP; without it nothing of that set can
-    // be gained either, because new privileges are forbidden.
+    // Clearing the bounding set needs CAP_SETPCAP. Without it the set is harmless, because new
+    // privileges are forbidden.
     if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP)? {
         caps::clear(None, CapSet::Bounding)?;
     }
@@ -43,7 +43,7 @@ pub fn drop_capabilities() -> Result<(), HardenError> {
     Ok(())
 }
 
-/// Has the kernel kill this process when the thread that started it ends.
+/// Makes the kernel kill this process when its parent thread exits.
 ///
 /// # Errors
 /// [`HardenError::Step`]; every kernel has it.

@@ -1,4 +1,4 @@
-//! Folders that stay in reach of a process that becomes somebody to whom the way there is closed.
+//! Keeps folders accessible to a process that switches to a user without access to their parents.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,36 +8,36 @@ use nix::sys::stat::Mode;
 
 use crate::{HardenError, step};
 
-/// A folder that is held open.
+/// An open folder descriptor.
 ///
-/// Root's own folders let nobody else through, and a folder further down may still be another user's. What
-/// was opened as root stays a way to it.
+/// Only root can traverse root's folders, even if a folder further down belongs to another user. A
+/// descriptor that root opened keeps the folder accessible.
 #[derive(Debug)]
 pub struct Held(OwnedFd);
 
 impl Held {
-    /// Opens the folder, for getting to what is in it and for nothing else.
+    /// Opens the folder with `O_PATH`, only to access its entries.
     ///
     /// # Errors
-    /// [`HardenError::Step`] when there is no such folder, or no way to it.
+    /// [`HardenError::Step`] if the folder does not exist or is inaccessible.
     pub fn open(folder: &Path) -> Result<Self, HardenError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        open(folder, flags, Mode::empty()).map(Self).map_err(step("hold a folder open"))
+        open(folder, flags, Mode::empty()).map(Self).map_err(step("open a folder"))
     }
 
-    /// A path to it for this process alone, as long as this value lives.
+    /// A path to the folder, valid in this process while this value lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 
-/// Holds the folder open and makes its path one that goes through that.
+/// Opens the folder and replaces its path by one through the descriptor.
 ///
 /// # Errors
 /// As [`Held::open`].
 pub fn hold(folder: &mut PathBuf) -> Result<Held, HardenError> {
-    let held = Held::open(folder)?;
-    *folder = held.path();
-    Ok(held)
+    let opened = Held::open(folder)?;
+    *folder = opened.path();
+    Ok(opened)
 }

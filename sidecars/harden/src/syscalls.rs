@@ -1,9 +1,8 @@
-//! seccomp: the system calls that no daemon needs once it runs.
+//! seccomp: refuses the system calls that no running daemon needs.
 //!
-//! A list of what is refused, not of what is allowed: it must hold over libc and runtime updates, and
-//! the file rules, the lost capabilities and the empty process tree carry most of the weight. Refused
-//! calls fail with EPERM; `clone3` fails with ENOSYS, upon which libc uses `clone`, whose flags a filter
-//! can read.
+//! The filter is a deny list, which survives updates of libc and the runtime. The file rules, the dropped
+//! capabilities and the ban on programs do most of the work. Refused calls fail with EPERM. `clone3`
+//! fails with ENOSYS, so that libc falls back to `clone`, whose flags a filter can read.
 
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, TargetArch};
@@ -12,7 +11,7 @@ use crate::calls::{KERNEL, SANDBOXING};
 use crate::filter::Filter;
 use crate::{HardenError, MissingProtection};
 
-/// Programs and processes: for a daemon that starts none.
+/// Calls that start programs and processes.
 const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -22,8 +21,8 @@ const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// Never needed, beside [`KERNEL`] and [`SANDBOXING`]: other processes' memory, and kernel interfaces with a
-/// history of bugs.
+/// Calls that no daemon needs, beside [`KERNEL`] and [`SANDBOXING`]: access to other processes' memory,
+/// and kernel interfaces with a history of bugs.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -38,7 +37,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
-/// Namespaces that a new process could be given, one of which makes it mighty in itself.
+/// Namespaces for a new process; a user namespace would give it capabilities inside.
 const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -47,19 +46,18 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Socket families that remain: the world, and the proxy.
+/// Allowed socket families: the network, and unix sockets for the listener.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
-/// Applies the filter to this thread and all it will start. From here on the process starts threads and
-/// no processes.
+/// Applies the filter to this thread and its future threads. The process can start threads but no processes.
 ///
 /// # Errors
-/// [`HardenError::Filter`] when the kernel has seccomp and refuses.
+/// [`HardenError::Filter`] if the kernel supports seccomp and refuses.
 pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
     apply(false)
 }
 
-/// The same for a daemon whose work other programs do: it may start them, and they are under the same filter.
+/// The same, but allows programs, which inherit the filter.
 ///
 /// # Errors
 /// As [`restrict`].
@@ -90,12 +88,12 @@ fn filter(programs: bool) -> Result<Filter, HardenError> {
     let mut refused = Vec::new();
     if programs {
         for namespace in (0..32).map(|bit| 1 << bit).filter(|bit| NAMESPACES & bit != 0) {
-            let asked = condition(SeccompCmpOp::MaskedEq(flag(namespace)), flag(namespace))?;
-            refused.push(SeccompRule::new(vec![asked])?);
+            let requested = condition(SeccompCmpOp::MaskedEq(flag(namespace)), flag(namespace))?;
+            refused.push(SeccompRule::new(vec![requested])?);
         }
     } else {
         filter.refuse(PROGRAMS, libc::EPERM);
-        // A thread is a clone that shares everything; whatever else clone makes is a process.
+        // `clone` with CLONE_THREAD makes a thread, without it a process.
         let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;
         refused.push(SeccompRule::new(vec![no_thread])?);
     }
@@ -108,7 +106,7 @@ fn filter(programs: bool) -> Result<Filter, HardenError> {
     Ok(filter)
 }
 
-/// Compares the first argument.
+/// A condition on the first argument.
 fn condition(op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, HardenError> {
     Ok(SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, value)?)
 }

@@ -1,5 +1,5 @@
-//! Each test hardens a process of its own: this test binary again, with one test and a variable that
-//! says which side it is.
+//! Each test hardens a separate process: it runs this test binary again with one test and a variable that
+//! marks the child.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -7,10 +7,10 @@ use std::process::Command;
 use std::{env, fs};
 
 use crate::files::Files;
-use crate::{process as own, syscalls};
+use crate::{process, syscalls};
 
-/// Runs `hardened` in a new process under the test's own name; it says what is wrong by panicking.
-fn in_a_process_of_its_own(test: &str, hardened: fn()) {
+/// Runs `hardened` in a new process, as the test of this name. It panics on failure.
+fn in_child_process(test: &str, hardened: fn()) {
     const SIDE: &str = "BOTTLE_HARDEN_TEST_SIDE";
     if env::var(SIDE).as_deref() == Ok(test) {
         return hardened();
@@ -19,14 +19,14 @@ fn in_a_process_of_its_own(test: &str, hardened: fn()) {
         .args(["--exact", "--nocapture", "--test-threads=1", &format!("tests::{test}")])
         .env(SIDE, test)
         .output()
-        .expect("start the other side");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{test}: {said}");
+        .expect("start the child process");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{test}: {stderr}");
 }
 
 #[test]
-fn files_outside_the_rules_are_closed() {
-    in_a_process_of_its_own("files_outside_the_rules_are_closed", || {
+fn denies_files_outside_the_rules() {
+    in_child_process("denies_files_outside_the_rules", || {
         let folder = tempfile::tempdir().expect("folder");
         let [logs, proxy] = ["logs", "proxy"].map(|name| folder.path().join(name));
         fs::create_dir(&logs).expect("logs");
@@ -37,7 +37,7 @@ fn files_outside_the_rules_are_closed() {
             sockets: vec![proxy.clone()],
             ..Files::default()
         };
-        own::seal().expect("seal");
+        process::seal().expect("seal");
         if let Some(weaker) = files.restrict().expect("restrict") {
             eprintln!("skipped: {}", weaker.0);
             return;
@@ -57,11 +57,11 @@ fn files_outside_the_rules_are_closed() {
 }
 
 #[test]
-fn programs_processes_and_odd_sockets_are_refused_and_threads_are_not() {
-    let name = "programs_processes_and_odd_sockets_are_refused_and_threads_are_not";
-    in_a_process_of_its_own(name, || {
-        own::seal().expect("seal");
-        own::drop_capabilities().expect("capabilities");
+fn refuses_programs_processes_and_raw_sockets_but_not_threads() {
+    let name = "refuses_programs_processes_and_raw_sockets_but_not_threads";
+    in_child_process(name, || {
+        process::seal().expect("seal");
+        process::drop_capabilities().expect("capabilities");
         if let Some(weaker) = syscalls::restrict().expect("restrict") {
             eprintln!("skipped: {}", weaker.0);
             return;

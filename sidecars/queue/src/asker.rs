@@ -1,4 +1,4 @@
-//! Asking on disk, and waiting for the answer.
+//! Writes questions to disk and waits for their answers, in the keeper.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,56 +13,56 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
-use crate::cooling::{self, Cooling};
+use crate::cooldown::{self, Cooldowns};
 use crate::folder::{Asked, Folder};
 
-/// How often an answer is looked for. A look is one failing `open` where there is none.
-const LOOKED_FOR: Duration = Duration::from_millis(40);
+/// Interval between checks for an answer. Without one, a check is a failing `open`.
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// A folder that cannot be read this often in a row cannot be used.
+/// Consecutive failures after which the folder counts as unusable.
 const FAILURES: u32 = 25;
 
-/// The longest that a question may wait, whatever it says.
+/// The longest lifetime of a question.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-/// How long who answers is kept waiting for what the answer brings.
-const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// How long [`Asker::answer`] waits for the outcome of an answer.
+const OUTCOME_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why an answer does not count that came too late.
-const NOBODY_WAITS: &str = "nobody waits for this answer any more";
+/// The error of an answer that arrives too late.
+const NOT_PENDING: &str = "this question is no longer pending";
 
-/// Questions of a bottle that wait in memory before another is put off.
-const COOLING: usize = 4 * MAX_PENDING;
+/// Most questions of a bottle in memory before a question in cooldown is refused.
+const MOST_WAITING: usize = 4 * MAX_PENDING;
 
-/// Outcomes that may wait for whoever is told.
+/// Capacity of the channel of outcomes.
 const OUTCOMES: usize = 64;
 
-/// What an answer brought, in sentences for who answered; or why it does not count, a lower-case fragment.
+/// The result of an answer: sentences for the user, or a lower-case fragment with the error.
 pub type Outcome = Result<Vec<String>, String>;
 
-/// What has to be done before an answer counts.
+/// Applies answers in the keeper and observes questions.
 pub trait Decide: fmt::Debug + Send + Sync {
-    /// Does what the answer says. Where that fails the answer is taken back, and the proposal waits on. An answer
-    /// may come twice: after a crash it is taken again.
+    /// Applies an answer. On an error the answer is withdrawn and the proposal stays pending. The
+    /// same answer may arrive twice, after a crash.
     fn decided(
         &self,
         proposal: Proposal,
         response: Response,
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-    /// A text of a question or an answer as it may be shown, kept and passed on.
+    /// Removes secrets from a text of a question or an answer, before it is shown, stored or sent.
     fn redacted(&self, text: String) -> String {
         text
     }
 
-    /// A proposal stands in the queue and waits; `new` where it did not stand there before.
+    /// Called when a proposal is pending in the queue; `new` is false if it was in the queue before.
     fn asked(&self, _proposal: &Proposal, _new: bool) {}
 
-    /// Nobody waits for the answer to it any more, whatever came of it.
+    /// Called when a proposal is no longer pending, with any result.
     fn settled(&self, _id: &Id) {}
 }
 
-/// Asks for one bottle. Cheap to clone.
+/// Asks the user questions of one bottle. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Inner>);
 
@@ -70,39 +70,39 @@ pub struct Asker(Arc<Inner>);
 struct Inner {
     home: PathBuf,
     slug: Slug,
-    /// What waits now; each with the place where its answer will be.
+    /// Pending questions, each with the channel of its answer.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Option<Answer>>)>>,
-    /// What was rejected, and asked for again waits.
-    cooling: Mutex<Cooling>,
-    turn: Mutex<()>,
+    /// Cooldowns of rejected questions.
+    cooldowns: Mutex<Cooldowns>,
+    submitting: Mutex<()>,
     decide: Arc<dyn Decide>,
-    /// An answer was put there by this process.
+    /// Notified when this process writes an answer.
     answered: Notify,
-    /// What answers brought; none of a question that nobody waits for any more.
+    /// Outcomes of answers; `None` for a question that is no longer pending.
     outcomes: broadcast::Sender<(Id, Option<Outcome>)>,
 }
 
 impl Asker {
-    /// Asks in the queue of this `$BOTTLE_HOME`. Nothing is made before the first question. Before an answer
-    /// counts, `decide` does what it says.
+    /// Uses the queue of this `$BOTTLE_HOME`. Creates nothing before the first question. `decide`
+    /// applies the answers.
     #[must_use]
     pub fn new(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
-        let (waiting, cooling) = (Mutex::default(), Mutex::default());
-        let (turn, answered) = (Mutex::default(), Notify::new());
+        let (waiting, cooldowns) = (Mutex::default(), Mutex::default());
+        let (submitting, answered) = (Mutex::default(), Notify::new());
         let outcomes = broadcast::channel(OUTCOMES).0;
-        Self(Arc::new(Inner { home, slug, waiting, cooling, turn, decide, answered, outcomes }))
+        Self(Arc::new(Inner { home, slug, waiting, cooldowns, submitting, decide, answered, outcomes }))
     }
 
-    /// Answers a question that waits here, and says what came of it.
+    /// Answers a pending question and returns the outcome.
     ///
     /// # Errors
-    /// Why the answer does not count; the proposal waits on, unless somebody else has answered it.
+    /// The reason why the answer does not count. The proposal stays pending unless it has another answer.
     pub async fn answer(&self, response: Response) -> Outcome {
         let id = response.proposal_id.clone();
-        // Before anything else: neither its outcome nor that nobody waits any more can be missed.
+        // Subscribe first, to miss neither the outcome nor the end of the question.
         let mut outcomes = self.0.outcomes.subscribe();
         if !self.0.is_waiting(&id) {
-            return Err(NOBODY_WAITS.to_owned());
+            return Err(NOT_PENDING.to_owned());
         }
         self.0.in_folder(move |folder| folder.respond(&response).map_err(|error| error.to_string())).await?;
         self.0.answered.notify_waiters();
@@ -115,21 +115,22 @@ impl Asker {
                     Err(broadcast::error::RecvError::Closed) => return Err("the queue stopped".to_owned()),
                 }
             }
-            // Who asked went away in the moment of the answer, which is not left for anybody.
+            // The asker disconnected at the same time; remove the answer.
             let id = id.clone();
-            self.0.in_folder(move |folder| folder.take_back(&id).map_err(|error| error.to_string())).await?;
-            Err(NOBODY_WAITS.to_owned())
+            self.0
+                .in_folder(move |folder| folder.withdraw_answer(&id).map_err(|error| error.to_string()))
+                .await?;
+            Err(NOT_PENDING.to_owned())
         };
-        let late =
-            || Err("what the answer brings is not known yet; `bottle audit show` will say it".to_owned());
-        tokio::time::timeout(TAKEN_WITHIN, settled).await.unwrap_or_else(|_| late())
+        let late = || Err("the outcome is not known yet; `bottle audit show` will report it".to_owned());
+        tokio::time::timeout(OUTCOME_WITHIN, settled).await.unwrap_or_else(|_| late())
     }
 
-    /// Asks, and waits for the answer. A question that asks for the same as one that waits already waits for
-    /// that one's answer. One that asks for what was rejected is not shown at once, but after 10 s, and twice as long
-    /// after each further rejection, up to half an hour.
+    /// Asks a question and waits for the answer. An equal question that is pending shares its answer.
+    /// A question that was rejected before is shown only after a cooldown: 10 s, doubled with each
+    /// further rejection, up to half an hour.
     ///
-    /// Dropped, nobody waits any more: the proposal stays and is stale.
+    /// Dropping the future abandons the question: the proposal stays in the queue and becomes stale.
     pub async fn ask(&self, mut question: Question) -> Answer {
         let now = Timestamp::now();
         let redacted = |text| self.0.decide.redacted(text);
@@ -140,26 +141,26 @@ impl Asker {
         }
         question.expires_at = question.expires_at.min(now + LONGEST);
         let proposal = Proposal::new(self.0.slug.clone(), question, now);
-        let mut answer = self.joined(proposal);
+        let mut answer = self.enqueue(proposal);
         match answer.wait_for(Option::is_some).await {
-            Ok(answered) => answered.clone().unwrap_or(Answer::Expired),
+            Ok(answer) => answer.clone().unwrap_or(Answer::Expired),
             Err(_) => Answer::Refused("the queue stopped".to_owned()),
         }
     }
 
-    /// Where the answer to this will be.
-    fn joined(&self, proposal: Proposal) -> watch::Receiver<Option<Answer>> {
+    /// Adds a question, or joins an equal one. Returns the channel of its answer.
+    fn enqueue(&self, proposal: Proposal) -> watch::Receiver<Option<Answer>> {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = cooling::keys(&proposal);
-        let (until, before) = self.0.cooling().asked(&keys, Instant::now());
-        let same = |there: &Proposal| there.id == proposal.id || there.asks_the_same(&proposal);
-        if let Some((_, answer)) = waiting.iter().find(|(there, _)| same(there)) {
+        let keys = cooldown::keys(&proposal);
+        let (until, before) = self.0.cooldowns().record_question(&keys, Instant::now());
+        let same = |other: &Proposal| other.id == proposal.id || other.asks_the_same(&proposal);
+        if let Some((_, answer)) = waiting.iter().find(|(other, _)| same(other)) {
             return answer.clone();
         }
-        let (said, answer) = watch::channel(None);
-        if until.is_some() && waiting.len() >= COOLING {
-            said.send_replace(Some(Answer::Refused(
-                "too much waits already that was rejected before".to_owned(),
+        let (sender, answer) = watch::channel(None);
+        if until.is_some() && waiting.len() >= MOST_WAITING {
+            sender.send_replace(Some(Answer::Refused(
+                "too many questions are pending that were rejected before".to_owned(),
             )));
             return answer;
         }
@@ -170,25 +171,25 @@ impl Asker {
         tokio::spawn(async move {
             let listed = Listed { inner: Arc::clone(&inner), id };
             let answer = {
-                let mut abandoned = pin!(abandoned(&said, &listed));
-                match cooled(until, proposal.expires_at, abandoned.as_mut()).await {
-                    Ok(()) => inner.carry(proposal, abandoned).await,
+                let mut abandoned = pin!(abandoned(&sender, &listed));
+                match wait_for_cooldown(until, proposal.expires_at, abandoned.as_mut()).await {
+                    Ok(()) => inner.ask_on_disk(proposal, abandoned).await,
                     Err(answer) => answer,
                 }
             };
-            // Off the list first: whoever asks from now on asks anew.
+            // Remove it from the list first, so that a later equal question does not join it.
             drop(listed);
-            said.send_replace(Some(answer));
+            sender.send_replace(Some(answer));
         });
         answer
     }
 }
 
-/// Waits until a question may be shown that was rejected before.
+/// Waits until the cooldown of a rejected question ends.
 ///
 /// # Errors
-/// Its answer, where nobody waits so long.
-async fn cooled(
+/// The question's answer, if it expires or is abandoned before.
+async fn wait_for_cooldown(
     until: Option<Instant>,
     expires_at: Timestamp,
     abandoned: impl Future<Output = ()>,
@@ -198,24 +199,24 @@ async fn cooled(
     tokio::select! {
         () = tokio::time::sleep_until(until.into()) => Ok(()),
         () = tokio::time::sleep(left) => Err(Answer::Expired),
-        () = abandoned => Err(Answer::Refused(NOBODY_WAITS.to_owned())),
+        () = abandoned => Err(Answer::Refused(NOT_PENDING.to_owned())),
     }
 }
 
-/// Resolves when nobody but the list waits for the answer, and it is off the list.
-async fn abandoned(said: &watch::Sender<Option<Answer>>, listed: &Listed) {
+/// Removes the question from the list once only the list waits for its answer, then returns.
+async fn abandoned(sender: &watch::Sender<Option<Answer>>, listed: &Listed) {
     loop {
-        tokio::time::sleep(LOOKED_FOR).await;
-        // Under the list's lock, so that nobody joins meanwhile.
+        tokio::time::sleep(POLL_INTERVAL).await;
+        // Under the list's lock, so that no caller joins meanwhile.
         let mut waiting = listed.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.receiver_count() <= 1 {
-            waiting.retain(|(there, _)| there.id != listed.id);
+        if sender.receiver_count() <= 1 {
+            waiting.retain(|(other, _)| other.id != listed.id);
             return;
         }
     }
 }
 
-/// Takes a question off the list when its task ends, however it ends.
+/// Removes a question from the list on drop, even after a panic.
 struct Listed {
     inner: Arc<Inner>,
     id: Id,
@@ -224,7 +225,7 @@ struct Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|(there, _)| there.id != self.id);
+        waiting.retain(|(other, _)| other.id != self.id);
         drop(waiting);
         self.inner.decide.settled(&self.id);
         let _ = self.inner.outcomes.send((self.id.clone(), None));
@@ -232,31 +233,35 @@ impl Drop for Listed {
 }
 
 impl Inner {
-    fn cooling(&self) -> MutexGuard<'_, Cooling> {
-        self.cooling.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cooldowns(&self) -> MutexGuard<'_, Cooldowns> {
+        self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody waits for the answer to this.
+    /// Whether the question is pending.
     fn is_waiting(&self, id: &Id) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.iter().any(|(there, _)| there.id == *id)
+        waiting.iter().any(|(other, _)| other.id == *id)
     }
 
-    /// Does something in the folder of the bottle, which is there.
+    /// Runs a blocking operation on the bottle's existing folder.
     async fn in_folder(
         self: &Arc<Self>,
         act: impl FnOnce(Folder) -> Result<(), String> + Send + 'static,
     ) -> Result<(), String> {
         let inner = Arc::clone(self);
-        let acted = spawn_blocking(move || {
+        let result = spawn_blocking(move || {
             act(Folder::open(&inner.home, &inner.slug).map_err(|error| error.to_string())?)
         });
-        acted.await.unwrap_or_else(|_| Err("the queue stopped".to_owned()))
+        result.await.unwrap_or_else(|_| Err("the queue stopped".to_owned()))
     }
 
-    /// Writes the proposal and waits for its answer, until it is abandoned. An answer that is being carried out is
-    /// carried to its end.
-    async fn carry(self: &Arc<Self>, proposal: Proposal, abandoned: impl Future<Output = ()>) -> Answer {
+    /// Writes the proposal and waits for its answer, or until it is abandoned. Always completes an
+    /// answer that is being applied.
+    async fn ask_on_disk(
+        self: &Arc<Self>,
+        proposal: Proposal,
+        abandoned: impl Future<Output = ()>,
+    ) -> Answer {
         let inner = Arc::clone(self);
         let asked = spawn_blocking(move || inner.submit(proposal)).await;
         let (folder, asked) = match asked {
@@ -265,14 +270,14 @@ impl Inner {
             Err(_) => return Answer::Refused("the queue stopped".to_owned()),
         };
         self.decide.asked(&asked.proposal, asked.new);
-        let held = Arc::new((folder, asked));
+        let pending = Arc::new((folder, asked));
         let mut failures = 0;
         tokio::pin!(abandoned);
         loop {
-            let look = Arc::clone(&held);
-            match spawn_blocking(move || look_for(&look.0, &look.1)).await {
-                Ok(Ok(Some(Found::Over(answer)))) => return answer,
-                Ok(Ok(Some(Found::Decision(response)))) => match self.take(&held, *response).await {
+            let current = Arc::clone(&pending);
+            match spawn_blocking(move || poll(&current.0, &current.1)).await {
+                Ok(Ok(Some(Progress::Done(answer)))) => return answer,
+                Ok(Ok(Some(Progress::Decided(response)))) => match self.apply(&pending, *response).await {
                     Ok(Some(answer)) => return answer,
                     Ok(None) => failures = 0,
                     Err(why) if failures >= FAILURES => return Answer::Refused(why),
@@ -284,90 +289,90 @@ impl Inner {
                 Err(_) => return Answer::Refused("the queue stopped".to_owned()),
             }
             tokio::select! {
-                () = tokio::time::sleep(LOOKED_FOR) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = self.answered.notified() => {}
-                () = &mut abandoned => return Answer::Refused(NOBODY_WAITS.to_owned()),
+                () = &mut abandoned => return Answer::Refused(NOT_PENDING.to_owned()),
             }
         }
     }
 
-    /// Does what an answer says. Nothing when that failed: then the answer is gone, and the proposal waits on.
-    async fn take(
+    /// Applies an answer. `None` on failure: then the answer is withdrawn and the proposal stays pending.
+    async fn apply(
         self: &Arc<Self>,
-        held: &Arc<(Folder, Asked)>,
+        pending: &Arc<(Folder, Asked)>,
         response: Response,
     ) -> Result<Option<Answer>, String> {
         let id = response.proposal_id.clone();
         let notes = response.notes.map(|notes| self.decide.redacted(notes));
         let response = Response { notes, ..response };
-        // A task of its own: where it panics the question waits on.
-        let decided = tokio::spawn(self.decide.decided(held.1.proposal.clone(), response.clone())).await;
-        let outcome = decided.unwrap_or_else(|_| Err("carrying it out failed".to_owned()));
+        // In a separate task: the question stays pending if it panics.
+        let applied = tokio::spawn(self.decide.decided(pending.1.proposal.clone(), response.clone())).await;
+        let outcome = applied.unwrap_or_else(|_| Err("applying the answer failed".to_owned()));
         let counts = outcome.is_ok();
-        let keys = cooling::keys(&held.1.proposal);
+        let keys = cooldown::keys(&pending.1.proposal);
         match response.status {
-            Status::Rejected => self.cooling().rejected(keys, Instant::now()),
-            Status::Approved | Status::Modified if counts => self.cooling().approved(&keys),
+            Status::Rejected => self.cooldowns().reject(keys, Instant::now()),
+            Status::Approved | Status::Modified if counts => self.cooldowns().approve(&keys),
             Status::Approved | Status::Modified => {}
         }
-        let held = Arc::clone(held);
+        let pending = Arc::clone(pending);
         let moved = spawn_blocking(move || {
-            let (folder, id) = (&held.0, &held.1.proposal.id);
-            if counts { folder.archive(id).map(drop) } else { folder.take_back(id) }
+            let (folder, id) = (&pending.0, &pending.1.proposal.id);
+            if counts { folder.archive(id).map(drop) } else { folder.withdraw_answer(id) }
         });
         let moved = moved.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        // Told when the folder says the same.
+        // Report the outcome after the folder shows it.
         let _ = self.outcomes.send((id, Some(outcome)));
-        moved.map_err(|error| format!("the queue cannot be used: {error}"))?;
+        moved.map_err(|error| format!("cannot use the queue: {error}"))?;
         Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }
 
     fn submit(&self, proposal: Proposal) -> Result<(Folder, Asked), String> {
-        // One after the other: each counts what waits before it adds to it.
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = Folder::make(&self.home, &self.slug)
-            .map_err(|error| format!("the queue cannot be used: {error}"))?;
+        // One at a time: each counts the pending proposals before it adds its own.
+        let _turn = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder =
+            Folder::make(&self.home, &self.slug).map_err(|error| format!("cannot use the queue: {error}"))?;
         let asked = folder.submit(proposal, Timestamp::now()).map_err(|error| error.to_string())?;
         Ok((folder, asked))
     }
 }
 
-/// What a look at a proposal found.
-enum Found {
-    /// An answer that is not carried out yet.
-    Decision(Box<Response>),
-    /// Nobody needs to wait any more.
-    Over(Answer),
+/// A change in the state of a proposal.
+enum Progress {
+    /// A new answer, not yet applied.
+    Decided(Box<Response>),
+    /// The final answer.
+    Done(Answer),
 }
 
-/// One look: an answer, or that the time is up.
-fn look_for(folder: &Folder, asked: &Asked) -> Result<Option<Found>, String> {
-    let failed = |error: std::io::Error| format!("the queue cannot be used: {error}");
+/// Checks a proposal once for an answer, expiry or removal.
+fn poll(folder: &Folder, asked: &Asked) -> Result<Option<Progress>, String> {
+    let failed = |error: std::io::Error| format!("cannot use the queue: {error}");
     let proposal = &asked.proposal;
     let now = Timestamp::now();
     match folder.answer(proposal, now).map_err(failed)? {
-        Some(Ok(response)) => return Ok(Some(Found::Decision(Box::new(response)))),
+        Some(Ok(response)) => return Ok(Some(Progress::Decided(Box::new(response)))),
         Some(Err(why)) => {
             folder.archive(&proposal.id).map_err(failed)?;
-            let why = format!("the answer cannot be used: {why}");
-            return Ok(Some(Found::Over(Answer::Refused(why))));
+            let why = format!("cannot use the answer: {why}");
+            return Ok(Some(Progress::Done(Answer::Refused(why))));
         }
         None => {}
     }
     if proposal.expires_at <= now {
         folder.close(&proposal.id).map_err(failed)?;
-        // One may have come at the last moment; from now on none does.
+        // An answer may have arrived at the last moment; from now on none can.
         return Ok(Some(match folder.answer(proposal, now).map_err(failed)? {
-            // Whoever gave it takes it back when it is still there.
+            // If the archive fails, its author has withdrawn it.
             Some(Ok(response)) if folder.archive_response(&proposal.id).map_err(failed)? => {
-                Found::Decision(Box::new(response))
+                Progress::Decided(Box::new(response))
             }
-            _ => Found::Over(Answer::Expired),
+            _ => Progress::Done(Answer::Expired),
         }));
     }
-    if !folder.stands(&proposal.id) {
-        let why = "the proposal was taken away from the queue".to_owned();
-        return Ok(Some(Found::Over(Answer::Refused(why))));
+    if !folder.contains(&proposal.id) {
+        let why = "the proposal was removed from the queue".to_owned();
+        return Ok(Some(Progress::Done(Answer::Refused(why))));
     }
     Ok(None)
 }

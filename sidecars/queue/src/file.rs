@@ -1,4 +1,4 @@
-//! Single files of a folder that may have been prepared by somebody hostile.
+//! Reads, creates and locks single files in a folder with hostile contents.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,14 +11,14 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Files of this beginning are being written, or were when somebody died.
+/// Prefix of temporary files; they stay behind when their writer is killed.
 pub(crate) const TEMPORARY: &str = ".new-";
 
-/// How often a lock is tried for, and the rest between two tries.
+/// Attempts to take a lock, and the pause between two.
 const LOCK_TRIES: u32 = 20;
-const LOCK_REST: Duration = Duration::from_millis(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// A file that is there and not fit to be read.
+/// A file that exists and cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error(transparent)]
@@ -27,38 +27,39 @@ pub(crate) enum Unreadable {
     Damaged(String),
 }
 
-/// Opens a regular file of the folder, following no link and waiting for nothing. None: it is not there.
+/// Opens a regular file of the folder without following links and without blocking. `None` if it does not
+/// exist.
 pub(crate) fn open(folder: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
         Ok(fd) => File::from(fd),
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return Err(Unreadable::Damaged("it is a link".to_owned())),
-        Err(Errno::NXIO) => return Err(Unreadable::Damaged("it is no regular file".to_owned())),
+        Err(Errno::LOOP) => return Err(Unreadable::Damaged("it is a symlink".to_owned())),
+        Err(Errno::NXIO) => return Err(Unreadable::Damaged("it is not a regular file".to_owned())),
         Err(error) => return Err(io::Error::from(error).into()),
     };
     if !file.metadata()?.is_file() {
-        return Err(Unreadable::Damaged("it is no regular file".to_owned()));
+        return Err(Unreadable::Damaged("it is not a regular file".to_owned()));
     }
     Ok(Some(file))
 }
 
-/// Reads one as a `T`, within the bound.
+/// Parses a file of at most [`MAX_FILE`] bytes as JSON.
 pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable> {
     let mut text = Vec::new();
     let read = file.take(MAX_FILE as u64 + 1).read_to_end(&mut text)?;
     if read > MAX_FILE {
         return Err(Unreadable::Damaged(format!("it is larger than {MAX_FILE} bytes")));
     }
-    serde_json::from_slice(&text).map_err(|error| Unreadable::Damaged(format!("it cannot be read: {error}")))
+    serde_json::from_slice(&text).map_err(|error| Unreadable::Damaged(format!("cannot parse it: {error}")))
 }
 
-/// Writes a new file whole, for this user alone, and gives it its name only if nobody has it.
+/// Creates a new file atomically, readable only by this user, unless the name is taken.
 ///
-/// `lock` takes the lock before the name is there; it lives as long as the file that comes back.
+/// With `lock`, the file is locked before it gets its name, until the returned file is closed.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`] when the name is taken.
+/// [`io::ErrorKind::AlreadyExists`] if the name is taken.
 pub(crate) fn create<T: Serialize>(
     folder: BorrowedFd<'_>,
     name: &str,
@@ -79,18 +80,18 @@ pub(crate) fn create<T: Serialize>(
         }
         publish(folder, &temporary, name)
     });
-    // Where it was renamed it is gone already.
+    // Fails if the file was renamed.
     let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
     written?;
-    // Without it a loss of power may take the name back.
+    // Without this, a power failure may undo the name.
     rustix::fs::fsync(folder)?;
     Ok(file)
 }
 
-/// Gives the file its name unless that is taken.
+/// Gives a temporary file its final name unless that is taken.
 fn publish(folder: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
     match rustix::fs::linkat(folder, temporary, folder, name, AtFlags::empty()) {
-        // A disk without hard links.
+        // A file system without hard links.
         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
             rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)?;
             Ok(())
@@ -99,18 +100,19 @@ fn publish(folder: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()
     }
 }
 
-/// Says that somebody waits for the file's answer. Whoever only looks holds the lock for a moment too.
+/// Locks a proposal, as a sign that its asker waits. Retries, since [`is_locked`] holds the lock for a
+/// moment.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_REST),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
             locked => return Ok(locked?),
         }
     }
     Err(io::Error::from(Errno::WOULDBLOCK))
 }
 
-/// Whether somebody does. On a disk without locks nobody can tell, and it counts as waited for.
+/// Whether an asker has locked the file. Always true on a file system without locks.
 pub(crate) fn is_locked(file: &File) -> bool {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {
@@ -121,7 +123,7 @@ pub(crate) fn is_locked(file: &File) -> bool {
     }
 }
 
-/// Moves a file out of the way of what waits. Whether it was there.
+/// Moves a file to `processed`. Returns whether it existed.
 pub(crate) fn archive(folder: &impl AsFd, processed: &impl AsFd, name: &str) -> io::Result<bool> {
     match rustix::fs::renameat(folder, name, processed, name) {
         Ok(()) => Ok(true),

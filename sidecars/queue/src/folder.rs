@@ -1,4 +1,4 @@
-//! The files of one bottle.
+//! The queue folder of one bottle: submits, lists, answers and archives proposals.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -14,17 +14,17 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::file::{self, TEMPORARY, Unreadable};
 use crate::list::{Damaged, Listing};
 
-/// Entries of a folder that are looked at; the rest is reported as one damaged thing.
+/// Most entries of a folder that are read; the rest is reported as one damaged entry.
 const MOST_ENTRIES: usize = 1024;
 
-/// A clock may be a little off. An answer of later than this is none.
-const FROM_THE_FUTURE: SignedDuration = SignedDuration::from_mins(5);
+/// Tolerated clock difference of an answer's time.
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 const PROPOSAL: &str = ".proposal.json";
 const RESPONSE: &str = ".response.json";
 const PROCESSED: &str = "processed";
 
-/// The folder of one bottle, held open: whatever becomes of its path, this is where is written.
+/// The folder of one bottle. It stays open, so a replaced path does not redirect writes.
 #[derive(Debug)]
 pub struct Folder {
     slug: Slug,
@@ -33,74 +33,74 @@ pub struct Folder {
     processed: OwnedFd,
 }
 
-/// How a proposal stands.
+/// The state of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Somebody waits for an answer.
+    /// Its asker waits for an answer.
     Waiting,
-    /// It is answered, and who asked has not taken the answer yet.
+    /// It has an answer that the asker has not processed yet.
     Answered,
-    /// Nobody waits any more: the time is up.
+    /// Its time is over.
     Expired,
-    /// Nobody waits any more: who asked is gone.
+    /// Its asker has disconnected.
     Stale,
 }
 
-/// A proposal that nobody has archived.
+/// A proposal that is not archived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
-    /// What is asked for.
+    /// The proposal itself.
     pub proposal: Proposal,
-    /// How it stands.
+    /// Its state.
     pub state: State,
 }
 
-/// A question could not be asked.
+/// Submitting a question failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// As many wait as may.
-    #[error("{MAX_PENDING} proposals of this bottle wait already; answer one with `bottle supervise`")]
+    /// The bottle has [`MAX_PENDING`] pending proposals.
+    #[error("this bottle has {MAX_PENDING} pending proposals already; answer one with `bottle supervise`")]
     Full,
-    /// Another question has its name.
+    /// Another question has its id.
     #[error("another proposal has this id")]
     Taken,
-    /// The folder cannot be used.
-    #[error("the queue cannot be used: {0}")]
+    /// The folder is unusable.
+    #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
 
-/// An answer was not taken.
+/// Answering a proposal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RespondError {
-    /// Somebody else was faster.
-    #[error("somebody else has answered this proposal already")]
+    /// It has another answer.
+    #[error("this proposal has an answer already")]
     Decided,
-    /// It waits no more: answered, expired, or dismissed.
-    #[error("this proposal waits no more")]
+    /// It is answered, expired, or dismissed.
+    #[error("this proposal is no longer pending")]
     Gone,
     /// The answer does not fit the proposal.
     #[error("{0}")]
     Unfit(String),
-    /// The folder cannot be used.
-    #[error("the queue cannot be used: {0}")]
+    /// The folder is unusable.
+    #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A question that was asked. While it lives the proposal is waited for; afterwards it is stale.
+/// A submitted question. Dropping it makes the proposal stale.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) proposal: Proposal,
-    /// Whether it did not stand there before.
+    /// Whether the proposal is new in the queue.
     pub(crate) new: bool,
-    /// Holds the lock.
+    /// Keeps the file locked.
     _file: File,
 }
 
 impl Folder {
-    /// The folder of a bottle, made when it is not there.
+    /// Opens the folder of a bottle and creates it if missing.
     ///
     /// # Errors
-    /// When it cannot be made, or is a link.
+    /// If it cannot be created, or is a symlink.
     pub fn make(home: &Path, slug: &Slug) -> io::Result<Self> {
         let queue = home.join("queue");
         for folder in [queue.clone(), queue.join(slug.as_str()), queue.join(slug.as_str()).join(PROCESSED)] {
@@ -112,10 +112,10 @@ impl Folder {
         Self::open(home, slug)
     }
 
-    /// The folder of a bottle that has asked something already.
+    /// Opens the existing folder of a bottle.
     ///
     /// # Errors
-    /// When it is not there, or is a link.
+    /// If it does not exist, or is a symlink.
     pub fn open(home: &Path, slug: &Slug) -> io::Result<Self> {
         let path = home.join("queue").join(slug.as_str());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -124,23 +124,23 @@ impl Folder {
         Ok(Self { slug: slug.clone(), path, folder, processed })
     }
 
-    /// Whose it is.
+    /// The bottle's slug.
     #[must_use]
     pub fn slug(&self) -> &Slug {
         &self.slug
     }
 
-    /// What waits in it, oldest first, and what cannot be read.
+    /// Lists its proposals, oldest first, and damaged entries.
     ///
     /// # Errors
-    /// When the folder cannot be read at all.
+    /// If the folder cannot be read at all.
     pub fn pending(&self, now: Timestamp) -> io::Result<Listing> {
         let mut listing = Listing::default();
         let mut left = MOST_ENTRIES;
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
             let Some(name) = name.to_str() else {
-                listing.damaged.push(self.damaged(&name.to_string_lossy(), "its name is no text"));
+                listing.damaged.push(self.damaged(&name.to_string_lossy(), "its name is not UTF-8"));
                 continue;
             };
             if name == PROCESSED || name.starts_with(TEMPORARY) {
@@ -148,7 +148,7 @@ impl Folder {
             }
             left -= 1;
             if left == 0 {
-                listing.damaged.push(self.damaged("", "there is too much in it to look at all of it"));
+                listing.damaged.push(self.damaged("", "it has too many entries"));
                 break;
             }
             match self.entry(name, now) {
@@ -161,10 +161,10 @@ impl Folder {
         Ok(listing)
     }
 
-    /// One proposal by its name, if it waits.
+    /// Returns one proposal by its id, if it exists.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// If it is damaged.
     pub fn get(&self, id: &Id, now: Timestamp) -> io::Result<Option<Pending>> {
         self.entry(&format!("{id}{PROPOSAL}"), now).map_err(|error| match error {
             Unreadable::Io(error) => error,
@@ -176,17 +176,17 @@ impl Folder {
         Damaged { path: self.path.join(name), why: why.to_owned() }
     }
 
-    /// What stands behind a name of the folder; nothing where that is a response to a proposal.
+    /// Reads the entry with this name; `None` for a response to an existing proposal.
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
             return match file::open(self.folder.as_fd(), &proposal) {
-                Ok(None) => Err(Unreadable::Damaged("it is a response to nothing".to_owned())),
+                Ok(None) => Err(Unreadable::Damaged("it is a response without a proposal".to_owned())),
                 _ => Ok(None),
             };
         }
         let id = name.strip_suffix(PROPOSAL).and_then(|id| id.parse::<Id>().ok());
-        let id = id.ok_or_else(|| Unreadable::Damaged("it is nothing of the queue's".to_owned()))?;
+        let id = id.ok_or_else(|| Unreadable::Damaged("it is not a file of the queue".to_owned()))?;
         let Some((proposal, file)) = self.proposal(&id)? else { return Ok(None) };
         let answered = || !matches!(file::open(self.folder.as_fd(), &format!("{id}{RESPONSE}")), Ok(None));
         let state = match file::is_locked(&file) {
@@ -204,19 +204,19 @@ impl Folder {
         };
         let proposal: Proposal = file::read(&mut file)?;
         if &proposal.id != id || proposal.bottle_slug != self.slug {
-            return Err(Unreadable::Damaged("it is another proposal than its name says".to_owned()));
+            return Err(Unreadable::Damaged("its id differs from its name".to_owned()));
         }
         Ok(Some((proposal, file)))
     }
 
-    /// Asks. A proposal of this name that is there already is waited for again, as it stands.
+    /// Submits a question. Joins an existing proposal with the same id and subject.
     pub(crate) fn submit(&self, proposal: Proposal, now: Timestamp) -> Result<Asked, SubmitError> {
-        if let Some((there, file)) = self.proposal(&proposal.id).map_err(into_io)? {
-            if !there.asks_the_same(&proposal) {
+        if let Some((existing, file)) = self.proposal(&proposal.id).map_err(into_io)? {
+            if !existing.asks_the_same(&proposal) {
                 return Err(SubmitError::Taken);
             }
             file::lock(&file)?;
-            return Ok(Asked { proposal: there, new: false, _file: file });
+            return Ok(Asked { proposal: existing, new: false, _file: file });
         }
         self.make_room(&proposal, now)?;
         let name = format!("{}{PROPOSAL}", proposal.id);
@@ -224,18 +224,17 @@ impl Folder {
         Ok(Asked { proposal, new: true, _file: file })
     }
 
-    /// Takes what nobody waits for out of the way: the same question of somebody who is gone, and the oldest
-    /// where there are too many.
+    /// Archives dead proposals: equal questions, and the oldest ones if the queue is full.
     fn make_room(&self, proposal: &Proposal, now: Timestamp) -> Result<(), SubmitError> {
-        self.sweep();
+        self.remove_old_temporaries();
         let mut pending = self.pending(now)?.pending;
-        let is_dead = |there: &Pending| matches!(there.state, State::Stale | State::Expired);
-        let is_replaced = |there: &Pending| is_dead(there) && there.proposal.asks_the_same(proposal);
-        for replaced in pending.extract_if(.., |there| is_replaced(there)) {
+        let is_dead = |other: &Pending| matches!(other.state, State::Stale | State::Expired);
+        let is_replaced = |other: &Pending| is_dead(other) && other.proposal.asks_the_same(proposal);
+        for replaced in pending.extract_if(.., |other| is_replaced(other)) {
             self.archive(&replaced.proposal.id)?;
         }
         let over = (pending.len() + 1).saturating_sub(MAX_PENDING);
-        let dead: Vec<_> = pending.iter().filter(|there| is_dead(there)).take(over).collect();
+        let dead: Vec<_> = pending.iter().filter(|other| is_dead(other)).take(over).collect();
         if dead.len() < over {
             return Err(SubmitError::Full);
         }
@@ -245,9 +244,9 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes what somebody was writing who died of it. Only who asks does this, and its own are done by now;
-    /// an answer being written is younger than a minute.
-    fn sweep(&self) {
+    /// Removes temporary files of killed writers. Only the asker calls this, when its own writes are
+    /// complete; an answer in progress is younger than a minute.
+    fn remove_old_temporaries(&self) {
         let old = |entry: &fs::DirEntry| {
             let age = entry.metadata().and_then(|data| data.modified()).map(|at| at.elapsed());
             entry.file_name().to_string_lossy().starts_with(TEMPORARY)
@@ -259,7 +258,7 @@ impl Folder {
         }
     }
 
-    /// The answer to a question, if there is one; an answer that is damaged is said as such.
+    /// Reads the answer to a question, if any. The inner error describes a damaged answer.
     pub(crate) fn answer(
         &self,
         proposal: &Proposal,
@@ -277,54 +276,54 @@ impl Folder {
             Err(Unreadable::Io(error)) => return Err(error),
             Err(Unreadable::Damaged(why)) => return Ok(Some(Err(why))),
         };
-        if response.decided_at > now + FROM_THE_FUTURE {
-            return Ok(Some(Err("it is from the future".to_owned())));
+        if response.decided_at > now + CLOCK_TOLERANCE {
+            return Ok(Some(Err("its time is in the future".to_owned())));
         }
         Ok(Some(response.check(proposal).map(|()| response)))
     }
 
-    /// Whether the proposal still stands in the folder.
-    pub(crate) fn stands(&self, id: &Id) -> bool {
+    /// Whether the folder contains the proposal.
+    pub(crate) fn contains(&self, id: &Id) -> bool {
         !matches!(file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
     }
 
-    /// Moves a proposal away, and its response after it. Whether the proposal was there.
+    /// Archives a proposal, then its response. Returns whether the proposal existed.
     pub(crate) fn archive(&self, id: &Id) -> io::Result<bool> {
         // In this order: see `respond`.
-        let there = self.move_away(id, PROPOSAL)?;
-        self.move_away(id, RESPONSE)?;
-        Ok(there)
+        let existed = self.archive_file(id, PROPOSAL)?;
+        self.archive_file(id, RESPONSE)?;
+        Ok(existed)
     }
 
-    /// Moves only the proposal away, so that no answer can come any more.
+    /// Archives only the proposal, so that no further answer is accepted.
     pub(crate) fn close(&self, id: &Id) -> io::Result<bool> {
-        self.move_away(id, PROPOSAL)
+        self.archive_file(id, PROPOSAL)
     }
 
-    /// Moves the response of a closed proposal away. Whether it was there.
+    /// Archives the response of a closed proposal. Returns whether it existed.
     pub(crate) fn archive_response(&self, id: &Id) -> io::Result<bool> {
-        self.move_away(id, RESPONSE)
+        self.archive_file(id, RESPONSE)
     }
 
-    /// Takes an answer back that could not be carried out.
-    pub(crate) fn take_back(&self, id: &Id) -> io::Result<()> {
+    /// Removes an answer that could not be applied.
+    pub(crate) fn withdraw_answer(&self, id: &Id) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.folder, format!("{id}{RESPONSE}"), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn move_away(&self, id: &Id, suffix: &str) -> io::Result<bool> {
+    fn archive_file(&self, id: &Id, suffix: &str) -> io::Result<bool> {
         file::archive(&self.folder, &self.processed, &format!("{id}{suffix}"))
     }
 
-    /// Answers. The first answer wins.
+    /// Answers a proposal. The first answer wins.
     ///
-    /// Who asked moves the proposal away before it looks for an answer the last time; and an answer that comes
-    /// after that is taken back here. So either both sides know of it or neither.
+    /// The asker archives the proposal before it checks for an answer the last time, and this method
+    /// withdraws an answer that arrives after that. So both sides agree whether the answer counts.
     ///
     /// # Errors
-    /// [`RespondError`]; then nothing was decided by this call.
+    /// [`RespondError`]; then this answer does not count.
     pub fn respond(&self, response: &Response) -> Result<(), RespondError> {
         let id = &response.proposal_id;
         let proposal = self.proposal(id).map_err(into_io)?;
@@ -336,26 +335,26 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(RespondError::Decided),
             Err(error) => return Err(error.into()),
         }
-        if self.stands(id) {
+        if self.contains(id) {
             return Ok(());
         }
         match rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty()) {
             Ok(()) => Err(RespondError::Gone),
-            // Taken by who asked.
+            // The asker has archived it.
             Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(RespondError::Io(error.into())),
         }
     }
 
-    /// Takes a proposal away that nobody waits for.
+    /// Archives a stale or expired proposal.
     ///
     /// # Errors
-    /// [`RespondError::Unfit`] when somebody does, [`RespondError::Gone`] when it is not there.
+    /// [`RespondError::Unfit`] if its asker still waits, [`RespondError::Gone`] if it does not exist.
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
         let (_, file) = self.proposal(id).map_err(into_io)?.ok_or(RespondError::Gone)?;
-        // Held while it is moved: nobody begins to wait for it meanwhile.
+        // Locked while it is moved, so that no asker joins meanwhile.
         if file::lock(&file).is_err() {
-            return Err(RespondError::Unfit("somebody waits for the answer; answer it instead".to_owned()));
+            return Err(RespondError::Unfit("this proposal is still pending; answer it instead".to_owned()));
         }
         if self.archive(id)? { Ok(()) } else { Err(RespondError::Gone) }
     }

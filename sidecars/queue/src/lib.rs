@@ -1,25 +1,26 @@
-//! The questions that wait for a user.
+//! The supervise queue: questions for the user.
 //!
-//! A daemon of a bundle asks over its channel; the keeper writes the question to a file of
-//! `$BOTTLE_HOME/queue/<slug>/` and carries the answer back. So no sidecar shares a folder with the host, and
-//! it is the same on every backend.
+//! A daemon of a bundle sends a question over its channel. The keeper writes it to a file in
+//! `$BOTTLE_HOME/queue/<slug>/` and returns the answer. So no sidecar shares a folder with the host, and
+//! every backend works the same.
 //!
 //! ```text
-//! questions  in daemons and bundle: asking, and passing on to whoever listens at the moment
-//! asker      in the keeper: one file for each question, and waiting for its answer
-//! cooling    how long it waits when it was rejected before
-//! folder     the files of one bottle: written whole, read as hostile
-//! list       what waits in all of them, for whoever answers
+//! questions  in daemons and the bundle: sends questions, forwards them to the connected keeper
+//! asker      in the keeper: writes a file for each question and waits for its answer
+//! cooldown   delays a question that was rejected before
+//! folder     the files of one bottle: written atomically, read as hostile input
+//! file       single files: atomic creation, locks, bounded reads
+//! list       lists the pending proposals of all bottles
 //! ```
 //! On disk:
 //! ```text
-//! queue/<slug>/<id>.proposal.json    locked (flock) by who asked, as long as they wait: stale without
-//!              <id>.response.json    made by link, so that the first answer wins
-//!              processed/            both, moved there by who asked
+//! queue/<slug>/<id>.proposal.json    locked (flock) by the asker while it waits; stale without a lock
+//!              <id>.response.json    created by link, so the first answer wins
+//!              processed/            both files, moved here by the asker
 //! ```
 
 mod asker;
-mod cooling;
+mod cooldown;
 mod file;
 mod folder;
 mod list;
@@ -27,5 +28,5 @@ mod questions;
 
 pub use asker::{Asker, Decide, Outcome};
 pub use folder::{Folder, Pending, RespondError, State, SubmitError};
-pub use list::{Damaged, Listing, Looks, find, list};
-pub use questions::{Questions, carry, question};
+pub use list::{Damaged, Listing, QueueWatcher, find, list};
+pub use questions::{Questions, forward, question};

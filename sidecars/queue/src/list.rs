@@ -1,4 +1,4 @@
-//! What waits in the folders of all bottles.
+//! Lists the pending proposals of all bottles, and watches for changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -13,21 +13,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::folder::{Folder, Pending};
 
-/// What was found.
+/// Proposals and damaged entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Oldest first.
+    /// Proposals, oldest first.
     pub pending: Vec<Pending>,
-    /// What was passed over.
+    /// Entries that were skipped.
     pub damaged: Vec<Damaged>,
 }
 
-/// Something in a queue's folder that is not what it must be.
+/// An invalid entry in a queue folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// Why: a lower-case fragment.
+    /// The reason, a lower-case fragment.
     pub why: String,
 }
 
@@ -46,88 +46,88 @@ impl Listing {
     }
 }
 
-/// Everything that waits, of every bottle of this home, also of those that have ended.
+/// Lists the proposals of every bottle of this home, including stopped bottles.
 ///
 /// # Errors
-/// When the queue is there and cannot be read.
+/// If the queue exists and cannot be read.
 pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for name in names(home)? {
-        listing.add(of_one(home, &name, now));
+        listing.add(list_folder(home, &name, now));
     }
     listing.sort();
     Ok(listing)
 }
 
-/// The folder that has a proposal of this name.
+/// Finds the folder with this proposal.
 ///
 /// # Errors
-/// When the queue is there and cannot be read.
+/// If the queue exists and cannot be read.
 pub fn find(home: &Path, id: &Id) -> io::Result<Option<Folder>> {
     let mut folders = names(home)?.into_iter().filter_map(|name| open(home, &name).ok());
-    Ok(folders.find(|folder| folder.stands(id)))
+    Ok(folders.find(|folder| folder.contains(id)))
 }
 
-/// Looks at the queue again and again, for whoever shows it: a folder in which nothing came or went is not read
-/// again each time.
+/// Polls the queue for changes. It does not read an unchanged folder again each time.
 #[derive(Debug)]
-pub struct Looks {
+pub struct QueueWatcher {
     home: PathBuf,
-    folders: BTreeMap<OsString, Seen>,
-    /// When all of it was read last.
-    whole: Option<Instant>,
+    folders: BTreeMap<OsString, CachedFolder>,
+    /// Time of the last full read.
+    full_read: Option<Instant>,
     last: Option<Listing>,
 }
 
-/// A folder as it was read.
+/// The last listing of a folder.
 #[derive(Debug)]
-struct Seen {
+struct CachedFolder {
     stamp: Option<Stamp>,
-    /// Whether something may have come in the same moment as it was read, which the stamp does not tell.
+    /// Whether a change within the clock's resolution may be missing, which the stamp does not show.
     fresh: bool,
     listing: Listing,
 }
 
-/// What differs when an entry came or went: the folder itself, and when it was changed.
+/// Identity and modification time of a folder, which change when an entry is added or removed.
 type Stamp = (u64, i64, i64);
 
-/// How often everything is read: that somebody stopped waiting changes no folder.
-const ALL_EVERY: Duration = Duration::from_secs(3);
+/// Interval between full reads: an asker that disconnects changes no folder.
+const FULL_READ_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The clock of a disk may tick as slowly as this.
+/// The coarsest resolution of a file system's clock.
 const TICK: SignedDuration = SignedDuration::from_millis(100);
 
-impl Looks {
-    /// Nothing is looked at yet.
+impl QueueWatcher {
+    /// A watcher that has read nothing yet.
     #[must_use]
-    pub fn at(home: PathBuf) -> Self {
-        Self { home, folders: BTreeMap::new(), whole: None, last: None }
+    pub fn new(home: PathBuf) -> Self {
+        Self { home, folders: BTreeMap::new(), full_read: None, last: None }
     }
 
-    /// What waits now, as [`list`] has it; none when that is what the look before found.
+    /// Returns the current listing, as [`list`] does; `None` if it has not changed since the last call.
     ///
     /// # Errors
-    /// When the queue is there and cannot be read.
-    pub fn look(&mut self, now: Timestamp) -> io::Result<Option<Listing>> {
-        let all = self.whole.is_none_or(|whole| whole.elapsed() >= ALL_EVERY);
+    /// If the queue exists and cannot be read.
+    pub fn poll(&mut self, now: Timestamp) -> io::Result<Option<Listing>> {
+        let all = self.full_read.is_none_or(|last| last.elapsed() >= FULL_READ_INTERVAL);
         let names = names(&self.home)?;
         self.folders.retain(|name, _| names.contains(name));
         for name in names {
             let stamp = stamp(&self.home.join("queue").join(&name));
-            let known = self.folders.get(&name).is_some_and(|seen| !seen.fresh && seen.stamp == stamp);
-            if known && !all {
+            let unchanged =
+                self.folders.get(&name).is_some_and(|cached| !cached.fresh && cached.stamp == stamp);
+            if unchanged && !all {
                 continue;
             }
-            // One that cannot be looked at is read, and reported, each time.
+            // A folder without a stamp is read, and reported, each time.
             let fresh = stamp.is_none_or(is_fresh);
-            let listing = of_one(&self.home, &name, now);
-            self.folders.insert(name, Seen { stamp, fresh, listing });
+            let listing = list_folder(&self.home, &name, now);
+            self.folders.insert(name, CachedFolder { stamp, fresh, listing });
         }
         if all {
-            self.whole = Some(Instant::now());
+            self.full_read = Some(Instant::now());
         }
         let mut listing = Listing::default();
-        self.folders.values().for_each(|seen| listing.add(seen.listing.clone()));
+        self.folders.values().for_each(|cached| listing.add(cached.listing.clone()));
         listing.sort();
         if self.last.as_ref() == Some(&listing) {
             return Ok(None);
@@ -138,18 +138,18 @@ impl Looks {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let found = std::fs::symlink_metadata(path).ok()?;
-    Some((found.ino(), found.mtime(), found.mtime_nsec()))
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Whether it is of this moment.
+/// Whether the folder changed within the clock's resolution.
 fn is_fresh((_, seconds, nanoseconds): Stamp) -> bool {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::MAX);
     Timestamp::now().duration_since(changed) < TICK
 }
 
-/// What is in the queue's folder, in order.
+/// Names of the entries in the queue folder, sorted.
 fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     let entries = match std::fs::read_dir(home.join("queue")) {
         Ok(entries) => entries,
@@ -161,12 +161,12 @@ fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
 
 fn open(home: &Path, name: &OsStr) -> Result<Folder, String> {
     let slug = name.to_str().and_then(|name| name.parse::<Slug>().ok());
-    let slug = slug.ok_or("it is no folder of a bottle")?;
+    let slug = slug.ok_or("it is not a folder of a bottle")?;
     Folder::open(home, &slug).map_err(|error| error.to_string())
 }
 
-/// What waits in one folder; all that is wrong with it is in there too.
-fn of_one(home: &Path, name: &OsStr, now: Timestamp) -> Listing {
+/// Lists one folder. The listing also reports a folder that cannot be read.
+fn list_folder(home: &Path, name: &OsStr, now: Timestamp) -> Listing {
     let read = open(home, name).and_then(|folder| folder.pending(now).map_err(|error| error.to_string()));
     read.unwrap_or_else(|why| {
         let damaged = Damaged { path: home.join("queue").join(name), why };

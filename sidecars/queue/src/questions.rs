@@ -1,4 +1,4 @@
-//! Asking over the channel: in a daemon, and in the bundle between it and the keeper.
+//! Sends questions over the channel: in a daemon, and in the bundle between it and the keeper.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,16 +11,16 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-/// Questions that are kept at once. More than may wait on disk, so that the sentence about that is the keeper's.
+/// Most pending questions. It is more than the limit on disk, so that the keeper reports a full queue.
 const MOST: usize = 32;
 
-/// The keeper lets a question expire by its own clock; an answer of the last moment takes a little.
-const LAST_MOMENT: Duration = Duration::from_secs(3);
+/// Grace period after expiry: the keeper uses its own clock, and a late answer takes time to arrive.
+const GRACE: Duration = Duration::from_secs(3);
 
-/// A peer that does not let questions be waited for is asked again after this.
-const REST: Duration = Duration::from_secs(1);
+/// Pause before the next request to a peer that refuses to serve questions.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A question to a user, with a name of its own.
+/// Creates a question with a random id, which expires after `wait`.
 #[must_use]
 pub fn question(tool: Tool, proposed_file: String, justification: String, wait: Duration) -> Question {
     let wait = jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX);
@@ -29,7 +29,7 @@ pub fn question(tool: Tool, proposed_file: String, justification: String, wait: 
     Question { id, tool, proposed_file, justification, revision: None, expires_at }
 }
 
-/// Questions that wait for somebody who carries them on, and those that are being carried. Cheap to clone.
+/// Pending questions, waiting for a connected peer or for its answer. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Questions(Arc<Inner>);
 
@@ -53,26 +53,26 @@ struct Entry {
 }
 
 impl Questions {
-    /// Asks, and waits for the answer for as long as the question says. Holds nothing else up; dropped, the
-    /// question is taken back.
+    /// Asks a question and waits for the answer until the question expires. Dropping the future
+    /// withdraws the question.
     pub async fn ask(&self, question: Question) -> Answer {
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
             return Answer::Refused("the question is too long for a user".to_owned());
         }
         let Ok(_room) = self.0.room.try_acquire() else {
-            return Answer::Refused("too many questions wait for a user already".to_owned());
+            return Answer::Refused("too many questions are pending already".to_owned());
         };
         let left = question.expires_at.duration_since(Timestamp::now());
         let left = Duration::try_from(left).unwrap_or_default();
         let (answer, answered) = oneshot::channel();
         self.put(Entry { question, answer }, false);
-        match tokio::time::timeout(left + LAST_MOMENT, answered).await {
+        match tokio::time::timeout(left + GRACE, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Answer::Expired,
         }
     }
 
-    /// Serves one [`BundleRequest::Question`]: hands the next question over and takes its answer.
+    /// Serves one [`BundleRequest::Question`]: sends the next question and receives its answer.
     pub async fn serve(&self, mut stream: Stream) {
         let mut entry = tokio::select! {
             entry = self.next() => entry,
@@ -84,12 +84,12 @@ impl Questions {
         }
         tokio::select! {
             answer = stream.receive::<Answer>() => match answer {
-                // Whoever asked may have stopped waiting this moment.
+                // Fails if the asker has just stopped waiting.
                 Ok(answer) => drop(entry.answer.send(answer)),
-                // Whoever carried it is gone; the next one gets it.
+                // The peer has disconnected; the next one gets the question.
                 Err(_) => self.put(entry, true),
             },
-            () = entry.answer.closed() => stream.reset("nobody asks this any more").await,
+            () = entry.answer.closed() => stream.reset("the question was withdrawn").await,
         }
     }
 
@@ -117,7 +117,7 @@ impl Questions {
         }
     }
 
-    /// The first that somebody still asks, and whether others wait behind it.
+    /// Takes the first question that is not withdrawn. Also returns whether there are more.
     fn take(&self) -> (Option<Entry>, bool) {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|entry| !entry.answer.is_closed());
@@ -125,29 +125,29 @@ impl Questions {
     }
 }
 
-/// Takes the questions of a peer for as long as it lives and has each answered by `ask`. One that the peer
-/// takes back is dropped.
-pub async fn carry<A, F>(peer: &Channel, ask: A)
+/// Receives the questions of a peer until it disconnects and answers each with `ask`. Drops the future of
+/// a question that the peer withdraws.
+pub async fn forward<A, F>(peer: &Channel, ask: A)
 where
     A: Fn(Question) -> F,
     F: Future<Output = Answer> + Send + 'static,
 {
     let room = Arc::new(Semaphore::new(MOST));
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok(mut stream) = peer.open(&BundleRequest::Question).await else { return };
         let Ok(BundleEvent::Asked(question)) = stream.receive().await else {
             tokio::select! {
                 _ = peer.closed() => return,
-                () = tokio::time::sleep(REST) => continue,
+                () = tokio::time::sleep(RETRY_PAUSE) => continue,
             }
         };
         let answer = ask(*question);
         tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             tokio::select! {
                 answer = answer => {
-                    // A peer that is gone asks again when it is back.
+                    // A peer that disconnected asks again when it reconnects.
                     if stream.message(&answer).await.is_ok() {
                         let _ = stream.end().await;
                     }

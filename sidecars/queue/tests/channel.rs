@@ -6,7 +6,7 @@ use bottle_channel::{Channel, Incoming, Side};
 use bottle_contract::queue::{Answer, Question, Tool};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::{Hello, Role};
-use bottle_queue::{Questions, carry, question};
+use bottle_queue::{Questions, forward, question};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -20,7 +20,7 @@ async fn pair() -> (Channel, (Channel, Incoming)) {
     (dialed.0, (accepted.0, accepted.1))
 }
 
-/// Whoever has these questions answers requests for them on a channel.
+/// Serves these questions on a channel.
 fn serve(questions: &Questions, (channel, mut incoming): (Channel, Incoming)) {
     let questions = questions.clone();
     tokio::spawn(async move {
@@ -33,18 +33,18 @@ fn serve(questions: &Questions, (channel, mut incoming): (Channel, Incoming)) {
     });
 }
 
-/// A daemon's and a bundle's questions, one carried to the other.
+/// The questions of a daemon and of a bundle, with the first forwarded to the second.
 async fn daemon_and_bundle() -> (Questions, Questions) {
     let (daemon, bundle) = (Questions::default(), Questions::default());
-    let (to_daemon, of_daemon) = pair().await;
-    serve(&daemon, of_daemon);
-    let passed_on = bundle.clone();
+    let (to_daemon, daemon_side) = pair().await;
+    serve(&daemon, daemon_side);
+    let forwarded = bundle.clone();
     tokio::spawn(async move {
         let ask = |question| {
-            let bundle = passed_on.clone();
+            let bundle = forwarded.clone();
             async move { bundle.ask(question).await }
         };
-        carry(&to_daemon, ask).await;
+        forward(&to_daemon, ask).await;
     });
     (daemon, bundle)
 }
@@ -54,12 +54,13 @@ fn ask(text: &str, wait: Duration) -> Question {
 }
 
 #[tokio::test]
-async fn a_question_goes_through_and_its_answer_comes_back() {
+async fn forwards_a_question_and_returns_its_answer() {
     let (daemon, bundle) = daemon_and_bundle().await;
-    let (to_bundle, of_bundle) = pair().await;
-    serve(&bundle, of_bundle);
+    let (to_bundle, bundle_side) = pair().await;
+    serve(&bundle, bundle_side);
     tokio::spawn(async move {
-        carry(&to_bundle, |question: Question| async move { Answer::Refused(question.proposed_file) }).await;
+        forward(&to_bundle, |question: Question| async move { Answer::Refused(question.proposed_file) })
+            .await;
     });
     let asked = (0..20).map(|n| {
         let daemon = daemon.clone();
@@ -71,33 +72,33 @@ async fn a_question_goes_through_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn a_keeper_that_goes_leaves_its_question_to_the_next() {
+async fn the_next_keeper_gets_the_question_of_a_disconnected_one() {
     let (daemon, bundle) = daemon_and_bundle().await;
     let asked = tokio::spawn(async move { daemon.ask(ask("x", PATIENCE)).await });
-    let (first, of_bundle) = pair().await;
-    serve(&bundle, of_bundle);
+    let (first, bundle_side) = pair().await;
+    serve(&bundle, bundle_side);
     let mut stream = first.open(&BundleRequest::Question).await.expect("a stream");
     let BundleEvent::Asked(question) = stream.receive().await.expect("a question") else { panic!("asked") };
     drop((stream, first));
-    let (second, of_bundle) = pair().await;
-    serve(&bundle, of_bundle);
+    let (second, bundle_side) = pair().await;
+    serve(&bundle, bundle_side);
     tokio::spawn(async move {
-        carry(&second, |question: Question| async move { Answer::Refused(question.id.to_string()) }).await;
+        forward(&second, |question: Question| async move { Answer::Refused(question.id.to_string()) }).await;
     });
     assert_eq!(asked.await.expect("asked"), Answer::Refused(question.id.to_string()));
 }
 
 #[tokio::test]
-async fn a_question_nobody_carries_expires_and_one_taken_back_is_not_carried() {
+async fn expires_without_a_keeper_and_does_not_forward_a_withdrawn_question() {
     let questions = Questions::default();
     let never = questions.ask(ask("x", Duration::ZERO));
     assert_eq!(never.await, Answer::Expired);
-    let given_up = tokio::time::timeout(Duration::from_millis(20), questions.ask(ask("y", PATIENCE))).await;
-    assert!(given_up.is_err());
-    let (keeper, of_daemon) = pair().await;
-    serve(&questions, of_daemon);
+    let withdrawn = tokio::time::timeout(Duration::from_millis(20), questions.ask(ask("y", PATIENCE))).await;
+    assert!(withdrawn.is_err());
+    let (keeper, daemon_side) = pair().await;
+    serve(&questions, daemon_side);
     tokio::spawn(async move {
-        carry(&keeper, |question: Question| async move { Answer::Refused(question.proposed_file) }).await;
+        forward(&keeper, |question: Question| async move { Answer::Refused(question.proposed_file) }).await;
     });
     assert_eq!(questions.ask(ask("z", PATIENCE)).await, Answer::Refused("z".to_owned()));
 }

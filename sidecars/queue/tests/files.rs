@@ -1,4 +1,4 @@
-//! The queue on disk: as the keeper asks, as a user answers, and as somebody hostile leaves it.
+//! The queue on disk: questions, answers, killed processes and hostile files.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Answer, Id, MAX_PENDING, Proposal, Response, Scope, Status, Tool};
 use bottle_queue::{
-    Asker, Decide, Folder, Looks, Outcome, Pending, RespondError, State, find, list, question,
+    Asker, Decide, Folder, Outcome, Pending, QueueWatcher, RespondError, State, find, list, question,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
 
-/// Longer than anything here takes.
+/// Time limit for one step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn slug() -> Slug {
     "a-1".parse().expect("slug")
 }
 
-/// An answer brings nothing but itself.
+/// Applies nothing.
 #[derive(Debug)]
-struct Alone;
+struct NoEffect;
 
-impl Decide for Alone {
+impl Decide for NoEffect {
     fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 }
 
 fn asker(home: &TempDir) -> Asker {
-    Asker::new(home.path().to_owned(), slug(), Arc::new(Alone))
+    Asker::new(home.path().to_owned(), slug(), Arc::new(NoEffect))
 }
 
 fn response(id: &Id, by: &str) -> Response {
@@ -49,7 +49,7 @@ fn response(id: &Id, by: &str) -> Response {
     }
 }
 
-/// Waits until so many proposals are in this state.
+/// Waits until `count` proposals are in this state.
 async fn until(home: &Path, state: State, count: usize) -> Vec<Pending> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -73,7 +73,7 @@ fn names(folder: &Path) -> HashSet<String> {
 }
 
 #[tokio::test]
-async fn a_question_is_asked_answered_and_archived() {
+async fn asks_answers_and_archives_a_question() {
     let home = tempfile::tempdir().expect("home");
     let asked = question(Tool::GitleaksAllow, "report".to_owned(), "why".to_owned(), PATIENCE);
     let id = asked.id.clone();
@@ -98,7 +98,7 @@ async fn a_question_is_asked_answered_and_archived() {
 }
 
 #[tokio::test]
-async fn of_many_who_answer_one_wins_and_the_others_are_told() {
+async fn one_of_many_answers_wins_and_the_others_fail() {
     let home = tempfile::tempdir().expect("home");
     for _ in 0..20 {
         let asked = question(Tool::GitleaksAllow, "x".to_owned(), String::new(), PATIENCE);
@@ -125,8 +125,8 @@ async fn of_many_who_answer_one_wins_and_the_others_are_told() {
             answers.iter().filter(|(_, answer)| answer.is_ok()).map(|(by, _)| *by).collect();
         assert_eq!(winners.len(), 1, "{answers:?}");
         for (_, answer) in &answers {
-            let told = matches!(answer, Ok(()) | Err(RespondError::Decided | RespondError::Gone));
-            assert!(told, "{answer:?}");
+            let expected = matches!(answer, Ok(()) | Err(RespondError::Decided | RespondError::Gone));
+            assert!(expected, "{answer:?}");
         }
         let Answer::Decided(decided) = waiting.await.expect("asked") else { panic!("not decided") };
         assert_eq!(decided.decided_by, winners[0]);
@@ -135,7 +135,7 @@ async fn of_many_who_answer_one_wins_and_the_others_are_told() {
 }
 
 #[tokio::test]
-async fn an_answer_at_the_last_moment_is_known_to_both_or_to_neither() {
+async fn both_sides_agree_whether_a_late_answer_counts() {
     let home = tempfile::tempdir().expect("home");
     for round in 0..30_u64 {
         let wait = Duration::from_millis(60);
@@ -156,7 +156,7 @@ async fn an_answer_at_the_last_moment_is_known_to_both_or_to_neither() {
 }
 
 #[tokio::test]
-async fn who_answers_while_the_asker_goes_is_told_what_counts_and_at_once() {
+async fn reports_at_once_whether_an_answer_to_an_abandoned_question_counts() {
     let home = tempfile::tempdir().expect("home");
     for round in 0..40_u64 {
         let asked = question(Tool::GitleaksAllow, round.to_string(), String::new(), PATIENCE);
@@ -168,11 +168,11 @@ async fn who_answers_while_the_asker_goes_is_told_what_counts_and_at_once() {
         });
         until(home.path(), State::Waiting, 1).await;
         waiting.abort();
-        // It is noticed within 40 ms that nobody waits.
+        // The asker detects within 40 ms that the question is abandoned.
         tokio::time::sleep(Duration::from_millis(round)).await;
         let outcome = tokio::time::timeout(PATIENCE, asker.answer(response(&id, "me"))).await;
-        if let Err(why) = outcome.expect("told") {
-            assert_eq!(why, "nobody waits for this answer any more");
+        if let Err(why) = outcome.expect("an outcome in time") {
+            assert_eq!(why, "this question is no longer pending");
         }
         let left = names(&folder(home.path()));
         assert!(!left.contains(&format!("{id}.response.json")), "round {round}: {left:?}");
@@ -180,7 +180,7 @@ async fn who_answers_while_the_asker_goes_is_told_what_counts_and_at_once() {
     }
 }
 
-/// Takes its time.
+/// Applies an answer slowly.
 #[derive(Debug)]
 struct Slow;
 
@@ -188,13 +188,13 @@ impl Decide for Slow {
     fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
         Box::pin(async {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            Ok(vec!["carried out".to_owned()])
+            Ok(vec!["applied".to_owned()])
         })
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_being_carried_out_outlives_who_asked() {
+async fn completes_an_answer_after_its_asker_disconnects() {
     let home = tempfile::tempdir().expect("home");
     let asker = Asker::new(home.path().to_owned(), slug(), Arc::new(Slow));
     let asked = question(Tool::GitleaksAllow, "x".to_owned(), String::new(), PATIENCE);
@@ -207,13 +207,13 @@ async fn an_answer_that_is_being_carried_out_outlives_who_asked() {
     let answering = tokio::spawn(async move { asker.answer(response(&id, "me")).await });
     until(home.path(), State::Answered, 1).await;
     waiting.abort();
-    let outcome = tokio::time::timeout(PATIENCE, answering).await.expect("told").expect("answered");
-    assert_eq!(outcome, Ok(vec!["carried out".to_owned()]));
+    let outcome = tokio::time::timeout(PATIENCE, answering).await.expect("in time").expect("answered");
+    assert_eq!(outcome, Ok(vec!["applied".to_owned()]));
     assert_eq!(names(&folder(home.path())), HashSet::from(["processed".to_owned()]));
 }
 
 #[tokio::test]
-async fn equal_questions_are_one_and_no_more_wait_than_may() {
+async fn joins_equal_questions_and_limits_pending_ones() {
     let home = tempfile::tempdir().expect("home");
     let asker = asker(&home);
     let ask = |text: String| {
@@ -228,12 +228,12 @@ async fn equal_questions_are_one_and_no_more_wait_than_may() {
     let others: Vec<_> = (1..MAX_PENDING).map(|n| ask(n.to_string())).collect();
     until(home.path(), State::Waiting, MAX_PENDING).await;
     let Answer::Refused(why) = ask("one more".to_owned()).await.expect("asked") else { panic!("taken") };
-    assert!(why.contains("16 proposals"), "{why}");
+    assert!(why.contains("16 pending proposals"), "{why}");
     let folder = Folder::open(home.path(), &slug()).expect("folder");
     folder.respond(&response(&one.proposal.id, "me")).expect("answered");
     let (first, second) = (first.await.expect("asked"), second.await.expect("asked"));
     assert!(matches!(&first, Answer::Decided(_)) && first == second, "{first:?} {second:?}");
-    // Nobody waits any more: they are stale, and make place for what is asked now.
+    // Abandoned questions are stale; new questions replace them.
     for other in others {
         other.abort();
     }
@@ -244,20 +244,20 @@ async fn equal_questions_are_one_and_no_more_wait_than_may() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_an_answer_refuses() {
+async fn refuses_invalid_answers() {
     let home = tempfile::tempdir().expect("home");
     let other = Id::from_random([7; 16]);
     let future = Timestamp::now() + jiff::SignedDuration::from_hours(2);
     type Make = Box<dyn Fn(&Id) -> Vec<u8>>;
     let json = |response: Response| serde_json::to_vec(&response).expect("JSON");
     let cases: [(Make, &str); 7] = [
-        (Box::new(|_| b"{\"proposal_id\": \"".to_vec()), "cannot be read"),
-        (Box::new(|_| Vec::new()), "cannot be read"),
+        (Box::new(|_| b"{\"proposal_id\": \"".to_vec()), "cannot parse"),
+        (Box::new(|_| Vec::new()), "cannot parse"),
         (Box::new(|_| vec![b' '; (1 << 20) + 1]), "larger than"),
         (Box::new(move |_| json(response(&other, "me"))), "another proposal"),
         (Box::new(move |id| json(Response { decided_at: future, ..response(id, "me") })), "future"),
         (Box::new(move |id| json(Response { notes: None, ..response(id, "me") })), "needs a reason"),
-        (Box::new(|_| vec![0xff; 10]), "cannot be read"),
+        (Box::new(|_| vec![0xff; 10]), "cannot parse"),
     ];
     for (make, part) in cases {
         let asked = question(Tool::GitleaksAllow, part.to_owned(), String::new(), PATIENCE);
@@ -272,7 +272,7 @@ async fn what_cannot_be_an_answer_refuses() {
 }
 
 #[tokio::test]
-async fn hostile_folders_are_reported_and_followed_nowhere() {
+async fn reports_hostile_entries_and_follows_no_links() {
     let home = tempfile::tempdir().expect("home");
     let outside = home.path().join("outside");
     std::fs::write(&outside, "kept").expect("written");
@@ -300,7 +300,7 @@ async fn hostile_folders_are_reported_and_followed_nowhere() {
         .map(|damaged| damaged.path.file_name().expect("name").to_string_lossy().into_owned())
         .collect();
     assert_eq!(damaged.len(), 10, "{damaged:?}");
-    // A proposal that is moved under a link's name by whoever owns the folder is never written through.
+    // Never writes through a link, even if the folder's owner replaces a proposal by one.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let id = asked.id.clone();
     symlink(&outside, at.join(format!("{id}.response.json"))).expect("link");
@@ -310,18 +310,20 @@ async fn hostile_folders_are_reported_and_followed_nowhere() {
 }
 
 #[tokio::test]
-async fn looks_find_what_comes_goes_and_is_given_up_and_say_nothing_between() {
+async fn the_watcher_reports_each_change_once() {
     let home = tempfile::tempdir().expect("home");
-    let mut looks = Looks::at(home.path().to_owned());
-    // Nothing is news as well, once.
-    assert!(looks.look(Timestamp::now()).expect("looked").is_some_and(|listing| listing.pending.is_empty()));
+    let mut watcher = QueueWatcher::new(home.path().to_owned());
+    // The first call reports an empty queue.
+    assert!(
+        watcher.poll(Timestamp::now()).expect("looked").is_some_and(|listing| listing.pending.is_empty())
+    );
     let asked = question(Tool::GitleaksAllow, "report".to_owned(), "why".to_owned(), PATIENCE);
     let asker = asker(&home);
     let waiting = tokio::spawn(async move { asker.ask(asked).await });
     let mut next = async |state: &[State]| {
         let end = Instant::now() + PATIENCE;
         loop {
-            if let Some(found) = looks.look(Timestamp::now()).expect("looked") {
+            if let Some(found) = watcher.poll(Timestamp::now()).expect("looked") {
                 let states: Vec<State> = found.pending.iter().map(|pending| pending.state).collect();
                 if states == state {
                     return;
@@ -336,35 +338,35 @@ async fn looks_find_what_comes_goes_and_is_given_up_and_say_nothing_between() {
     next(&[State::Stale]).await;
     std::fs::remove_dir_all(folder(home.path())).expect("removed");
     next(&[]).await;
-    // Long enough for everything to be read anew.
+    // Long enough for a full read.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(looks.look(Timestamp::now()).expect("looked"), None);
+    assert_eq!(watcher.poll(Timestamp::now()).expect("looked"), None);
     std::fs::remove_dir(home.path().join("queue")).expect("removed");
     std::fs::write(home.path().join("queue"), "").expect("written");
-    assert!(looks.look(Timestamp::now()).is_err());
+    assert!(watcher.poll(Timestamp::now()).is_err());
 }
 
 #[tokio::test]
-async fn a_queue_that_cannot_be_used_refuses_with_the_cause() {
+async fn refuses_with_the_cause_if_the_queue_is_unusable() {
     let home = tempfile::tempdir().expect("home");
     std::fs::write(home.path().join("queue"), "").expect("written");
     let answer = asker(&home).ask(question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE)).await;
-    assert!(matches!(&answer, Answer::Refused(why) if why.contains("cannot be used")), "{answer:?}");
+    assert!(matches!(&answer, Answer::Refused(why) if why.contains("cannot use the queue")), "{answer:?}");
 }
 
-/// Plays the keeper that is killed: asks until it is.
+/// Runs as a separate process, the keeper, which asks until it is killed.
 #[tokio::test]
-async fn asks_when_told_to() {
+async fn asks_as_a_separate_process() {
     let Some(home) = std::env::var_os("QUEUE_TEST_HOME") else { return };
     let text = std::env::var("QUEUE_TEST_TEXT").expect("text");
     let mut asked = question(Tool::GitleaksAllow, text, String::new(), PATIENCE);
     asked.id = "01010101-0101-4101-8101-010101010101".parse().expect("id");
-    Asker::new(home.into(), slug(), Arc::new(Alone)).ask(asked).await;
+    Asker::new(home.into(), slug(), Arc::new(NoEffect)).ask(asked).await;
 }
 
 fn asking_process(home: &TempDir, text: &str) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "asks_when_told_to"])
+        .args(["--exact", "asks_as_a_separate_process"])
         .env("QUEUE_TEST_HOME", home.path())
         .env("QUEUE_TEST_TEXT", text)
         .stdout(Stdio::null())
@@ -373,7 +375,7 @@ fn asking_process(home: &TempDir, text: &str) -> Child {
 }
 
 #[tokio::test]
-async fn a_killed_asker_leaves_it_stale_and_the_next_one_goes_on() {
+async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     let home = tempfile::tempdir().expect("home");
     let mut first = asking_process(&home, "x");
     let [pending] = &until(home.path(), State::Waiting, 1).await[..] else { unreachable!() };
@@ -382,13 +384,13 @@ async fn a_killed_asker_leaves_it_stale_and_the_next_one_goes_on() {
     first.kill().expect("killed");
     first.wait().expect("reaped");
     until(home.path(), State::Stale, 1).await;
-    // The bundle asks the next keeper the same: it waits for the same file.
+    // The bundle sends the same question to the next keeper, which uses the same file.
     let mut second = asking_process(&home, "x");
     until(home.path(), State::Waiting, 1).await;
     folder.respond(&response(&pending.proposal.id, "me")).expect("answered");
     assert!(second.wait().expect("ended").success());
     assert_eq!(names(&self::folder(home.path())).len(), 1);
-    // Killed while it writes, at any moment: whole or not there.
+    // Killed during a write, the file is complete or does not exist.
     for pause in 0..15 {
         let mut asking = asking_process(&home, "y");
         tokio::time::sleep(Duration::from_millis(pause * 2)).await;
@@ -405,9 +407,9 @@ async fn a_killed_asker_leaves_it_stale_and_the_next_one_goes_on() {
     last.wait().expect("reaped");
 }
 
-/// What was rejected is not shown again at once, however it is put; what was not asked before is.
+/// A rejected question is not shown again at once, even in other words; a new question is.
 #[tokio::test]
-async fn what_was_rejected_waits_before_it_is_shown_again() {
+async fn delays_a_rejected_question() {
     let home = tempfile::tempdir().expect("home");
     let asker = asker(&home);
     let ask = |tool, host: &str| {
@@ -423,13 +425,13 @@ async fn what_was_rejected_waits_before_it_is_shown_again() {
     asker.answer(rejected).await.expect("rejected");
     assert!(matches!(first.await.expect("asked"), Answer::Decided(_)));
     let again = ask(Tool::EgressBlock, "evil.example");
-    let given_up = ask(Tool::EgressAllow, "evil.example\n  matches: [{methods: [GET]}]");
+    let abandoned = ask(Tool::EgressAllow, "evil.example\n  matches: [{methods: [GET]}]");
     let other = ask(Tool::EgressAllow, "other.example");
     let shown = until(home.path(), State::Waiting, 1).await;
     assert!(shown[0].proposal.proposed_file.contains("other"), "{shown:?}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(until(home.path(), State::Waiting, 1).await, shown);
-    given_up.abort();
+    abandoned.abort();
     other.abort();
     until(home.path(), State::Waiting, 0).await;
     let shown = until(home.path(), State::Waiting, 1).await;

@@ -1,8 +1,8 @@
-//! What guest, bundle and daemons say about themselves: a few lines in the bottle's own log.
+//! Logging of the guest, the bundle and the daemons.
 //!
-//! `tracing` events of this project's crates, from `info` on, go to standard error, which a backend makes a
-//! file under the bottle's state. Most are provoked by what a hostile bottle or a server sends, so that
-//! every line loses its secrets and its control characters, and a process may write only so much.
+//! `tracing` events of this project's crates, level `info` and above, go to standard error, which the
+//! backend redirects to a file in the bottle's state. Hostile bottles and servers can provoke most
+//! events. So every line is redacted and stripped of control characters, and a process has a byte limit.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -13,37 +13,37 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// Bytes that one process writes in its life: a thousand lines, which nobody would read to their end.
+/// Most bytes that one process logs: about a thousand lines.
 const MOST: usize = 128 << 10;
 
-/// How every crate of this project begins; others tell of what they carry.
+/// Prefix of this project's crates; events of other crates could contain forwarded data.
 const OURS: &str = "bottle";
 
-/// Takes the secrets out of a line.
+/// Removes secrets from a line.
 type Redact = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 static REDACT: OnceLock<Redact> = OnceLock::new();
 static ROOM: AtomicUsize = AtomicUsize::new(MOST);
 
-/// From here on this process's events are written. Called again it changes nothing.
+/// Starts logging in this process. Further calls have no effect.
 pub fn start() {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| Lines);
     let ours = Targets::new().with_target(OURS, LevelFilter::INFO);
-    // Fails only where it was done before.
+    // Fails only if logging has started.
     let _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
 }
 
-/// From here on every line goes through `redact` first. Only the first call counts.
+/// Passes every further line through `redact`. Only the first call has an effect.
 pub fn redact_with(redact: impl Fn(&str) -> String + Send + Sync + 'static) {
     let _ = REDACT.set(Box::new(redact));
 }
 
-/// Standard error, one event a call.
+/// Writes to standard error, one event a call.
 struct Lines;
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let text = shown(&String::from_utf8_lossy(line), REDACT.get());
+        let text = sanitized(&String::from_utf8_lossy(line), REDACT.get());
         if let Some(text) = within(&ROOM, text) {
             io::stderr().write_all(text.as_bytes())?;
         }
@@ -55,8 +55,8 @@ impl Write for Lines {
     }
 }
 
-/// One line whatever is in it, without secrets.
-fn shown(line: &str, redact: Option<&Redact>) -> String {
+/// Redacts a line and replaces control characters, so that it stays one line.
+fn sanitized(line: &str, redact: Option<&Redact>) -> String {
     let line = redact.map_or(Cow::Borrowed(line), |redact| Cow::Owned(redact(line)));
     let mut text: String =
         line.trim_end().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
@@ -64,11 +64,11 @@ fn shown(line: &str, redact: Option<&Redact>) -> String {
     text
 }
 
-/// The line when there is room for it, a last word when that was the last, then nothing.
+/// Returns the line while the limit allows it, then one notice, then nothing.
 fn within(room: &AtomicUsize, text: String) -> Option<String> {
     let take = |room: usize| (room > 0).then(|| room.saturating_sub(text.len()));
     let before = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-    let last = || format!("and more: this process has written its {MOST} bytes\n");
+    let last = || format!("and more: this process has reached its log limit of {MOST} bytes\n");
     Some(if before > text.len() { text } else { last() })
 }
 
@@ -77,20 +77,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_one_line_and_loses_its_secrets() {
+    fn redacts_a_line_and_keeps_it_one_line() {
         let redact: Redact = Box::new(|text| text.replace("key-1", "***"));
         assert_eq!(
-            shown("refused key-1: \x1b[2Jgone\nWARN forged\n", Some(&redact)),
+            sanitized("refused key-1: \x1b[2Jgone\nWARN forged\n", Some(&redact)),
             "refused ***: \u{fffd}[2Jgone\u{fffd}WARN forged\n"
         );
-        assert_eq!(shown("plain\n", None), "plain\n");
+        assert_eq!(sanitized("plain\n", None), "plain\n");
     }
 
     #[test]
-    fn a_process_writes_so_much_and_says_so_once() {
+    fn stops_at_the_limit_with_one_notice() {
         let room = AtomicUsize::new(100);
-        let said: Vec<_> = (0..20).filter_map(|_| within(&room, "x".repeat(40))).collect();
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[2].starts_with("and more"), "{said:?}");
+        let lines: Vec<_> = (0..20).filter_map(|_| within(&room, "x".repeat(40))).collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[2].starts_with("and more"), "{lines:?}");
     }
 }

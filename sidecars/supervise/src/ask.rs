@@ -1,4 +1,4 @@
-//! `bottle-ask`: the same calls from a shell, for agents that have no MCP.
+//! `bottle-ask`: calls the supervise tools from a shell, for agents without MCP.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -16,25 +16,25 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// Longer than the server lets a call wait.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(90);
+/// Time limit for a call, longer than the server's.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// The longest answer, and the longest proposal.
+/// Most bytes of a response, and of a proposal.
 const MOST: usize = 4 << 20;
 
-/// The revision of the protocol that the calls are written in.
+/// The MCP revision of the calls.
 const PROTOCOL: &str = "2025-06-18";
 
 const HELP: &str = "\
-Ask the user in charge to let this sandbox reach a host. What is approved works at once.
+Ask the user to let this sandbox reach a host. Approved routes work at once.
 
-  bottle-ask routes                          what is let through now
-  bottle-ask allow --why TEXT ROUTES         ask for more, and wait for the decision
-  bottle-ask check ID                        wait for a decision that was pending
+  bottle-ask routes                          show the allowed routes
+  bottle-ask allow --why TEXT ROUTES         propose routes and wait for the decision
+  bottle-ask check ID                        wait for the decision on a pending proposal
 
-  --why TEXT      what it is needed for; a user reads it
-  --refusal ID    the `id` of the 403 that a request was answered with
-  --wait          do not return before it is decided
+  --why TEXT      the reason, for the user
+  --refusal ID    the `id` in the 403 response to a denied request
+  --wait          wait until the user has decided
 
 ROUTES is a host (`api.example.com`), or YAML or JSON, `-` for standard input:
 
@@ -43,48 +43,49 @@ ROUTES is a host (`api.example.com`), or YAML or JSON, `-` for standard input:
     - methods: [GET]
       paths: [{type: prefix, value: /v1}]
 
-Exit codes: 0 allowed, 1 not allowed, 2 asked wrongly, 3 not decided yet.";
+Exit codes: 0 allowed, 1 not allowed, 2 usage error, 3 pending.";
 
 const ALLOWED: u8 = 0;
 const NOT_ALLOWED: u8 = 1;
-const ASKED_WRONGLY: u8 = 2;
+const USAGE: u8 = 2;
 const PENDING: u8 = 3;
 
-/// The command's whole life.
+/// Runs the command and returns its exit code.
 #[must_use]
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Option<Vec<String>> = arguments.map(|argument| argument.into_string().ok()).collect();
-    let outcome = match arguments.as_deref().map(Typed::read) {
-        Some(Ok(Typed::Help)) => say(io::stdout(), HELP).map(|()| ALLOWED),
-        Some(Ok(typed)) => carry_out(typed),
-        Some(Err(why)) => say(io::stderr(), &format!("{COMMAND}: {why}; `{COMMAND} --help` shows how"))
-            .map(|()| ASKED_WRONGLY),
-        None => say(io::stderr(), &format!("{COMMAND}: an argument is no text")).map(|()| ASKED_WRONGLY),
+    let outcome = match arguments.as_deref().map(Command::parse) {
+        Some(Ok(Command::Help)) => print(io::stdout(), HELP).map(|()| ALLOWED),
+        Some(Ok(command)) => execute(command),
+        Some(Err(why)) => {
+            print(io::stderr(), &format!("{COMMAND}: {why}; `{COMMAND} --help` shows how")).map(|()| USAGE)
+        }
+        None => print(io::stderr(), &format!("{COMMAND}: an argument is not UTF-8")).map(|()| USAGE),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let _ = say(io::stderr(), &format!("{COMMAND}: {error:#}"));
+            let _ = print(io::stderr(), &format!("{COMMAND}: {error:#}"));
             ExitCode::from(NOT_ALLOWED)
         }
     }
 }
 
-fn say(mut to: impl Write, text: &str) -> anyhow::Result<()> {
-    writeln!(to, "{text}").context("nobody reads what is said")
+fn print(mut to: impl Write, text: &str) -> anyhow::Result<()> {
+    writeln!(to, "{text}").context("cannot write output")
 }
 
-/// What was typed.
+/// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
-enum Typed {
+enum Command {
     Help,
     Routes,
     Allow { routes: String, why: String, refusal: Option<String>, wait: bool },
     Check { id: String, wait: bool },
 }
 
-impl Typed {
-    fn read(arguments: &[String]) -> Result<Self, String> {
+impl Command {
+    fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut words = Vec::new();
         let (mut why, mut refusal, mut wait) = (None, None, false);
         let mut rest = arguments.iter();
@@ -95,7 +96,7 @@ impl Typed {
                 "--why" => why = Some(value()?),
                 "--refusal" => refusal = Some(value()?),
                 "--wait" => wait = true,
-                flag if flag.starts_with("--") => return Err(format!("there is no {flag}")),
+                flag if flag.starts_with("--") => return Err(format!("unknown option {flag}")),
                 word => words.push(word.to_owned()),
             }
         }
@@ -103,34 +104,35 @@ impl Typed {
             [] => Ok(Self::Help),
             ["routes"] => Ok(Self::Routes),
             ["allow", routes] => {
-                let why = why.ok_or("a user has to be told what it is for: `--why TEXT`")?;
+                let why = why.ok_or("a reason for the user is missing: `--why TEXT`")?;
                 Ok(Self::Allow { routes: (*routes).to_owned(), why, refusal, wait })
             }
             ["allow", ..] => Err("`allow` takes one ROUTES".to_owned()),
             ["check", id] => Ok(Self::Check { id: (*id).to_owned(), wait }),
-            [other, ..] => Err(format!("there is no `{other}`, or it takes other arguments")),
+            [other, ..] => Err(format!("unknown command `{other}`, or wrong arguments for it")),
         }
     }
 }
 
-/// What was typed for ROUTES as an argument of the tool.
-fn routes_of(typed: &str, input: impl Read) -> anyhow::Result<Value> {
-    if typed == "-" {
+/// Converts ROUTES to the tool's argument: a host, YAML or JSON; `-` reads standard input.
+fn routes_argument(text: &str, input: impl Read) -> anyhow::Result<Value> {
+    if text == "-" {
         let mut text = String::new();
         input.take(MOST as u64).read_to_string(&mut text).context("standard input")?;
         return Ok(text.into());
     }
-    let host = typed.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_*".contains(&byte));
-    Ok(if host { json!([{"host": typed}]) } else { typed.into() })
+    let is_host = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_*".contains(&byte));
+    Ok(if is_host { json!([{"host": text}]) } else { text.into() })
 }
 
-fn carry_out(typed: Typed) -> anyhow::Result<u8> {
-    let (mut call, wait) = match typed {
-        Typed::Help => return Ok(ALLOWED),
-        Typed::Routes => (("list-egress-routes", json!({})), false),
-        Typed::Check { id, wait } => (("check-proposal", json!({"id": id})), wait),
-        Typed::Allow { routes, why, refusal, wait } => {
-            let mut arguments = json!({"routes": routes_of(&routes, io::stdin())?, "justification": why});
+fn execute(command: Command) -> anyhow::Result<u8> {
+    let (mut call, wait) = match command {
+        Command::Help => return Ok(ALLOWED),
+        Command::Routes => (("list-egress-routes", json!({})), false),
+        Command::Check { id, wait } => (("check-proposal", json!({"id": id})), wait),
+        Command::Allow { routes, why, refusal, wait } => {
+            let mut arguments =
+                json!({"routes": routes_argument(&routes, io::stdin())?, "justification": why});
             let tool = match refusal {
                 Some(id) => {
                     arguments["refusal_id"] = id.into();
@@ -142,39 +144,39 @@ fn carry_out(typed: Typed) -> anyhow::Result<u8> {
         }
     };
     let hosts = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
-    let proxy = proxy_of(&hosts).with_context(|| {
-        format!("there is no `{SUPERVISE_HOST}` here: nobody can be asked, or this is no bottle")
+    let server = server_address(&hosts).with_context(|| {
+        format!("`/etc/hosts` has no `{SUPERVISE_HOST}`: supervision is off, or this is not a bottle")
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     loop {
-        let said = match runtime.block_on(ask(proxy, call.0, &call.1))? {
-            Ok(said) => said,
+        let result = match runtime.block_on(call_tool(server, call.0, &call.1))? {
+            Ok(result) => result,
             Err(message) => {
-                say(io::stderr(), &format!("{COMMAND}: {message}"))?;
-                return Ok(ASKED_WRONGLY);
+                print(io::stderr(), &format!("{COMMAND}: {message}"))?;
+                return Ok(USAGE);
             }
         };
-        let code = code_of(&said);
+        let code = exit_code(&result);
         if code == PENDING && wait {
-            call = ("check-proposal", json!({"id": said["id"]}));
+            call = ("check-proposal", json!({"id": result["id"]}));
             continue;
         }
-        say(io::stdout(), &format!("{said:#}"))?;
+        print(io::stdout(), &format!("{result:#}"))?;
         return Ok(code);
     }
 }
 
-/// An answer without a status is the list that was asked for.
-fn code_of(said: &Value) -> u8 {
-    match said["status"].as_str() {
+/// The exit code of a tool's result. A result without a status is the list of routes.
+fn exit_code(result: &Value) -> u8 {
+    match result["status"].as_str() {
         None | Some("approved" | "modified") => ALLOWED,
         Some("pending") => PENDING,
         Some(_) => NOT_ALLOWED,
     }
 }
 
-/// Where the server is: hosts(5).
-fn proxy_of(hosts: &str) -> Option<SocketAddr> {
+/// Finds the server's address in hosts(5).
+fn server_address(hosts: &str) -> Option<SocketAddr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
         let address: Ipv4Addr = words.next()?.parse().ok()?;
@@ -182,29 +184,33 @@ fn proxy_of(hosts: &str) -> Option<SocketAddr> {
     })
 }
 
-/// One call. Within, what the server says is wrong with it.
-async fn ask(proxy: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Result<Value, String>> {
+/// Calls a tool. The inner error is the server's message about an invalid call.
+async fn call_tool(
+    server: SocketAddr,
+    tool: &str,
+    arguments: &Value,
+) -> anyhow::Result<Result<Value, String>> {
     let request = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": tool, "arguments": arguments},
     });
-    let answer = tokio::time::timeout(ANSWERS_WITHIN, exchange(proxy, request.to_string()));
-    let answer = answer.await.context("nobody answered in time")??;
+    let answer = tokio::time::timeout(RESPONSE_WITHIN, exchange(server, request.to_string()));
+    let answer = answer.await.context("the server did not respond in time")??;
     let answer: Value = serde_json::from_slice(&answer).with_context(|| {
-        format!("the answer is no JSON: {}", String::from_utf8_lossy(&answer[..answer.len().min(200)]))
+        format!("the response is not JSON: {}", String::from_utf8_lossy(&answer[..answer.len().min(200)]))
     })?;
     if let Some(message) = answer["error"]["message"].as_str() {
         return Ok(Err(message.to_owned()));
     }
     match &answer["result"]["structuredContent"] {
-        Value::Null => bail!("the answer says nothing: {answer}"),
-        said => Ok(Ok(said.clone())),
+        Value::Null => bail!("the response has no content: {answer}"),
+        result => Ok(Ok(result.clone())),
     }
 }
 
-async fn exchange(proxy: SocketAddr, body: String) -> anyhow::Result<Bytes> {
-    let unreached = || format!("{SUPERVISE_HOST}:{SUPERVISE_PORT} does not answer: nobody can be asked here");
-    let socket = TcpStream::connect(proxy).await.with_context(unreached)?;
+async fn exchange(server: SocketAddr, body: String) -> anyhow::Result<Bytes> {
+    let unreachable = || format!("cannot reach {SUPERVISE_HOST}:{SUPERVISE_PORT}");
+    let socket = TcpStream::connect(server).await.with_context(unreachable)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     tokio::spawn(connection);
     let request = Request::builder()
@@ -215,7 +221,7 @@ async fn exchange(proxy: SocketAddr, body: String) -> anyhow::Result<Bytes> {
         .header(ACCEPT, "application/json, text/event-stream")
         .header("mcp-protocol-version", PROTOCOL)
         .body(Full::new(Bytes::from(body)))?;
-    let answer = sender.send_request(request).await.with_context(unreached)?;
+    let answer = sender.send_request(request).await.with_context(unreachable)?;
     let body = Limited::new(answer.into_body(), MOST).collect().await;
     body.map(http_body_util::Collected::to_bytes).map_err(|error| anyhow::anyhow!(error))
 }
@@ -224,48 +230,48 @@ async fn exchange(proxy: SocketAddr, body: String) -> anyhow::Result<Bytes> {
 mod tests {
     use super::*;
 
-    fn typed(words: &[&str]) -> Result<Typed, String> {
-        Typed::read(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+    fn parse(words: &[&str]) -> Result<Command, String> {
+        Command::parse(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
-    fn what_is_typed_is_read() {
-        let allow = |refusal: Option<&str>, wait| Typed::Allow {
+    fn parses_the_command_line() {
+        let allow = |refusal: Option<&str>, wait| Command::Allow {
             routes: "a.example".to_owned(),
             why: "tests".to_owned(),
             refusal: refusal.map(str::to_owned),
             wait,
         };
-        for (words, meant) in [
-            (&[][..], Typed::Help),
-            (&["allow", "--help"], Typed::Help),
-            (&["routes"], Typed::Routes),
+        for (words, expected) in [
+            (&[][..], Command::Help),
+            (&["allow", "--help"], Command::Help),
+            (&["routes"], Command::Routes),
             (&["allow", "--why", "tests", "a.example"], allow(None, false)),
             (
                 &["allow", "a.example", "--wait", "--refusal", "r-1", "--why", "tests"],
                 allow(Some("r-1"), true),
             ),
-            (&["check", "1f"], Typed::Check { id: "1f".to_owned(), wait: false }),
+            (&["check", "1f"], Command::Check { id: "1f".to_owned(), wait: false }),
         ] {
-            assert_eq!(typed(words), Ok(meant), "{words:?}");
+            assert_eq!(parse(words), Ok(expected), "{words:?}");
         }
         for words in
             [&["allow", "a.example"][..], &["allow", "--why"], &["allow", "--why", "x"], &["open"], &["--x"]]
         {
-            assert!(typed(words).is_err(), "{words:?}");
+            assert!(parse(words).is_err(), "{words:?}");
         }
     }
 
     #[test]
-    fn a_host_alone_is_a_route_and_everything_else_is_yaml() {
-        let of = |typed| routes_of(typed, &b"- host: in.example"[..]).expect("routes");
-        assert_eq!(of("*.a.example"), json!([{"host": "*.a.example"}]));
-        assert_eq!(of("-"), json!("- host: in.example"));
-        assert_eq!(of("[{host: a.example}]"), json!("[{host: a.example}]"));
+    fn accepts_a_host_or_yaml_as_routes() {
+        let routes = |text| routes_argument(text, &b"- host: in.example"[..]).expect("routes");
+        assert_eq!(routes("*.a.example"), json!([{"host": "*.a.example"}]));
+        assert_eq!(routes("-"), json!("- host: in.example"));
+        assert_eq!(routes("[{host: a.example}]"), json!("[{host: a.example}]"));
     }
 
     #[test]
-    fn codes_say_what_became_of_it() {
+    fn maps_a_status_to_an_exit_code() {
         for (status, code) in [
             ("approved", 0),
             ("modified", 0),
@@ -274,15 +280,15 @@ mod tests {
             ("expired", 1),
             ("pending", 3),
         ] {
-            assert_eq!(code_of(&json!({"status": status})), code, "{status}");
+            assert_eq!(exit_code(&json!({"status": status})), code, "{status}");
         }
-        assert_eq!(code_of(&json!({"routes": []})), 0);
+        assert_eq!(exit_code(&json!({"routes": []})), 0);
     }
 
     #[test]
-    fn the_server_is_found_by_its_name() {
+    fn finds_the_server_in_the_hosts_file() {
         let hosts = "127.0.0.1 localhost\n10.213.0.2 egress supervise git-gate # the proxy\n";
-        assert_eq!(proxy_of(hosts), Some(([10, 213, 0, 2], 9100).into()));
-        assert_eq!(proxy_of("127.0.0.1 localhost supervised"), None);
+        assert_eq!(server_address(hosts), Some(([10, 213, 0, 2], 9100).into()));
+        assert_eq!(server_address("127.0.0.1 localhost supervised"), None);
     }
 }

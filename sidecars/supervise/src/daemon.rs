@@ -1,4 +1,4 @@
-//! The daemon: what it gives up, is provisioned with and asked.
+//! The supervise daemon: confinement, provisioning and requests of its parent.
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -18,30 +18,31 @@ use serde::{Deserialize, Serialize};
 use crate::http;
 use crate::proposals::Proposals;
 
-/// Its name in health answers and events.
+/// The daemon's name in health reports and events.
 pub const NAME: &str = "supervise";
 
-/// Descriptors that it may have open: its connections, and some for the rest.
+/// Most open descriptors: connections, and some for the rest.
 const DESCRIPTORS: u64 = http::CONNECTIONS as u64 + 64;
 
-/// What the bundle tells the daemon on its command line. Nothing in it is secret.
+/// The daemon's configuration on its command line. It contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuperviseConfig {
-    /// How the bottle reaches it.
+    /// The listener for the bottle.
     pub proxy: ListenerConfig,
-    /// Whom to become, when started as root. The proxy must be writable for it.
+    /// The user to switch to when started as root. It needs write access to the listener's folder.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
 
-/// The role `__supervise HOME SLUG CONFIG`: runs until the bundle goes away.
+/// The role `__supervise HOME SLUG CONFIG`: runs until the bundle disconnects.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__supervise", start)
 }
 
 fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
-    let _reach = if config.identity.is_some() { config.proxy.hold().context("proxy")? } else { None };
+    let _listener_folder =
+        if config.identity.is_some() { config.proxy.hold().context("listener")? } else { None };
     let confined = Confinement {
         identity: config.identity,
         descriptors: Some(DESCRIPTORS),
@@ -54,7 +55,7 @@ fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, SuperviseDaemon::new(config)))
 }
 
-/// What the daemon is, between requests of its parent.
+/// The daemon's state between requests of its parent.
 struct SuperviseDaemon {
     config: SuperviseConfig,
     questions: Questions,
@@ -76,12 +77,12 @@ impl Serve for SuperviseDaemon {
                 Ok(BundleEvent::Live { revision: routes.revision })
             }
             (BundleRequest::Routes(_), None) => Err("supervise is not provisioned yet".to_owned()),
-            _ => Err("this is nothing for supervise".to_owned()),
+            _ => Err("this request is not for supervise".to_owned()),
         }
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        stay_silent(listener)
+        send_no_events(listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -97,8 +98,8 @@ impl Serve for SuperviseDaemon {
     }
 }
 
-/// Everything that happens here is told to who asks.
-async fn stay_silent(mut listener: Stream) {
+/// The daemon sends no events: it reports everything to its MCP client.
+async fn send_no_events(mut listener: Stream) {
     while listener.next().await.is_some() {}
 }
 
@@ -111,11 +112,11 @@ impl SuperviseDaemon {
     async fn open(&self, provision: &SuperviseProvision) -> Result<BundleEvent, String> {
         let proposals =
             Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), &provision.routes)?);
-        let waits = Duration::from_secs(provision.call_seconds);
+        let call_timeout = Duration::from_secs(provision.call_seconds);
         let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await;
         let listener = listener.map_err(|error| format!("supervise's {error}"))?;
-        tokio::spawn(http::listen(Arc::clone(&proposals), waits, listener));
-        // Requests of the parent come one after the other, so that nobody can have been faster.
+        tokio::spawn(http::accept(Arc::clone(&proposals), call_timeout, listener));
+        // The parent sends one request at a time, so no other provision can have set it.
         let _ = self.proposals.set(proposals);
         Ok(BundleEvent::SuperviseOpen)
     }

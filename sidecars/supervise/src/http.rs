@@ -1,4 +1,4 @@
-//! Connections of the bottle: one address, and bounds on everything.
+//! Serves the bottle's HTTP connections: one endpoint, with limits on everything.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,36 +19,37 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::proposals::Proposals;
 use crate::server::Server;
 
-/// Connections of the bottle at once, each with one request under way; the rest waits.
+/// Most connections of the bottle at once, each with one request; others wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// The longest body of a request.
+/// Most bytes of a request body.
 const BODY: usize = 1 << 20;
 
-/// Until a request's head is there.
+/// Time limit for a request's head.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Until an answer begins: a body that is slow to come, and a call that waits without telling how it goes.
-const BEGINS: Duration = Duration::from_secs(90);
+/// Time limit until a response starts, for a slow body or a call that waits without progress notifications.
+const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Bytes of a connection that are read ahead.
+/// Read buffer of a connection, in bytes.
 const BUFFER: usize = 64 << 10;
 
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// Accepts for as long as the process lives. A call waits for a user for as long as `waits`.
-pub(crate) async fn listen(proposals: Arc<Proposals>, waits: Duration, listener: Listener) {
-    let mcp = service(proposals, waits);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    while let Some((socket, place)) = listener.accept(&places).await {
-        tokio::spawn(connection(mcp.clone(), socket, place));
+/// Accepts connections for the life of the process. A call waits up to `call_timeout` for a decision.
+pub(crate) async fn accept(proposals: Arc<Proposals>, call_timeout: Duration, listener: Listener) {
+    let mcp = service(proposals, call_timeout);
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    while let Some((socket, permit)) = listener.accept(&permits).await {
+        tokio::spawn(connection(mcp.clone(), socket, permit));
     }
 }
 
-/// The SDK's server. No sessions: what was asked is known by its id, to whoever asks.
-fn service(proposals: Arc<Proposals>, waits: Duration) -> Mcp {
-    // Without them a page that a browser in the bottle shows could speak to it by another name.
+/// The SDK's server, without sessions: any client can check a proposal by its id.
+fn service(proposals: Arc<Proposals>, call_timeout: Duration) -> Mcp {
+    // Without the check, a web page in the bottle's browser could call the server by another name (DNS
+    // rebinding).
     let names = [SUPERVISE_HOST.to_owned(), format!("{SUPERVISE_HOST}:{SUPERVISE_PORT}")];
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(names)
@@ -56,14 +57,14 @@ fn service(proposals: Arc<Proposals>, waits: Duration) -> Mcp {
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(BODY);
-    let server = move || Ok(Server::new(Arc::clone(&proposals), waits));
+    let server = move || Ok(Server::new(Arc::clone(&proposals), call_timeout));
     StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config)
 }
 
-async fn connection(mcp: Mcp, socket: Socket, _place: OwnedSemaphorePermit) {
+async fn connection(mcp: Mcp, socket: Socket, _permit: OwnedSemaphorePermit) {
     let service = hyper::service::service_fn(move |request| {
         let mcp = mcp.clone();
-        async move { Ok::<_, Infallible>(answer(mcp, request).await) }
+        async move { Ok::<_, Infallible>(respond(mcp, request).await) }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -76,18 +77,18 @@ async fn connection(mcp: Mcp, socket: Socket, _place: OwnedSemaphorePermit) {
     }
 }
 
-async fn answer(mcp: Mcp, request: Request<Incoming>) -> Answer {
+async fn respond(mcp: Mcp, request: Request<Incoming>) -> HttpResponse {
     if request.uri().path() != "/mcp" {
-        return says(StatusCode::NOT_FOUND, "the MCP server is at /mcp\n");
+        return text_response(StatusCode::NOT_FOUND, "the MCP server is at /mcp\n");
     }
-    match tokio::time::timeout(BEGINS, mcp.handle(request)).await {
-        Ok(answer) => answer,
-        Err(_) => says(StatusCode::REQUEST_TIMEOUT, "the request took too long to come\n"),
+    match tokio::time::timeout(RESPONSE_WITHIN, mcp.handle(request)).await {
+        Ok(response) => response,
+        Err(_) => text_response(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"),
     }
 }
 
-fn says(status: StatusCode, sentence: &'static str) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from_static(sentence.as_bytes())).boxed());
-    *answer.status_mut() = status;
-    answer
+fn text_response(status: StatusCode, message: &'static str) -> HttpResponse {
+    let mut response = Response::new(Full::new(Bytes::from_static(message.as_bytes())).boxed());
+    *response.status_mut() = status;
+    response
 }

@@ -1,19 +1,19 @@
-//! What an agent asks of a user: the MCP server at the bottle's proxy.
+//! The supervise daemon: an MCP server through which an agent proposes routes to the user.
 //!
 //! ```text
 //! agent ── MCP, http://supervise:9100/mcp ──► server ─► proposals ─► questions ─► bundle ─► keeper ─► user
 //! command ── bottle-ask ──────────────────────┘             ◄── answer, when the routes are live ──┘
 //! ```
-//! It holds no secret and reaches nothing but its parent: routes come to it when they are live at the proxy, and a
-//! proposal that could never be applied is refused here, with the parser's words.
+//! The daemon has no secrets and connects only to its parent, which sends it routes once they are live at
+//! the proxy. It refuses a proposal that could never be applied, with the parser's error.
 //!
 //! ```text
-//! daemon     what it gives up, is provisioned with and asked
-//! http       connections of the bottle, and their bounds
-//! server     the protocol, by the official SDK
-//! tools      what there is to call, described, and its arguments
-//! proposals  what was asked, and what became of it
-//! ask        the other end, for agents that have no MCP: `bottle-ask`
+//! daemon     the process: confinement, provisioning, requests of its parent
+//! http       connections of the bottle, and their limits
+//! server     the MCP server, on the official SDK
+//! tools      the tools: descriptions, schemas, arguments
+//! proposals  the bottle's proposals and their answers
+//! ask        the command `bottle-ask`, for agents without MCP
 //! ```
 
 pub mod ask;

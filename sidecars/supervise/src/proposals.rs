@@ -1,6 +1,7 @@
-//! What was asked, and what became of it.
+//! Stores a bottle's proposals and their answers.
 //!
-//! A question outlives the call that asked it: an agent's client cuts calls short, and asks again by the id.
+//! A proposal outlives its call: an agent's client may cut a call short and check the proposal by its id
+//! later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,143 +15,143 @@ use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 
-/// How long a user has. An agent goes on with something else meanwhile.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(24 * 3600);
+/// Time limit for the user's decision. The agent continues with other work meanwhile.
+const DECIDED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
-/// Proposals that are remembered, the answered ones among them.
-const REMEMBERED: usize = 256;
+/// Most stored proposals, including answered ones.
+const STORED: usize = 256;
 
-/// Routes that are live at the proxy.
+/// The routes that are live at the proxy.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) revision: u64,
     pub(crate) table: RouteTable,
 }
 
-/// Everything that was asked by one bottle.
+/// The proposals of one bottle.
 pub(crate) struct Proposals {
     questions: Questions,
     lockout: Arc<Lockout>,
     live: RwLock<Arc<Current>>,
-    asked: Mutex<VecDeque<Asked>>,
+    stored: Mutex<VecDeque<Stored>>,
 }
 
-/// One that was asked.
+/// A stored proposal.
 #[derive(Debug, Clone)]
-struct Asked {
+struct Stored {
     id: Id,
-    /// In canonical words: equal ones are one.
+    /// In canonical form: equal proposals are one.
     file: String,
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// What became of asking.
+/// The result of a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proposed {
     /// All of it is allowed already.
-    Nothing,
-    /// It waits for a user under this name.
-    Waits(Id),
+    AlreadyAllowed,
+    /// It is pending under this id.
+    Pending(Id),
 }
 
-/// Why nothing was asked. The words are for the agent.
+/// A proposal was refused without a question. The message is for the agent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unasked {
+pub(crate) enum ProposeError {
     /// It could never be applied.
     #[error(transparent)]
     Proposal(#[from] ProposalError),
-    /// Nobody would read it.
-    #[error("the proposal is longer than a user reads; ask for less at once")]
+    /// It is too long for a user.
+    #[error("the proposal is too long for a user; propose less at once")]
     TooLong,
-    /// There are no such routes yet.
-    #[error("`revision` is {asked}, and {live} is live; leave it out, or take the one of list-egress-routes")]
+    /// Its revision does not exist yet.
+    #[error("`revision` is {asked}, but {live} is live; omit it, or use the one of list-egress-routes")]
     Revision {
-        /// As given.
+        /// The given revision.
         asked: u64,
-        /// What is live.
+        /// The live revision.
         live: u64,
     },
-    /// Too many wait.
-    #[error("{REMEMBERED} proposals wait for a user already; ask again when some of them are decided")]
+    /// Too many proposals are pending.
+    #[error("{STORED} proposals are pending already; try again when some of them are decided")]
     Full,
 }
 
 impl Proposals {
-    /// For a bottle with these routes.
+    /// For a bottle with these live routes.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in the routes.
     pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: &Routes) -> Result<Self, String> {
         let live = RwLock::new(Arc::new(read(routes)?));
-        Ok(Self { questions, lockout, live, asked: Mutex::default() })
+        Ok(Self { questions, lockout, live, stored: Mutex::default() })
     }
 
-    /// Whether the bottle is locked: then nothing that is allowed leaves it either.
+    /// Whether the bottle is locked: then allowed requests are denied too.
     pub(crate) fn is_locked(&self) -> bool {
         self.lockout.is_locked()
     }
 
-    /// These routes are live now.
+    /// Replaces the live routes.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in the routes.
     pub(crate) fn replace(&self, routes: &Routes) -> Result<(), String> {
         let new = Arc::new(read(routes)?);
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
 
-    /// What is live.
+    /// The live routes.
     pub(crate) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks a user for routes. Whether one waits for them already makes no difference to who asks.
+    /// Proposes routes to the user. Joins an equal proposal that is pending.
     ///
     /// # Errors
-    /// [`Unasked`].
+    /// [`ProposeError`].
     pub(crate) fn propose(
         &self,
         tool: Tool,
         proposal: &Proposal,
         why: String,
         revision: Option<u64>,
-    ) -> Result<Proposed, Unasked> {
+    ) -> Result<Proposed, ProposeError> {
         let current = self.current();
         if let Some(asked) = revision.filter(|asked| *asked > current.revision) {
-            return Err(Unasked::Revision { asked, live: current.revision });
+            return Err(ProposeError::Revision { asked, live: current.revision });
         }
         if proposal::merge(&current.table, proposal)? == current.table {
-            return Ok(Proposed::Nothing);
+            return Ok(Proposed::AlreadyAllowed);
         }
         let file = proposal.render();
         if file.len() > MAX_TEXT {
-            return Err(Unasked::TooLong);
+            return Err(ProposeError::TooLong);
         }
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = |there: &&Asked| there.answer.borrow().is_none();
-        if let Some(same) = asked.iter().filter(waits).find(|there| there.file == file) {
-            return Ok(Proposed::Waits(same.id.clone()));
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_pending = |other: &&Stored| other.answer.borrow().is_none();
+        if let Some(same) = stored.iter().filter(is_pending).find(|other| other.file == file) {
+            return Ok(Proposed::Pending(same.id.clone()));
         }
-        if asked.len() >= REMEMBERED {
-            let oldest = asked.iter().position(|there| there.answer.borrow().is_some());
-            asked.remove(oldest.ok_or(Unasked::Full)?);
+        if stored.len() >= STORED {
+            let oldest = stored.iter().position(|other| other.answer.borrow().is_some());
+            stored.remove(oldest.ok_or(ProposeError::Full)?);
         }
-        let mut question = question(tool, file.clone(), why, ANSWERED_WITHIN);
+        let mut question = question(tool, file.clone(), why, DECIDED_WITHIN);
         question.revision = Some(revision.unwrap_or(current.revision));
-        let (said, answer) = watch::channel(None);
+        let (sender, answer) = watch::channel(None);
         let id = question.id.clone();
-        asked.push_back(Asked { id: id.clone(), file, answer });
-        drop(asked);
+        stored.push_back(Stored { id: id.clone(), file, answer });
+        drop(stored);
         let questions = self.questions.clone();
-        tokio::spawn(async move { said.send_replace(Some(questions.ask(question).await)) });
-        Ok(Proposed::Waits(id))
+        tokio::spawn(async move { sender.send_replace(Some(questions.ask(question).await)) });
+        Ok(Proposed::Pending(id))
     }
 
-    /// The place of an answer; none when nothing was asked under this name, or it is forgotten.
+    /// The channel of a proposal's answer; `None` if the id is unknown or no longer stored.
     pub(crate) fn answer(&self, id: &Id) -> Option<watch::Receiver<Option<Answer>>> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.iter().find(|there| there.id == *id).map(|there| there.answer.clone())
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.iter().find(|other| other.id == *id).map(|other| other.answer.clone())
     }
 }
 
@@ -171,15 +172,18 @@ mod tests {
         Proposals::new(Questions::default(), lockout, &routes).expect("routes")
     }
 
-    fn propose(proposals: &Proposals, text: &str, revision: Option<u64>) -> Result<Proposed, Unasked> {
+    fn propose(proposals: &Proposals, text: &str, revision: Option<u64>) -> Result<Proposed, ProposeError> {
         let proposal = proposal::parse(text).expect(text);
         proposals.propose(Tool::EgressAllow, &proposal, "why".to_owned(), revision)
     }
 
     #[tokio::test]
-    async fn what_could_never_be_applied_is_not_asked_and_the_same_is_asked_once() {
+    async fn refuses_inapplicable_proposals_and_joins_equal_ones() {
         let proposals = proposals();
-        assert_eq!(propose(&proposals, "[{host: open.example}]", None).expect("asked"), Proposed::Nothing);
+        assert_eq!(
+            propose(&proposals, "[{host: open.example}]", None).expect("asked"),
+            Proposed::AlreadyAllowed
+        );
         for (text, revision, words) in [
             ("[{host: key.example}]", None, "carries a credential"),
             ("[{host: new.example}]", Some(3), "2 is live"),
@@ -188,22 +192,25 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         let first = propose(&proposals, "[{host: new.example}]", Some(1)).expect("asked");
-        // Written otherwise.
+        // In another spelling.
         let again = propose(&proposals, "{\"routes\": [{\"host\": \"NEW.example\"}]}", None).expect("asked");
         assert_eq!(first, again);
         let other = propose(&proposals, "[{host: other.example}]", None).expect("asked");
         assert_ne!(first, other);
-        let Proposed::Waits(id) = first else { panic!("it waits") };
+        let Proposed::Pending(id) = first else { panic!("not pending") };
         assert!(proposals.answer(&id).is_some());
         assert!(proposals.answer(&Id::from_random([0; 16])).is_none());
     }
 
     #[tokio::test]
-    async fn what_became_live_meanwhile_is_not_asked_for() {
+    async fn does_not_ask_for_routes_that_are_live() {
         let proposals = proposals();
         let yaml = "routes: [{host: new.example}]\n".to_owned();
         proposals.replace(&Routes { revision: 3, ..Routes::first(yaml) }).expect("replaced");
-        assert_eq!(propose(&proposals, "[{host: new.example}]", None).expect("asked"), Proposed::Nothing);
+        assert_eq!(
+            propose(&proposals, "[{host: new.example}]", None).expect("asked"),
+            Proposed::AlreadyAllowed
+        );
         assert_eq!(proposals.current().revision, 3);
         assert!(proposals.replace(&Routes { revision: 4, ..Routes::first("routes: {".to_owned()) }).is_err());
         assert_eq!(proposals.current().revision, 3);

@@ -1,4 +1,4 @@
-//! The protocol, by the official SDK: what each call does, and how long it waits.
+//! The MCP server on the official SDK: runs the tools and waits for decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,26 +18,26 @@ use tokio::sync::watch;
 use crate::proposals::{Proposals, Proposed};
 use crate::tools::{self, Call};
 
-/// How long a call waits for a user where the client wants to hear how it goes.
-const WAITS_AND_TELLS: Duration = Duration::from_secs(300);
+/// How long a call waits for a decision if the client requests progress notifications.
+const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(300);
 
-/// How often it hears.
-const TELLS: Duration = Duration::from_secs(10);
+/// Interval between progress notifications.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. When a request is refused with 403, \
-                            or you know that you will need a host, ask for it here: a user decides, and what is \
-                            approved works at once, without a restart.";
+const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. When a request is denied with 403, \
+                            or you know that you will need a host, propose a route here. The user decides, and \
+                            approved routes work at once, without a restart.";
 
-/// One request's server.
+/// The server for one request.
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
-    /// How long a call waits for a user.
-    waits: Duration,
+    /// How long a call waits for a decision.
+    call_timeout: Duration,
 }
 
 impl Server {
-    pub(crate) fn new(proposals: Arc<Proposals>, waits: Duration) -> Self {
-        Self { proposals, waits }
+    pub(crate) fn new(proposals: Arc<Proposals>, call_timeout: Duration) -> Self {
+        Self { proposals, call_timeout }
     }
 
     fn routes(&self) -> Value {
@@ -49,8 +49,8 @@ impl Server {
     fn propose(&self, tool: Tool, call: &Proposing) -> Result<Result<Id, Value>, ErrorData> {
         let Proposing { proposal, why, revision } = call;
         match self.proposals.propose(tool, proposal, why.clone(), *revision) {
-            Ok(Proposed::Waits(id)) => Ok(Ok(id)),
-            Ok(Proposed::Nothing) => {
+            Ok(Proposed::Pending(id)) => Ok(Ok(id)),
+            Ok(Proposed::AlreadyAllowed) => {
                 let revision = self.proposals.current().revision;
                 let message = "all of it is allowed already; make your request";
                 Ok(Err(json!({"status": "approved", "revision": revision, "message": message})))
@@ -59,79 +59,78 @@ impl Server {
         }
     }
 
-    /// Waits for a decision, and tells how it goes to who wants to hear.
+    /// Waits for a decision and sends progress notifications if the client requested them.
     async fn decision(&self, id: &Id, context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
-        let unknown = || {
-            ErrorData::invalid_params(format!("there is no proposal {id}, or it was decided long ago"), None)
-        };
+        let unknown =
+            || ErrorData::invalid_params(format!("unknown proposal {id}, or its decision is too old"), None);
         let mut answer = self.proposals.answer(id).ok_or_else(unknown)?;
         let token = context.meta.get_progress_token();
-        let within = if token.is_some() { WAITS_AND_TELLS } else { self.waits };
-        let tell = async {
+        let within = if token.is_some() { WAIT_WITH_PROGRESS } else { self.call_timeout };
+        let notify = async {
             let Some(token) = token else { return std::future::pending().await };
-            let mut told = 0.0;
+            let mut count = 0.0;
             loop {
-                let message = format!("proposal {id} waits for a user");
-                let progress = ProgressNotificationParam::new(token.clone(), told).with_message(message);
+                let message = format!("proposal {id} waits for the user's decision");
+                let progress = ProgressNotificationParam::new(token.clone(), count).with_message(message);
                 if context.peer.notify_progress(progress).await.is_err() {
-                    // Nobody listens any more; the call ends by itself.
+                    // The client has disconnected; the SDK cancels the call.
                     return std::future::pending().await;
                 }
-                tokio::time::sleep(TELLS).await;
-                told += 1.0;
+                tokio::time::sleep(PROGRESS_INTERVAL).await;
+                count += 1.0;
             }
         };
         tokio::select! {
             decided = tokio::time::timeout(within, decided(&mut answer)) => {
-                Ok(self.words(id, decided.ok().as_ref()))
+                Ok(self.result(id, decided.ok().as_ref()))
             }
-            () = context.ct.cancelled() => Ok(self.words(id, None)),
-            never = tell => never,
+            () = context.ct.cancelled() => Ok(self.result(id, None)),
+            never = notify => never,
         }
     }
 
-    /// An answer, or that there is none yet, as the agent is told of it.
-    fn words(&self, id: &Id, answer: Option<&Answer>) -> Value {
+    /// The tool's result for an answer; `None` if it is pending.
+    fn result(&self, id: &Id, answer: Option<&Answer>) -> Value {
         let revision = self.proposals.current().revision;
         match answer {
             None => json!({
                 "status": "pending",
                 "id": id,
-                "message": "nobody has decided yet; go on with something else and ask again with check-proposal",
+                "message": "the user has not decided yet; continue with other work and check again with check-proposal",
             }),
             Some(Answer::Expired) => json!({
                 "status": "expired",
                 "id": id,
-                "message": "nobody decided in time; ask anew if you still need it",
+                "message": "the user did not decide in time; propose it again if you still need it",
             }),
             Some(Answer::Refused(why)) => json!({"status": "refused", "id": id, "message": why}),
             Some(Answer::Decided(response)) => {
                 let once = response.scope == Scope::Once;
                 let (status, message) = match response.status {
                     Status::Approved if once => {
-                        ("approved", "the next request that needs the routes passes, and no other; make it")
+                        ("approved", "only the next request that needs the routes passes; make it")
                     }
                     Status::Approved => ("approved", "the routes are live; make your request"),
                     Status::Modified if once => {
-                        ("modified", "the user allowed `routes` instead, for the next request and no other")
+                        ("modified", "the user allowed `routes` instead, for the next request only")
                     }
                     Status::Modified => ("modified", "the user allowed `routes` instead, and they are live"),
-                    Status::Rejected => ("rejected", "the user said no; do without it"),
+                    Status::Rejected => ("rejected", "the user rejected it; continue without it"),
                 };
-                let mut said = json!({"status": status, "id": id, "message": message});
+                let mut result = json!({"status": status, "id": id, "message": message});
                 if once {
-                    said["scope"] = json!(response.scope);
+                    result["scope"] = json!(response.scope);
                 }
                 if response.status != Status::Rejected {
-                    said["revision"] = revision.into();
+                    result["revision"] = revision.into();
                 }
                 if let Some(notes) = &response.notes {
-                    said["notes"] = notes.as_str().into();
+                    result["notes"] = notes.as_str().into();
                 }
                 if let Some(routes) = &response.final_file {
-                    said["routes"] = routes.as_str().into();
+                    result["routes"] = routes.as_str().into();
                 }
-                said
+                result
             }
         }
     }
@@ -147,7 +146,7 @@ struct Proposing {
 async fn decided(answer: &mut watch::Receiver<Option<Answer>>) -> Answer {
     match answer.wait_for(Option::is_some).await {
         Ok(answer) => answer.clone().unwrap_or(Answer::Expired),
-        Err(_) => Answer::Refused("nobody can be asked any more".to_owned()),
+        Err(_) => Answer::Refused("the daemon is stopping".to_owned()),
     }
 }
 
@@ -171,19 +170,19 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = Call::read(&request.name, request.arguments)
+        let call = Call::parse(&request.name, request.arguments)
             .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
-        let said = match call {
+        let result = match call {
             _ if self.proposals.is_locked() => json!({"status": "refused", "message": lock_out::SENTENCE}),
             Call::List => self.routes(),
             Call::Check(id) => self.decision(&id, &context).await?,
             Call::Propose { tool, proposal, why, revision } => {
                 match self.propose(tool, &Proposing { proposal, why, revision })? {
                     Ok(id) => self.decision(&id, &context).await?,
-                    Err(said) => said,
+                    Err(result) => result,
                 }
             }
         };
-        Ok(CallToolResult::structured(said).into())
+        Ok(CallToolResult::structured(result).into())
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to call: names, descriptions, schemas, and the arguments as they come.
+//! The MCP tools: names, descriptions, schemas, and the parser of their arguments.
 
 use bottle_contract::proposal::{self, Proposal, ProposalError};
 use bottle_contract::queue::{BadId, Id, Tool};
@@ -6,64 +6,64 @@ use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The longest reason, in characters; a user has to read it.
+/// Most characters of a reason; a user has to read it.
 const MAX_WHY: usize = 4000;
 
-/// The longest id of a refusal; the proxy's own are shorter.
+/// Most characters of a refusal's id; the proxy's own are shorter.
 const MAX_REFUSAL: usize = 64;
 
-/// A call, checked.
+/// A valid call.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// `list-egress-routes`.
     List,
     /// `egress-allow` and `egress-block`.
     Propose {
-        /// Which of them.
+        /// The tool.
         tool: Tool,
-        /// What is asked for.
+        /// The proposed routes.
         proposal: Proposal,
-        /// Why, for the user.
+        /// The reason, for the user.
         why: String,
-        /// The routes it was made against.
+        /// The revision of the routes that the agent has seen.
         revision: Option<u64>,
     },
     /// `check-proposal`.
     Check(Id),
 }
 
-/// A call that means nothing. The words are for the agent.
+/// An invalid call. The message is for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCall {
     /// No such tool.
     #[error(
-        "there is no tool {0}; there are list-egress-routes, egress-allow, egress-block and check-proposal"
+        "unknown tool {0}; the tools are list-egress-routes, egress-allow, egress-block and check-proposal"
     )]
     Unknown(String),
-    /// Arguments are missing, of another type, or not known.
+    /// Arguments are missing, of another type, or unknown.
     #[error("{0}")]
     Arguments(#[from] serde_json::Error),
-    /// No proposal.
+    /// The routes are invalid.
     #[error("routes: {0}")]
     Routes(#[from] ProposalError),
-    /// No reason a user could read.
-    #[error("`justification` has to say, in 1 to {MAX_WHY} characters, what the routes are needed for")]
+    /// The reason is missing or too long.
+    #[error("`justification` must explain, in 1 to {MAX_WHY} characters, why you need the routes")]
     Why,
-    /// No id of a refusal.
-    #[error("`refusal_id` is the `id` of the proxy's refusal: letters, digits, `-` and `_`")]
+    /// The id of the refusal is invalid.
+    #[error("`refusal_id` must be the `id` of the proxy's refusal: letters, digits, `-` and `_`")]
     Refusal,
-    /// No id of a proposal.
+    /// The id of the proposal is invalid.
     #[error("`id` is {0}")]
     Id(#[from] BadId),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct ListArguments {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct AllowArguments {
     routes: Value,
     justification: String,
     #[serde(default)]
@@ -72,7 +72,7 @@ struct Wanted {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Refused {
+struct BlockArguments {
     routes: Value,
     justification: String,
     refusal_id: String,
@@ -82,41 +82,42 @@ struct Refused {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct CheckArguments {
     id: String,
 }
 
 impl Call {
-    /// Reads a call.
+    /// Parses a call.
     ///
     /// # Errors
     /// [`BadCall`].
-    pub(crate) fn read(name: &str, arguments: Option<JsonObject>) -> Result<Self, BadCall> {
+    pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Self, BadCall> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match name {
             "list-egress-routes" => {
-                let Nothing {} = serde_json::from_value(arguments)?;
+                let ListArguments {} = serde_json::from_value(arguments)?;
                 Ok(Self::List)
             }
             "egress-allow" => {
-                let Wanted { routes, justification, revision } = serde_json::from_value(arguments)?;
-                let (tool, proposal, why) = (Tool::EgressAllow, read(&routes)?, why(&justification)?);
+                let AllowArguments { routes, justification, revision } = serde_json::from_value(arguments)?;
+                let (tool, proposal, why) =
+                    (Tool::EgressAllow, parse_proposal(&routes)?, why(&justification)?);
                 Ok(Self::Propose { tool, proposal, why, revision })
             }
             "egress-block" => {
-                let Refused { routes, justification, refusal_id, revision } =
+                let BlockArguments { routes, justification, refusal_id, revision } =
                     serde_json::from_value(arguments)?;
                 let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
                 let fits = (1..=MAX_REFUSAL).contains(&refusal_id.len()) && refusal_id.bytes().all(good);
                 if !fits {
                     return Err(BadCall::Refusal);
                 }
-                let (tool, proposal) = (Tool::EgressBlock, read(&routes)?);
+                let (tool, proposal) = (Tool::EgressBlock, parse_proposal(&routes)?);
                 let why = format!("{}\n(after the refusal {refusal_id})", why(&justification)?);
                 Ok(Self::Propose { tool, proposal, why, revision })
             }
             "check-proposal" => {
-                let Named { id } = serde_json::from_value(arguments)?;
+                let CheckArguments { id } = serde_json::from_value(arguments)?;
                 Ok(Self::Check(Id::try_from(id)?))
             }
             other => {
@@ -126,8 +127,8 @@ impl Call {
     }
 }
 
-/// Routes as JSON, or as YAML in a string.
-fn read(routes: &Value) -> Result<Proposal, ProposalError> {
+/// Parses routes in JSON, or in a string of YAML.
+fn parse_proposal(routes: &Value) -> Result<Proposal, ProposalError> {
     match routes {
         Value::String(text) => proposal::parse(text),
         routes => proposal::parse(&routes.to_string()),
@@ -139,19 +140,19 @@ fn why(text: &str) -> Result<String, BadCall> {
     if text.is_empty() || text.chars().count() > MAX_WHY { Err(BadCall::Why) } else { Ok(text.to_owned()) }
 }
 
-/// All of them.
+/// Descriptions of all tools.
 pub(crate) fn all() -> Vec<Described> {
     let routes = routes();
     let justification = json!({
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_WHY,
-        "description": "What you need it for, in one or two sentences. A user reads it and decides by it.",
+        "description": "Why you need it, in one or two sentences. The user reads it before deciding.",
     });
     let revision = json!({
         "type": "integer",
         "minimum": 1,
-        "description": "The `revision` that list-egress-routes answered with. May be left out.",
+        "description": "The `revision` from list-egress-routes. Optional.",
     });
     let allow = json!({
         "type": "object",
@@ -163,12 +164,12 @@ pub(crate) fn all() -> Vec<Described> {
     block["properties"]["refusal_id"] = json!({
         "type": "string",
         "maxLength": MAX_REFUSAL,
-        "description": "The `id` in the JSON body of the 403 that the proxy answered your request with.",
+        "description": "The `id` in the JSON body of the proxy's 403 response to your request.",
     });
     block["required"] = json!(["routes", "justification", "refusal_id"]);
     let check = json!({
         "type": "object",
-        "properties": {"id": {"type": "string", "description": "The `id` that egress-allow or egress-block answered with."}},
+        "properties": {"id": {"type": "string", "description": "The `id` from egress-allow or egress-block."}},
         "required": ["id"],
         "additionalProperties": false,
     });
@@ -188,7 +189,7 @@ fn tool(name: &'static str, description: &'static str, schema: &Value) -> Descri
     Described::new(name, description, schema.as_object().cloned().unwrap_or_default())
 }
 
-/// The vocabulary of proposals. A string is YAML of the same.
+/// The schema of proposed routes; a string contains the same as YAML.
 fn routes() -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let one = json!({
@@ -197,19 +198,19 @@ fn routes() -> Value {
             "host": text("A host name (`api.example.com`), or `*.example.com` for every name below it. No scheme, port or path."),
             "matches": {
                 "type": "array",
-                "description": "Which requests; one of the entries has to fit. Left out: every request to the host. Ask for no more than you need: a user allows a narrow route sooner.",
+                "description": "The allowed requests; a request must match one entry. If omitted, every request to the host. Propose no more than you need: a user approves a narrow route sooner.",
                 "items": {
                     "type": "object",
                     "properties": {
-                        "methods": {"type": "array", "items": text("`GET`, `POST`, …"), "description": "Left out: every method."},
+                        "methods": {"type": "array", "items": text("`GET`, `POST`, …"), "description": "If omitted, every method."},
                         "paths": {
                             "type": "array",
-                            "description": "One of them has to fit. Left out: every path.",
+                            "description": "A request must match one of them. If omitted, every path.",
                             "items": {
                                 "type": "object",
                                 "properties": {
                                     "type": {"type": "string", "enum": ["exact", "prefix", "regex"], "description": "`prefix` ends at a slash: `/v1` is `/v1` and all below `/v1/`."},
-                                    "value": text("Begins with `/`; without a query."),
+                                    "value": text("Starts with `/`; without a query."),
                                 },
                                 "required": ["type", "value"],
                                 "additionalProperties": false,
@@ -217,7 +218,7 @@ fn routes() -> Value {
                         },
                         "headers": {
                             "type": "array",
-                            "description": "All of them have to fit.",
+                            "description": "A request must match all of them.",
                             "items": {
                                 "type": "object",
                                 "properties": {
@@ -244,35 +245,35 @@ fn routes() -> Value {
         "additionalProperties": false,
     });
     json!({
-        "description": "The routes to add or to widen, for example [{\"host\": \"api.example.com\", \"matches\": [{\"methods\": [\"GET\"], \"paths\": [{\"type\": \"prefix\", \"value\": \"/v1\"}]}]}]. Credentials, ports and everything else of a route are the user's and cannot be proposed.",
+        "description": "The routes to add or to widen, for example [{\"host\": \"api.example.com\", \"matches\": [{\"methods\": [\"GET\"], \"paths\": [{\"type\": \"prefix\", \"value\": \"/v1\"}]}]}]. You cannot propose credentials, ports or other fields of a route.",
         "anyOf": [{"type": "array", "minItems": 1, "items": one}, text("The same as YAML.")],
     })
 }
 
-const LIST: &str = "Lists what may leave this sandbox: the hosts and requests that its egress proxy lets \
-                    through right now, with their `revision`. Anything else is refused with 403.";
+const LIST: &str = "Lists the hosts and requests that this sandbox's egress proxy allows now, with their \
+                    `revision`. It denies all other requests with 403.";
 
-const ALLOW: &str = "Asks the user in charge to let you reach a host, before you need it. The call waits for \
+const ALLOW: &str = "Asks the user to let you reach a host, before you need it. The call waits for \
                      the decision. `approved` or `modified`: the routes are live, make your request. `rejected`: \
-                     `notes` says why; do without. `pending`: nobody has decided yet; go on with something else, \
-                     and ask again with check-proposal and the `id`.";
+                     `notes` explains why; continue without it. `pending`: the user has not decided yet; continue \
+                     with other work, and check again with check-proposal and the `id`.";
 
-const BLOCK: &str = "The same as egress-allow, after the proxy has refused a request of yours (403 with a JSON \
-                     body): give the `id` of that refusal as `refusal_id`, and the routes that would let the \
-                     request through.";
+const BLOCK: &str = "The same as egress-allow, after the proxy has denied one of your requests (403 with a JSON \
+                     body): pass the `id` of that response as `refusal_id`, and the routes that would allow the \
+                     request.";
 
-const CHECK: &str = "Asks what became of a proposal that was `pending`, and waits for its decision again.";
+const CHECK: &str = "Checks a `pending` proposal and waits for its decision again.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn call(name: &str, arguments: Value) -> Result<Call, BadCall> {
-        Call::read(name, arguments.as_object().cloned())
+        Call::parse(name, arguments.as_object().cloned())
     }
 
     #[test]
-    fn calls_are_read_and_what_is_wrong_is_said() {
+    fn parses_calls_and_explains_errors() {
         let routes = json!([{"host": "a.example", "matches": [{"methods": ["GET"]}]}]);
         let yaml = json!("routes:\n- host: a.example\n  matches: [{methods: [GET]}]\n");
         for routes in [routes.clone(), json!({"routes": routes}), yaml] {
@@ -291,10 +292,10 @@ mod tests {
         assert_eq!(why, "tests\n(after the refusal r-7)");
         assert!(matches!(call("list-egress-routes", json!({})), Ok(Call::List)));
         for (name, arguments, words) in [
-            ("egress-deny", json!({}), "there is no tool egress-deny"),
+            ("egress-deny", json!({}), "unknown tool egress-deny"),
             ("list-egress-routes", json!({"x": 1}), "unknown field `x`"),
             ("egress-allow", json!({"routes": routes}), "missing field `justification`"),
-            ("egress-allow", json!({"routes": routes, "justification": " "}), "`justification` has to say"),
+            ("egress-allow", json!({"routes": routes, "justification": " "}), "`justification` must explain"),
             ("egress-allow", json!({"routes": [], "justification": "x"}), "names no route"),
             ("egress-allow", json!({"routes": 7, "justification": "x"}), "a list of routes"),
             (
@@ -310,7 +311,7 @@ mod tests {
             (
                 "egress-block",
                 json!({"routes": routes, "justification": "x", "refusal_id": "\u{1b}[2J"}),
-                "`refusal_id` is the `id`",
+                "`refusal_id` must be the `id`",
             ),
             ("check-proposal", json!({"id": "../x"}), "`id` is not the id of a proposal"),
         ] {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_the_schema_is_taken_by_the_parser() {
+    fn the_parser_accepts_everything_in_the_schema() {
         let full = json!([{
             "host": "*.a.example",
             "matches": [{

@@ -51,7 +51,7 @@ impl Scope {
 pub fn run() -> ExitCode {
     match receive() {
         Ok((config, child_end)) => {
-            bottle_bundle::run_and_say(config, || child_end.ready(std::fs::File::open("/dev/null")?))
+            bottle_bundle::run_and_notify(config, || child_end.ready(std::fs::File::open("/dev/null")?))
         }
         Err(error) => {
             // The backend sees the end of the handoff; the sentence goes to the bottle's log.

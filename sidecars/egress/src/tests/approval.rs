@@ -9,7 +9,7 @@ use bottle_contract::decide::Reason;
 use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
 use bottle_contract::session::bundle::Provision;
 use bottle_contract::session::{Hello, Role};
-use bottle_queue::carry;
+use bottle_queue::forward;
 use bottle_test_support::upstream::Site;
 use tokio::sync::watch;
 
@@ -47,7 +47,7 @@ pub(super) async fn user_after(
     let counter = Arc::clone(&question_count);
     let keeper = keeper.expect("keeper").0;
     tokio::spawn(async move {
-        carry(&keeper, |question: Question| {
+        forward(&keeper, |question: Question| {
             counter.fetch_add(1, Ordering::SeqCst);
             for secret in [TOKEN, OTHER_TOKEN, REAL] {
                 assert!(!format!("{question:?}").contains(secret), "{question:?}");

@@ -1,4 +1,4 @@
-//! What is in a repository beside secrets, and what only looks like them.
+//! Generates files without secrets, and lines that look like secrets.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ const WORDS: &[&str] = &[
     "version", "view", "window", "worker", "writer",
 ];
 
-/// About as many bytes of a file that holds no secret, and how its name ends.
+/// A file without secrets of about `length` bytes, and its extension.
 pub(crate) fn file(dice: &mut Dice, length: usize) -> (&'static str, Vec<u8>) {
     match dice.below(100) {
         0..50 => ("rs", code(dice, length).into()),
@@ -133,11 +133,11 @@ fn sums(dice: &mut Dice, length: usize) -> String {
     text
 }
 
-/// How many kinds of look-alikes there are.
+/// Number of kinds of look-alikes.
 pub(crate) const KINDS: usize = 26;
 
-/// A line, or a few, that somebody could take for a secret, and that are none: names of secrets, what stands in
-/// their place, their shapes, public keys, and numbers that are as random.
+/// Lines that look like a secret and are none: names of secrets, placeholders, patterns, public keys and
+/// random numbers.
 pub(crate) fn look_alike(dice: &mut Dice, kind: usize) -> String {
     match kind % KINDS {
         0 => format!("sha256 = \"{}\"", dice.text(HEX, 64)),

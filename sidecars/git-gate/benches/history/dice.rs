@@ -1,17 +1,17 @@
-//! Chance that is the same every time.
+//! A deterministic random number generator.
 
 /// Letters and digits.
 pub(crate) const WORD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-/// The same, and what base64 has beside them in an address.
+/// The alphabet of URL-safe base64.
 pub(crate) const ADDRESS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Of base64.
+/// The alphabet of base64.
 pub(crate) const BASE64: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Of base32.
+/// The alphabet of base32.
 pub(crate) const BASE32: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 pub(crate) const HEX: &[u8] = b"0123456789abcdef";
 pub(crate) const DIGITS: &[u8] = b"0123456789";
 
-/// Numbers that look as if nobody had chosen them.
+/// A xorshift generator with a fixed seed.
 pub(crate) struct Dice(u64);
 
 impl Dice {

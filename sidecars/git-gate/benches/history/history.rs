@@ -1,4 +1,4 @@
-//! The history that everybody reads: clean files, and in it labelled secrets and what only looks like them.
+//! Generates the benchmark history: clean files, labelled secrets and look-alikes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,29 +18,29 @@ use crate::secrets::{FAMILIES, Values};
 /// Files of one commit.
 const FILES: usize = 32;
 
-/// Files that a later commit may change.
+/// Most files that a later commit may modify.
 const KEPT: usize = 256;
 
 /// Look-alikes of each kind.
 const LOOK_ALIKES: usize = 10;
 
-/// Lines of a log in whose middle a secret stands.
+/// Lines of a log with a secret in the middle.
 const LOG_LINES: usize = 30_000;
 
-/// Where a secret stands.
+/// The location of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A line of code.
     Source,
     /// A value in JSON.
     Settings,
-    /// A script that the next commit removes.
+    /// A script that the next commit deletes.
     Removed,
     /// The middle of a log of some megabytes.
     Log,
     /// A file in UTF-16.
     Wide,
-    /// Base64, as Kubernetes has its secrets.
+    /// Base64 in a Kubernetes manifest.
     Encoded,
     /// A commit's message.
     Message,
@@ -66,33 +66,33 @@ impl Place {
 /// A planted secret.
 #[derive(Debug)]
 pub(crate) struct Label {
-    /// Which of [`FAMILIES`].
+    /// Index in [`FAMILIES`].
     pub(crate) family: usize,
     pub(crate) place: Place,
-    /// Its file, which has no other; empty where it is in a message.
+    /// Its file, which has no other secret; empty for a message.
     pub(crate) path: String,
     /// Its lines, from 1.
     pub(crate) lines: RangeInclusive<u64>,
-    /// The commit that brings it.
+    /// The commit that adds it.
     pub(crate) commit: String,
 }
 
-/// See the module.
+/// A generated history with its labels.
 pub(crate) struct History {
     /// A bare repository.
     pub(crate) repo: PathBuf,
-    /// Every file of every commit, each under its commit's number, for those who read files.
+    /// Every file of every commit, in one folder a commit, for scanners of files.
     pub(crate) files: PathBuf,
     pub(crate) labels: Vec<Label>,
     pub(crate) look_alikes: usize,
     pub(crate) commits: usize,
     pub(crate) count: usize,
-    /// Of all files, as they are in the history.
+    /// Total size of all files in the history.
     pub(crate) bytes: u64,
 }
 
 impl History {
-    /// One of about so many bytes, in `folder`.
+    /// Generates a history of about `bytes` bytes in `folder`.
     pub(crate) fn make(folder: &Path, bytes: u64) -> Result<Self> {
         let mut maker = Maker::new(folder)?;
         let mut planted = plan(&mut maker.dice);
@@ -112,7 +112,7 @@ impl History {
             }
         }
         ensure!(planted.is_empty(), "{bytes} bytes are too few for all that is planted");
-        // The second one removes what the first may still have brought.
+        // The second commit deletes the files that the first may still have added.
         maker.commit()?;
         maker.commit()?;
         maker.finish()
@@ -124,7 +124,7 @@ enum Planted {
     LookAlike(usize),
 }
 
-/// What is planted, in an order of chance.
+/// Everything to plant, in random order.
 fn plan(dice: &mut Dice) -> Vec<Planted> {
     let secrets =
         (0..FAMILIES.len()).flat_map(|family| Place::ALL.map(|place| Planted::Secret(family, place)));
@@ -135,7 +135,7 @@ fn plan(dice: &mut Dice) -> Vec<Planted> {
     all
 }
 
-/// A file of the next commit; none: it goes.
+/// A file of the next commit; `None` deletes it.
 type Change = (String, Option<Vec<u8>>);
 
 struct Maker {
@@ -143,13 +143,13 @@ struct Maker {
     import: Child,
     into: BufWriter<ChildStdin>,
     changes: Vec<Change>,
-    /// Of the next commit.
+    /// Message lines of the next commit.
     message: Vec<String>,
-    /// Of the one after it.
+    /// Files to delete in the commit after the next.
     removed: Vec<String>,
-    /// Files that may change, with their lines.
+    /// Files that a later commit may modify, with their text.
     kept: Vec<(String, String)>,
-    /// For each label, which commit it is in.
+    /// The commit number of each label.
     numbers: Vec<usize>,
     planted: u64,
     history: History,
@@ -194,17 +194,17 @@ impl Maker {
         self.changes.push((path, Some(content)));
     }
 
-    /// A place for another file.
+    /// A path for another file.
     fn path(&mut self, end: &str) -> String {
         format!("src/part{:02}/file{}.{end}", self.dice.below(100), self.history.count)
     }
 
-    /// A new file, or every third time one that changes in a few lines.
+    /// Adds a new file, or every third time modifies a few lines of an old one.
     fn clean_file(&mut self) -> Result<()> {
         if self.kept.len() == KEPT && self.dice.below(3) == 0 {
             let at = self.dice.below(KEPT);
             let (path, text) = &mut self.kept[at];
-            // Once in a commit.
+            // Only once in a commit.
             if self.changes.iter().all(|(other, _)| other != path) {
                 let middle = text[..text.len() / 2].rfind('\n').map_or(0, |at| at + 1);
                 text.insert_str(middle, &code(&mut self.dice, 400));
@@ -241,7 +241,7 @@ impl Maker {
     fn secret(&mut self, family: usize, place: Place) -> Result<()> {
         let values = FAMILIES[family].make(&mut self.dice)?;
         if place == Place::Message {
-            // A commit of its own.
+            // A separate commit.
             self.commit()?;
             let lines = values.iter().map(|(name, value)| format!("{name}: {value}"));
             self.message = [vec!["It works with these".to_owned(), String::new()], lines.collect()].concat();
@@ -255,7 +255,7 @@ impl Maker {
         let first = before.matches('\n').count() as u64 + 1;
         let lines = first..=first + middle.trim_end().matches('\n').count() as u64;
         let text = before + &middle + &after;
-        // Of a secret of Kubernetes the whole is one.
+        // A Kubernetes manifest counts as a whole.
         let lines = if place == Place::Encoded { 1..=text.lines().count() as u64 } else { lines };
         let content = if place == Place::Wide { wide(&text) } else { text.into_bytes() };
         let path = self.path(end);
@@ -330,7 +330,7 @@ fn git(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// How a file's name ends, and its text before, with and after the secret.
+/// A file's extension, and its text before, with and after the secret.
 fn written(dice: &mut Dice, place: Place, values: &Values) -> (&'static str, String, String, String) {
     let lines = |line: &dyn Fn(&str, &str) -> String| -> String {
         values.iter().map(|(name, value)| line(name, value) + "\n").collect()

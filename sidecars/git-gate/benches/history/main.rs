@@ -1,13 +1,13 @@
-//! The gate's reading of a push beside other scanners: time, memory, and what each finds and makes up.
+//! Compares the gate's scan of a push with other scanners: time, memory, recall and false positives.
 //!
-//! The history is made here, always the same: clean files of several kinds, two thirds of them new and a third that
-//! change, and in it secrets of twelve families in seven places each, one to a file, and look-alikes. The gate reads it
-//! as a push of all of it, by the same code; the others read the repository, or every file of it where they read
-//! files only. Each has all cores to itself.
+//! The bench generates a deterministic history. It has clean files of several kinds (two thirds new, one
+//! third modified), secrets of twelve families in seven locations each, one a file, and look-alikes. The
+//! gate scans it as one push, with its own code. The other scanners read the repository, or every file of
+//! it if they support only files. Each runs alone on all cores.
 //!
-//! `cargo bench -p bottle-git-gate --bench history`, or with `-- 1024` for so many MiB (64 otherwise). The others are
-//! looked for in the folders that `BOTTLE_BENCH_SCANNERS` names, with `:` between them.
-#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
+//! `cargo bench -p bottle-git-gate --bench history`; append `-- 1024` for that many MiB (default 64).
+//! `BOTTLE_BENCH_SCANNERS` lists the folders of the other scanners, separated by `:`.
+#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 mod clean;
 mod dice;
@@ -18,8 +18,8 @@ mod run;
 mod score;
 mod secrets;
 
-/// The reader is the gate's own and no part of what it offers; so its files are built in here.
-macro_rules! of_the_gate {
+/// Compiles files of the gate into the bench: the scan is not part of its public API.
+macro_rules! gate_modules {
     ($($name:ident = $path:literal),+ $(,)?) => {
         $(
             #[allow(dead_code, unused_imports, unreachable_pub, reason = "the gate uses the rest of it")]
@@ -28,14 +28,14 @@ macro_rules! of_the_gate {
         )+
     };
 }
-of_the_gate!(
+gate_modules!(
+    archives = "../../src/archives.rs",
     blob = "../../src/blob.rs",
     tree_index = "../../src/tree_index.rs",
     findings = "../../src/findings.rs",
     new_objects = "../../src/new_objects.rs",
     git = "../../src/git.rs",
     names = "../../src/names.rs",
-    packed = "../../src/packed.rs",
     read = "../../src/read.rs",
     refs = "../../src/refs.rs",
     upstream = "../../src/upstream.rs",
@@ -54,16 +54,16 @@ use run::{Ran, run};
 use score::Score;
 use secrets::FAMILIES;
 
-/// The word by which this program reads as the gate does.
+/// The argument that runs this program as the gate's scan.
 const READ: &str = "__read";
 
-/// A scanner that takes longer is ended.
+/// Time limit for a scanner.
 const WITHIN: Duration = Duration::from_secs(600);
 
-/// MiB, unless another number is asked for.
+/// Default size of the history in MiB.
 const SIZE: u64 = 64;
 
-/// Findings of nothing that are shown of each.
+/// False positives that are printed for each scanner.
 const SHOWN: usize = 3;
 
 fn main() -> ExitCode {
@@ -102,25 +102,26 @@ fn compare(mebibytes: u64) -> Result<()> {
     let ran = run(&mut command, &output, WITHIN)?;
     let ours = ran.took;
     ensure!(ran.ended, "the gate takes longer than {WITHIN:?}");
-    let found = peers::read_ours(&fs::read_to_string(&output)?)
-        .with_context(|| format!("the gate said {:?}", fs::read_to_string(&output).unwrap_or_default()))?;
-    tell("the gate", &history, &ran, None, &Score::of(&history, found));
+    let found = peers::read_ours(&fs::read_to_string(&output)?).with_context(|| {
+        format!("cannot parse the gate's output {:?}", fs::read_to_string(&output).unwrap_or_default())
+    })?;
+    report("the gate", &history, &ran, None, &Score::new(&history, found));
     let folders = std::env::var_os("BOTTLE_BENCH_SCANNERS").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&folders).filter(|path| path.is_absolute()).collect();
     for peer in &PEERS {
         let Some(program) = peers::program(&folders, peer.name) else {
-            put(&format!("\n{}: not here; BOTTLE_BENCH_SCANNERS names no folder that has it", peer.name));
+            put(&format!("\n{}: not installed in a folder of BOTTLE_BENCH_SCANNERS", peer.name));
             continue;
         };
-        if let Err(error) = beside(peer, program, &history, &output, ours) {
+        if let Err(error) = run_peer(peer, program, &history, &output, ours) {
             put(&format!("\n{}: {error:#}", peer.name));
         }
     }
     Ok(())
 }
 
-/// Another scanner's turn.
-fn beside(peer: &Peer, program: PathBuf, history: &History, output: &Path, ours: Duration) -> Result<()> {
+/// Runs another scanner.
+fn run_peer(peer: &Peer, program: PathBuf, history: &History, output: &Path, ours: Duration) -> Result<()> {
     let version = Command::new(&program).arg(peer.version).output()?;
     let version = String::from_utf8_lossy(&version.stdout);
     let version = version.split_whitespace().last().map(|version| format!(" {version}")).unwrap_or_default();
@@ -129,15 +130,15 @@ fn beside(peer: &Peer, program: PathBuf, history: &History, output: &Path, ours:
     let ran = run(&mut (peer.command)(program, history), output, WITHIN)?;
     if !ran.ended {
         put(&format!(
-            "\n{name}: ended after {} s, more than {:.0} times as long",
+            "\n{name}: killed after {} s, more than {:.0} times as long",
             ran.took.as_secs(),
             ratio(&ran, ours)
         ));
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&fs::read(output)?).into_owned();
-    let found = (peer.read)(&said, history).context("what it said is of another form")?;
-    tell(&name, history, &ran, Some(ratio(&ran, ours)), &Score::of(history, found));
+    let output = String::from_utf8_lossy(&fs::read(output)?).into_owned();
+    let found = (peer.read)(&output, history).context("cannot parse its output")?;
+    report(&name, history, &ran, Some(ratio(&ran, ours)), &Score::new(history, found));
     Ok(())
 }
 
@@ -145,10 +146,10 @@ fn ratio(ran: &Ran, ours: Duration) -> f64 {
     ran.took.as_secs_f64() / ours.as_secs_f64()
 }
 
-fn tell(name: &str, history: &History, ran: &Ran, ratio: Option<f64>, score: &Score) {
+fn report(name: &str, history: &History, ran: &Ran, ratio: Option<f64>, score: &Score) {
     let times = ratio.map(|ratio| format!(" ({ratio:.1} x)")).unwrap_or_default();
     put(&format!(
-        "\n{name}: {:.1} s{times}, {} MiB, recall {}/{}, precision {:.2} ({} made up)",
+        "\n{name}: {:.1} s{times}, {} MiB, recall {}/{}, precision {:.2} ({} false positives)",
         ran.took.as_secs_f64(),
         ran.memory >> 20,
         score.found(),
@@ -159,13 +160,12 @@ fn tell(name: &str, history: &History, ran: &Ran, ratio: Option<f64>, score: &Sc
     let share = |(name, (found, all)): (&str, (usize, usize))| format!("{name} {found}/{all}");
     let families = FAMILIES.iter().enumerate();
     let families =
-        families.map(|(at, family)| (family.name, score.of_those(history, |label| label.family == at)));
-    let places =
-        Place::ALL.map(|place| (place.name(), score.of_those(history, |label| label.place == place)));
+        families.map(|(at, family)| (family.name, score.recall(history, |label| label.family == at)));
+    let places = Place::ALL.map(|place| (place.name(), score.recall(history, |label| label.place == place)));
     put(&format!("  {}", families.map(share).collect::<Vec<_>>().join("  ")));
     put(&format!("  {}", places.map(share).join("  ")));
     for wrong in score.wrong.iter().take(SHOWN) {
         let path = wrong.path.as_deref().unwrap_or("a message");
-        put(&format!("  made up: {} in {path}, line {}", wrong.rule, wrong.line.unwrap_or(0)));
+        put(&format!("  false positive: {} in {path}, line {}", wrong.rule, wrong.line.unwrap_or(0)));
     }
 }

@@ -1,4 +1,4 @@
-//! The gate's own reading of a push, with the whole history as what is pushed to an empty upstream.
+//! Runs the gate's scan on the whole history, as one push to an empty upstream.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,18 +11,18 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 
 use crate::dice::{Dice, WORD};
-use crate::findings::Reading;
-use crate::git::{Git, Passage};
+use crate::findings::PushFindings;
+use crate::git::{Git, ReservedFds};
 use crate::new_objects::KNOWN;
 use crate::refs::Update;
 use crate::{put, read};
 
-/// Secrets of a bottle, which are looked for in every spelling.
+/// Known secrets, which the scanner finds in every spelling.
 const SECRETS: usize = 10;
 
-/// Reads it and prints what is found, line by line.
+/// Scans the history and prints each finding as a line of JSON.
 pub(crate) fn read_all(repo: &Path) -> Result<()> {
-    let passage = Passage::reserve()?;
+    let fds = ReservedFds::reserve()?;
     let mirror = repo.with_extension("mirror");
     let made = Command::new("git").args(["init", "-q", "--bare"]).arg(&mirror).status()?;
     ensure!(made.success(), "git init");
@@ -36,13 +36,13 @@ pub(crate) fn read_all(repo: &Path) -> Result<()> {
     let scanner = Scanner::outbound(Arc::new(KnownSecrets::new(&secrets)?));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let objects = repo.join("objects").to_string_lossy().into_owned();
-    let mut reading = Reading::default();
+    let mut findings = PushFindings::default();
     runtime
-        .block_on(read::read(&Git::of(&mirror), &objects, &[update], &scanner, &passage, &mut reading))
+        .block_on(read::read_push(&Git::new(&mirror), &objects, &[update], &scanner, &fds, &mut findings))
         .map_err(|why| anyhow::anyhow!(why))?;
-    ensure!(!reading.more, "more was found than a push is told of");
-    for found in reading.found {
-        let path = (found.place != "the commit's message").then_some(found.place);
+    ensure!(!findings.more, "more findings than a push may have");
+    for found in findings.found {
+        let path = (found.location != "the commit's message").then_some(found.location);
         let line = serde_json::json!({
             "commit": found.commit.context("a commit")?, "path": path, "line": found.line, "rule": found.rule,
         });

@@ -1,4 +1,4 @@
-//! Other scanners: how they are asked to read everything, and what they say.
+//! Other scanners: their command lines, and parsers of their output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::history::History;
 
-/// Something that a scanner found.
+/// A finding of a scanner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Finding {
     pub(crate) commit: Option<String>,
-    /// None: in the commit's message.
+    /// `None` for the commit's message.
     pub(crate) path: Option<String>,
     pub(crate) line: Option<u64>,
     pub(crate) rule: String,
@@ -21,9 +21,9 @@ pub(crate) struct Finding {
 /// A scanner.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// What makes it say its version.
+    /// The argument that prints its version.
     pub(crate) version: &'static str,
-    /// It reads files and no history: it is given every file of every commit, and no messages.
+    /// It supports files only: it scans every file of every commit, without messages.
     pub(crate) files: bool,
     pub(crate) command: fn(PathBuf, &History) -> Command,
     pub(crate) read: fn(&str, &History) -> Result<Vec<Finding>>,
@@ -71,13 +71,13 @@ pub(crate) const PEERS: [Peer; 6] = [
 fn gitleaks(program: PathBuf, history: &History) -> Command {
     let mut command = Command::new(program);
     command.args(["git", "--no-banner", "--report-format", "json", "--report-path", "-"]);
-    // As deep as the gate looks.
+    // The gate scans archives too.
     command.args(["--max-archive-depth", "1"]).arg(&history.repo);
     command
 }
 
-fn read_gitleaks(said: &str, _: &History) -> Result<Vec<Finding>> {
-    let found: Vec<Value> = serde_json::from_str(said)?;
+fn read_gitleaks(output: &str, _: &History) -> Result<Vec<Finding>> {
+    let found: Vec<Value> = serde_json::from_str(output)?;
     Ok(found
         .iter()
         .map(|one| finding(&one["Commit"], &one["File"], &one["StartLine"], &one["RuleID"]))
@@ -90,9 +90,9 @@ fn betterleaks(program: PathBuf, history: &History) -> Command {
     command
 }
 
-fn read_betterleaks(said: &str, _: &History) -> Result<Vec<Finding>> {
-    let said: Value = serde_json::from_str(said)?;
-    let found = said["findings"].as_array().context("findings")?.iter().map(|one| {
+fn read_betterleaks(output: &str, _: &History) -> Result<Vec<Finding>> {
+    let output: Value = serde_json::from_str(output)?;
+    let found = output["findings"].as_array().context("findings")?.iter().map(|one| {
         let (location, attributes) = (&one["location"], &one["attributes"]);
         finding(&attributes["git.sha"], &location["path"], &location["start_line"], &one["rule_id"])
     });
@@ -106,9 +106,9 @@ fn kingfisher(program: PathBuf, history: &History) -> Command {
     command
 }
 
-fn read_kingfisher(said: &str, _: &History) -> Result<Vec<Finding>> {
-    let said: Value = serde_json::from_str(said)?;
-    let found = said["findings"].as_array().context("findings")?.iter().map(|one| {
+fn read_kingfisher(output: &str, _: &History) -> Result<Vec<Finding>> {
+    let output: Value = serde_json::from_str(output)?;
+    let found = output["findings"].as_array().context("findings")?.iter().map(|one| {
         let (rule, one) = (&one["rule"]["id"], &one["finding"]);
         finding(&one["git_metadata"]["commit"]["id"], &one["path"], &one["line"], rule)
     });
@@ -122,8 +122,8 @@ fn trufflehog(program: PathBuf, history: &History) -> Command {
 }
 
 /// One finding a line, and no lines of files.
-fn read_trufflehog(said: &str, _: &History) -> Result<Vec<Finding>> {
-    let found = said.lines().map(|line| {
+fn read_trufflehog(output: &str, _: &History) -> Result<Vec<Finding>> {
+    let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
         Ok(finding(&one["commitHash"], &one["path"], &Value::Null, &one["reason"]))
     });
@@ -136,9 +136,9 @@ fn detect_secrets(program: PathBuf, history: &History) -> Command {
     command
 }
 
-fn read_detect_secrets(said: &str, _: &History) -> Result<Vec<Finding>> {
-    let said: Value = serde_json::from_str(said)?;
-    let found = said["results"].as_object().context("results")?.iter().flat_map(|(file, found)| {
+fn read_detect_secrets(output: &str, _: &History) -> Result<Vec<Finding>> {
+    let output: Value = serde_json::from_str(output)?;
+    let found = output["results"].as_object().context("results")?.iter().flat_map(|(file, found)| {
         let all = found.as_array().into_iter().flatten();
         all.map(|one| finding(&Value::Null, &below(file), &one["line_number"], &one["type"]))
     });
@@ -154,9 +154,9 @@ fn secretlint(program: PathBuf, history: &History) -> Command {
 }
 
 /// `file:line:column: words`.
-fn read_secretlint(said: &str, history: &History) -> Result<Vec<Finding>> {
+fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
     let folder = format!("{}/", history.files.canonicalize()?.display());
-    let found = said.lines().filter_map(|line| {
+    let found = output.lines().filter_map(|line| {
         let mut words = line.strip_prefix(&folder)?.splitn(4, ':');
         let (file, line) = (words.next()?, words.next()?.parse::<u64>().ok()?);
         let rule = words.nth(1)?.split('[').next_back()?;
@@ -179,16 +179,16 @@ fn finding(commit: &Value, path: &Value, line: &Value, rule: &Value) -> Finding 
     }
 }
 
-/// What this program itself printed.
-pub(crate) fn read_ours(said: &str) -> Result<Vec<Finding>> {
-    let found = said.lines().map(|line| {
+/// Parses the output of this program itself.
+pub(crate) fn read_ours(output: &str) -> Result<Vec<Finding>> {
+    let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
         Ok(finding(&one["commit"], &one["path"], &one["line"], &one["rule"]))
     });
     found.collect()
 }
 
-/// Where a scanner is, in one of these folders.
+/// Finds a scanner in one of these folders.
 pub(crate) fn program(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
     folders.iter().map(|folder: &PathBuf| folder.join(name)).find(|path: &PathBuf| Path::is_file(path))
 }

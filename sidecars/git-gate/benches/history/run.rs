@@ -1,4 +1,4 @@
-//! A program's time and memory.
+//! Runs a program and measures its time and memory.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -10,19 +10,19 @@ use anyhow::{Context, Result};
 use bottle_test_support::measure::held;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Between two looks at it.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval between measurements.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How a program ran.
+/// The measurements of one run.
 pub(crate) struct Ran {
     pub(crate) took: Duration,
-    /// The most that it and its children held at once, without files that they only map.
+    /// Peak memory of the program and its children in bytes, without mapped files.
     pub(crate) memory: u64,
-    /// It came to its end in time.
+    /// Whether it exited in time.
     pub(crate) ended: bool,
 }
 
-/// Runs it with its output in a file.
+/// Runs a command with its output in a file.
 pub(crate) fn run(command: &mut Command, output: &Path, within: Duration) -> Result<Ran> {
     let began = Instant::now();
     let mut child = command
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &mut Command, output: &Path, within: Duration) -> Res
         if began.elapsed() > within {
             break false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let took = began.elapsed();
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw).filter(|_| !ended) {

@@ -1,20 +1,20 @@
-//! What a scanner's findings are worth against the labels.
+//! Scores a scanner's findings against the labels.
 
 use std::collections::HashSet;
 
 use crate::history::{History, Label, Place};
 use crate::peers::Finding;
 
-/// See the module.
+/// The recall and precision of one scanner.
 pub(crate) struct Score {
     /// For each label, whether it was found.
     pub(crate) hit: Vec<bool>,
-    /// Places where nothing is, with the rule that says otherwise.
+    /// False positives.
     pub(crate) wrong: Vec<Finding>,
 }
 
 impl Score {
-    pub(crate) fn of(history: &History, findings: Vec<Finding>) -> Self {
+    pub(crate) fn new(history: &History, findings: Vec<Finding>) -> Self {
         let mut hit = vec![false; history.labels.len()];
         let (mut wrong, mut places) = (Vec::new(), HashSet::new());
         for finding in findings {
@@ -31,20 +31,20 @@ impl Score {
         self.hit.iter().filter(|hit| **hit).count()
     }
 
-    /// Of all that was found, the share that is there.
+    /// The share of true findings.
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     pub(crate) fn precision(&self) -> f64 {
         self.found() as f64 / (self.found() + self.wrong.len()).max(1) as f64
     }
 
-    /// How many of the labels that `which` chooses were found.
-    pub(crate) fn of_those(&self, history: &History, which: impl Fn(&Label) -> bool) -> (usize, usize) {
+    /// Found labels and all labels that match `which`.
+    pub(crate) fn recall(&self, history: &History, which: impl Fn(&Label) -> bool) -> (usize, usize) {
         let chosen = history.labels.iter().zip(&self.hit).filter(|(label, _)| which(label));
         chosen.fold((0, 0), |(found, all), (_, hit)| (found + usize::from(*hit), all + 1))
     }
 }
 
-/// Whether a finding is this secret. A scanner that names no line is believed.
+/// Whether a finding matches a label. A finding without a line matches any line.
 fn is(label: &Label, finding: &Finding) -> bool {
     match (&finding.path, label.place) {
         (None, Place::Message) => finding.commit.as_ref() == Some(&label.commit),

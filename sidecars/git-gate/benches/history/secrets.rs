@@ -1,4 +1,4 @@
-//! Secrets of twelve families, each as its issuer makes it, and each nobody's.
+//! Generates secrets of twelve families in their issuers' formats; none is in use.
 
 use anyhow::Result;
 use base64::Engine;
@@ -7,7 +7,7 @@ use rcgen::KeyPair;
 
 use crate::dice::{ADDRESS, BASE32, BASE64, DIGITS, Dice, WORD};
 
-/// Names and values, as they stand together.
+/// Names and values that belong together.
 pub(crate) type Values = Vec<(&'static str, String)>;
 
 /// A kind of secret.
@@ -17,7 +17,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// Another one of it.
+    /// Generates another secret.
     pub(crate) fn make(&self, dice: &mut Dice) -> Result<Values> {
         (self.make)(dice)
     }
@@ -55,7 +55,7 @@ fn database(dice: &mut Dice) -> Result<Values> {
     one("database_url", format!("postgres://app:{}@db1.internal.net:5432/app", dice.text(WORD, 20)))
 }
 
-/// With its checksum in the last six characters.
+/// A token with its checksum in the last six characters.
 fn checked(dice: &mut Dice, prefix: &str) -> String {
     let body = dice.text(WORD, 30);
     let mut sum = flate2::Crc::new();
@@ -82,9 +82,9 @@ fn google(dice: &mut Dice) -> Result<Values> {
 }
 
 fn jwt(dice: &mut Dice) -> Result<Values> {
-    let packed = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
-    let head = packed(r#"{"alg":"HS256","typ":"JWT"}"#);
-    let body = packed(&format!(r#"{{"sub":"{}","role":"admin","iat":1716239022}}"#, dice.uuid()));
+    let encoded = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+    let head = encoded(r#"{"alg":"HS256","typ":"JWT"}"#);
+    let body = encoded(&format!(r#"{{"sub":"{}","role":"admin","iat":1716239022}}"#, dice.uuid()));
     one("session_token", format!("{head}.{body}.{}", BASE64_URL_SAFE_NO_PAD.encode(dice.bytes(32))))
 }
 
@@ -92,7 +92,7 @@ fn npm(dice: &mut Dice) -> Result<Values> {
     one("npm_token", checked(dice, "npm_"))
 }
 
-/// Not the same every time; nothing depends on it.
+/// Not deterministic; nothing depends on that.
 fn private_key(_: &mut Dice) -> Result<Values> {
     one("private_key", KeyPair::generate()?.serialize_pem())
 }

@@ -1,4 +1,4 @@
-//! Other clients than git, and an upstream over https.
+//! Submodules, libgit2, and an upstream over https.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use bottle_test_support::{python, skip};
 
 use crate::scene::{Scene, connect, until};
 
-/// What the bottle's `~/.gitconfig` has: the upstream's own address leads to the gate.
+/// Writes the `~/.gitconfig` of a bottle, which redirects the upstream's URL to the gate.
 fn configure(scene: &Scene) -> Result<String> {
     let url = scene.repo(|_| ())?.url;
     let gate = format!("http://{}:9420/tool.git", scene.address);
@@ -41,7 +41,7 @@ pub(crate) async fn submodules() -> Result<()> {
     Ok(())
 }
 
-/// A client whose git is libgit2.
+/// A client that uses libgit2.
 const LIBGIT2: &str = r#"
 import os, sys, pygit2
 url = sys.argv[1]
@@ -72,15 +72,15 @@ pub(crate) async fn libgit2() -> Result<()> {
     let python = match python::with_packages(&tools, &["pygit2"]) {
         Ok(python) => python,
         Err(why) => {
-            skip::aloud("libgit2_goes_through_the_gate", &format!("pygit2 cannot be had: {why}"));
+            skip::aloud("supports_libgit2", &format!("cannot install pygit2: {why}"));
             return Ok(());
         }
     };
     fs::write(scene.at("client.py"), LIBGIT2)?;
     let before = scene.upstream()?;
-    let said = scene.shell(&format!("{} client.py {url}", python.display()))?;
-    ensure!(said.contains("fetched True"), "{said}");
-    ensure!(said.contains("key, line 1 in commit") && said.contains("hook declined"), "{said}");
+    let output = scene.shell(&format!("{} client.py {url}", python.display()))?;
+    ensure!(output.contains("fetched True"), "{output}");
+    ensure!(output.contains("key, line 1 in commit") && output.contains("hook declined"), "{output}");
     let after = scene.upstream()?;
     ensure!(
         after != before && after.contains("refs/heads/lib") && !after.contains("refs/heads/bad"),
@@ -89,7 +89,7 @@ pub(crate) async fn libgit2() -> Result<()> {
     Ok(())
 }
 
-/// Smart HTTP over TLS as git itself serves it, for who has the token.
+/// Serves smart HTTP over TLS through `git http-backend`, to clients with the token.
 const SERVER: &str = r#"
 import base64, http.server, os, ssl, subprocess, sys
 root, token = sys.argv[1:]
@@ -143,14 +143,14 @@ pub(crate) async fn https() -> Result<()> {
     connect((std::net::Ipv4Addr::LOCALHOST, port))?;
     let url = format!("https://127.0.0.1:{port}/up.git");
     let key = |token: &str| GateKey::Token { token: token.into() };
-    // Nobody's root, and nobody's token.
+    // An untrusted root, then a wrong token.
     scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
-    scene.refused("git clone -q $GATE clone", &["the upstream of tool cannot be reached", "certificate"])?;
+    scene.refused("git clone -q $GATE clone", &["cannot reach the upstream of tool", "certificate"])?;
     scene.roots = made.cert.pem();
     scene.open(|repo| (repo.url, repo.key) = (url.clone(), key("another"))).await?;
     scene.refused(
         "git clone -q $GATE clone",
-        &["the upstream of tool cannot be reached", "does not accept the token"],
+        &["cannot reach the upstream of tool", "does not accept the user's token"],
     )?;
     scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
     scene.shell(
@@ -161,7 +161,7 @@ pub(crate) async fn https() -> Result<()> {
         "cd clone; echo $T > f; git add .; git commit -qm y; git push origin HEAD:x",
         &["f, line 1"],
     )?;
-    // An upstream that repeats what it was sent, in its words and in its reasons.
+    // An upstream that echoes the token in its messages and errors.
     let sent = base64::engine::general_purpose::STANDARD.encode(format!("x-access-token:{token}"));
     for (name, end) in [("post-receive", "exit 0"), ("update", "exit 1")] {
         let hook = scene.at(&format!("up.git/hooks/{name}"));
@@ -170,9 +170,9 @@ pub(crate) async fn https() -> Result<()> {
         let pushed =
             "cd clone; git checkout -q origin/x; git commit -q --allow-empty -m z; git push origin HEAD:x";
         let pushed = scene.output(pushed)?;
-        let said = String::from_utf8_lossy(&pushed.stderr);
-        ensure!(pushed.status.success() == (end == "exit 0") && said.contains("debug: "), "{said}");
-        ensure!(!said.contains(token) && !said.contains(&sent), "{said}");
+        let stderr = String::from_utf8_lossy(&pushed.stderr);
+        ensure!(pushed.status.success() == (end == "exit 0") && stderr.contains("debug: "), "{stderr}");
+        ensure!(!stderr.contains(token) && !stderr.contains(&sent), "{stderr}");
     }
     let found = scene.output(&format!("grep -rF -- '{token}' gate"))?;
     ensure!(found.stdout.is_empty(), "the token is on disk");

@@ -1,4 +1,4 @@
-//! Guesses at credentials: what a verdict says of them, and where they end.
+//! Guesses at credentials: what a verdict reveals, and when the bottle is locked.
 
 use std::fs;
 
@@ -15,12 +15,12 @@ fn any_topic(repo: &mut bottle_contract::session::gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 
-/// A script that pushes a commit of its own which is made so.
-fn pushed(make: &str) -> String {
+/// A script that makes a commit with the commands `make` and pushes it.
+fn push_script(make: &str) -> String {
     format!("cd clone; git checkout -q origin/main; {make}; git push origin HEAD:refs/heads/topic/x")
 }
 
-async fn ask(channel: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
+async fn request(channel: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
     Ok(channel.open(request).await?.receive().await?)
 }
 
@@ -29,10 +29,10 @@ fn channel(scene: &Scene) -> Result<&Channel> {
 }
 
 fn is_locked(scene: &Scene) -> Result<()> {
-    scene.refused(&pushed("git commit -q --allow-empty -m harmless"), &[SENTENCE])?;
+    scene.refused(&push_script("git commit -q --allow-empty -m harmless"), &[SENTENCE])?;
     scene.refused("cd clone; git fetch origin", &[SENTENCE])?;
     scene.refused("git clone $GATE another", &[SENTENCE])?;
-    // A push whose list of refs was there before.
+    // A push after an earlier ref advertisement.
     let answer = scene.post("/tool.git/git-receive-pack", "", b"0000")?;
     ensure!(answer.contains(LOCKED) && answer.contains("unpack refused"), "{answer}");
     let answer = scene.post("/tool.git/git-upload-pack", "", b"0000")?;
@@ -40,53 +40,55 @@ fn is_locked(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn walked() -> Result<()> {
+pub(crate) async fn locked() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.lock_after = Some(HITS);
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
-    // What the agent holds, in whatever spelling, and one guess that is repeated, lock nothing.
+    // A secret that the agent has, in any spelling, and one repeated guess do not lock the bottle.
     for number in 0..HITS + 1 {
-        let held = SECRET.replace('-', &"-".repeat(number + 1));
-        scene
-            .refused(&pushed(&format!("echo {held} > f; git add .; git commit -qm x")), &["never passes"])?;
+        let known = SECRET.replace('-', &"-".repeat(number + 1));
+        scene.refused(
+            &push_script(&format!("echo {known} > f; git add .; git commit -qm x")),
+            &["never passes"],
+        )?;
         let guess = &KEY[..16];
         let again = format!("echo {number} > g; echo {guess} > f; git add .; git commit -qm x");
-        scene.refused(&pushed(&again), &["never passes"])?;
+        scene.refused(&push_script(&again), &["never passes"])?;
     }
     let part = |number: usize| &KEY[number..number + 16];
-    // A push that is refused for another reason is a guess as well.
+    // A push that is refused for another reason counts as a guess, too.
     let lfs = "printf 'version https://git-lfs.github.com/spec/v1\\n' > l";
     let beside =
         format!("git commit -q --allow-empty -m 'm {}'; {lfs}; git add .; git commit -qm x", part(1));
-    scene.refused(&pushed(&beside), &["a pointer to a file of Git LFS"])?;
+    scene.refused(&push_script(&beside), &["a Git LFS pointer"])?;
     let makes = [
         format!("echo x > {}; git add .; git commit -qm x", part(2)),
         format!("(echo text; echo {} | gzip) > f; git add .; git commit -qm x", part(3)),
     ];
-    ensure!(makes.len() + 3 == HITS, "two hits were there before, and the last one follows");
+    ensure!(makes.len() + 3 == HITS, "two hits precede these, and one follows");
     for make in makes {
-        scene.refused(&pushed(&make), &["remote: the git gate refused the push", "never passes"])?;
+        scene.refused(&push_script(&make), &["remote: the git gate refused the push", "never passes"])?;
     }
     let last = format!("cd clone; git push origin HEAD:refs/heads/topic/{}", part(4));
     scene.refused(&last, &[&format!("remote: {SENTENCE}")])?;
     let why = LockOut { daemon: "git-gate".into(), hits: HITS, places: vec!["tool".into()] };
-    ensure!(ask(channel(&scene)?, &BundleRequest::LockOut).await? == BundleEvent::LockedOut(why));
+    ensure!(request(channel(&scene)?, &BundleRequest::LockOut).await? == BundleEvent::LockedOut(why));
     is_locked(&scene)
 }
 
-pub(crate) async fn told() -> Result<()> {
+pub(crate) async fn notified() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
     let why = LockOut { daemon: "egress".into(), hits: HITS, places: vec!["a.example".into()] };
-    ensure!(ask(channel(&scene)?, &BundleRequest::Lock(why)).await? == BundleEvent::Locked);
+    ensure!(request(channel(&scene)?, &BundleRequest::Lock(why)).await? == BundleEvent::Locked);
     is_locked(&scene)
 }
 
-/// The end of what is public of a credential and the next letters, right or wrong: as many files pass in one push
-/// (`BOTTLE_ORACLE_REQUESTS`, or 1,000), with and without the lock, so that no verdict tells which of them were right.
-/// All of the credential is refused.
+/// Pushes files with the end of a credential's public part and the next letters, right or wrong
+/// (`BOTTLE_ORACLE_REQUESTS` files, or 1,000). All pass, with and without the lock-out, so no verdict
+/// reveals the right ones. A push of the whole credential is refused.
 pub(crate) async fn guesses() -> Result<()> {
     const PUBLIC: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
     let count = std::env::var("BOTTLE_ORACLE_REQUESTS").map_or(Ok(1_000), |count| count.parse::<usize>())?;
@@ -106,8 +108,8 @@ pub(crate) async fn guesses() -> Result<()> {
             };
             fs::write(scene.at(&format!("clone/guesses/{number}")), format!("{end}{letters}\n{number}"))?;
         }
-        scene.shell(&pushed("git add .; git commit -qm guesses"))?;
-        // Behind what was pushed.
+        scene.shell(&push_script("git add .; git commit -qm guesses"))?;
+        // In a further commit.
         let whole = format!("cd clone; echo {} > f; git add .; git commit -qm x", scene.credential);
         scene.refused(&format!("{whole}; git push origin HEAD:refs/heads/topic/x"), &["never passes"])?;
         scene.shell("git -C up.git update-ref -d refs/heads/topic/x")?;
@@ -115,8 +117,8 @@ pub(crate) async fn guesses() -> Result<()> {
     Ok(())
 }
 
-/// The same sentence for twelve characters and for all of them, for one guess in a file and for many, wherever it
-/// begins and ends, and whatever marks stand beside it.
+/// The verdict is the same for a part of a credential and for all of it, for one guess in a file and for
+/// many, at any offset, and with or without marks.
 pub(crate) async fn verdicts() -> Result<()> {
     let mut scene = Scene::new()?;
     scene
@@ -128,7 +130,7 @@ pub(crate) async fn verdicts() -> Result<()> {
     scene.shell("git clone -q $GATE clone")?;
     let file = |text: &str| format!("printf '{text}' > f; git add .; git commit -qm x");
     let letters = |text: &str| text.chars().map(|letter| format!("{letter}\\n")).collect::<String>();
-    let mut said = Vec::new();
+    let mut verdicts = Vec::new();
     for text in [
         KEY[..16].to_owned(),
         KEY.to_owned(),
@@ -141,21 +143,21 @@ pub(crate) async fn verdicts() -> Result<()> {
         format!("AKIAQWERTYUIOPASDFG2 {}", &KEY[..16]),
         format!("{0}\\n{0}\\n{0}", &KEY[..16]),
     ] {
-        let verdict = scene.refused(&pushed(&file(&text)), &["never passes"])?;
+        let verdict = scene.refused(&push_script(&file(&text)), &["never passes"])?;
         let lines = verdict.lines().filter(|line| line.starts_with("remote: "));
-        // The commit is another one each time.
+        // The commit id differs each time.
         let plain = lines.map(|line| match line.split_once(" in commit ") {
             Some((before, after)) => format!("{before} in commit {}", after.get(12..).unwrap_or_default()),
             None => line.trim_end().to_owned(),
         });
-        said.push((text, plain.collect::<Vec<_>>()));
+        verdicts.push((text, plain.collect::<Vec<_>>()));
     }
-    for (text, verdict) in &said {
-        ensure!(*verdict == said[0].1, "{text}: {verdict:?} is not {:?}", said[0].1);
+    for (text, verdict) in &verdicts {
+        ensure!(*verdict == verdicts[0].1, "{text}: {verdict:?} is not {:?}", verdicts[0].1);
     }
-    // Names of files too: which of them, and how long it is, is where the match begins.
+    // The same for names of files: the name or its length would reveal where the match starts.
     let name = |name: &str| format!("touch {name}; git add .; git commit -qm x");
-    let one = scene.refused(&pushed(&name(&KEY[..16])), &["the name of a file"])?;
+    let one = scene.refused(&push_script(&name(&KEY[..16])), &["the name of a file"])?;
     ensure!(!one.contains("characters"), "{one}");
     Ok(())
 }

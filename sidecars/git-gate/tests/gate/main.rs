@@ -1,32 +1,33 @@
-//! The gate as a real process, between real clients and a real OpenSSH server.
+//! Tests the gate as a real process, between real clients and a real OpenSSH server.
 //!
-//! This program plays the daemon itself: started as `__git-gate` it is that, else it runs the tests. Without an
-//! OpenSSH server on the machine they are skipped, aloud.
+//! Started as `__git-gate`, this program is the daemon; otherwise it runs the tests. Without an OpenSSH
+//! server it reports them as skipped.
 //!
 //! ```text
-//! pushes    what is pushed is upstream, and what is upstream is fetched
-//! secrets   every place where a secret hides
-//! moves     which refs move, and how many
-//! protocol  packs, bodies and clients that are none
-//! ends      clients, gates and upstreams that end in the middle
-//! wrong     what is wrong is a sentence
-//! people    a user decides
-//! lock_out  guesses at credentials: what their verdict says, and where they end
-//! within    a gate started by root, in a view of the files of its own
-//! clients   other clients than git, and an upstream over https
+//! pushes           pushes and fetches
+//! secrets          secrets in every location
+//! ref_rules        ref rules, and the limit on refs
+//! protocol         malformed packs, bodies and requests
+//! interruptions    clients, gates and upstreams that stop halfway
+//! messages         errors and their messages
+//! approval         approval by the user
+//! lock_out         guesses at credentials
+//! mount_namespace  a gate that root starts, in its mount namespace
+//! clients          other clients than git, and an upstream over https
+//! scene            the fixture
 //! ```
 
+mod approval;
 mod clients;
-mod ends;
+mod interruptions;
 mod lock_out;
-mod moves;
-mod people;
+mod messages;
+mod mount_namespace;
 mod protocol;
 mod pushes;
+mod ref_rules;
 mod scene;
 mod secrets;
-mod within;
-mod wrong;
 
 use std::process::ExitCode;
 
@@ -45,57 +46,57 @@ fn main() -> ExitCode {
 
 fn trials() -> Vec<Trial> {
     vec![
-        trial("what_is_pushed_is_upstream_and_what_is_upstream_is_fetched", pushes::whole_way),
-        trial("an_upstream_with_longer_names", pushes::longer_names),
-        trial("several_refs_are_all_or_none", pushes::all_or_none),
-        trial("no_key_is_on_disk_or_on_a_command_line", pushes::nowhere),
-        trial("nothing_that_may_not_leave_leaves", secrets::attacks),
-        trial("files_are_judged_by_every_name_they_have", secrets::named),
-        trial("messages_and_names_in_other_forms", secrets::forms),
-        trial("hidden_objects_are_refused", secrets::hidden),
-        trial("what_receive_pack_keeps_for_who_pushes_is_read_too", secrets::planted),
-        trial("a_large_file_is_read_to_its_end_in_little_memory", secrets::large),
-        trial("refs_that_may_not_move_stay", moves::refs),
-        trial("a_branch_that_may_be_another_one_stays", moves::disguised),
-        trial("a_branch_called_head_and_a_head_that_leads_nowhere", moves::heads),
-        trial("a_hundred_thousand_refs_are_refused_soon", moves::many),
-        trial("bodies_that_are_no_push_change_nothing", protocol::bodies),
-        trial("a_delta_that_becomes_too_much_is_refused", protocol::delta),
-        trial("thousands_of_shallow_lines_take_no_time", protocol::shallow),
-        trial("addresses_that_are_none", protocol::addresses),
-        trial("an_address_runs_nothing", protocol::injected),
-        trial("half_a_client_stops_nobody", ends::half),
-        trial("a_gate_full_of_half_clients_has_room_soon", ends::full),
-        trial("two_pushes_race_and_one_wins", ends::race),
-        trial("a_client_that_is_killed_pushes_nothing", ends::client),
-        trial("a_gate_that_is_killed_heals", ends::gate),
-        trial("an_upstream_that_hangs_is_not_waited_for", ends::upstream),
-        trial("a_connection_is_kept_and_ends_with_the_gate", ends::line),
-        trial("what_is_wrong_upstream_is_a_sentence", wrong::upstream),
-        trial("upstreams_own_refusal_reaches_the_agent_and_leaves_nothing", wrong::refused),
-        trial("what_is_wrong_with_a_push_is_a_sentence", wrong::push),
-        trial("a_full_disk_is_a_sentence", wrong::full),
-        trial("a_user_decides_once_and_the_retry_passes", people::asked),
-        trial("what_a_user_let_pass_lets_nothing_else_pass", people::beside),
-        trial("a_walk_locks_the_gate_and_its_verdicts_say_nothing_more", lock_out::walked),
-        trial("guesses_at_a_credential_pass_alike", lock_out::guesses),
-        trial("a_verdict_says_the_same_however_much_of_a_secret_matches", lock_out::verdicts),
-        trial("what_another_daemon_says_locks_pushes_and_fetches", lock_out::told),
-        trial("no_spelling_of_its_address_pushes_unread", protocol::spellings),
-        trial("started_by_root_it_outlives_a_new_passwd", within::replaced),
-        trial("as_any_user_it_outlives_a_new_passwd", within::replaced_for_a_user),
-        trial("submodules_go_through_the_gate", clients::submodules),
-        trial("libgit2_goes_through_the_gate", clients::libgit2),
-        trial("an_upstream_over_https_takes_a_token", clients::https),
+        trial("forwards_pushes_and_fetches", pushes::round_trip),
+        trial("supports_sha256_repositories", pushes::sha256),
+        trial("pushes_several_refs_atomically", pushes::atomic),
+        trial("keeps_the_key_off_disk_and_command_lines", pushes::key_is_hidden),
+        trial("blocks_secrets_in_every_location", secrets::locations),
+        trial("checks_every_name_of_a_file", secrets::file_names),
+        trial("scans_tags_and_names_in_other_encodings", secrets::encodings),
+        trial("refuses_unreachable_objects", secrets::unreachable),
+        trial("scans_loose_objects_of_the_mirror", secrets::loose),
+        trial("scans_a_large_file_in_little_memory", secrets::large),
+        trial("refuses_updates_of_denied_refs", ref_rules::refs),
+        trial("refuses_a_possible_alias_of_a_denied_branch", ref_rules::aliases),
+        trial("refuses_a_branch_named_head_and_handles_a_dangling_head", ref_rules::heads),
+        trial("refuses_a_hundred_thousand_refs_quickly", ref_rules::many),
+        trial("ignores_bodies_that_are_not_a_push", protocol::bodies),
+        trial("refuses_a_delta_bomb", protocol::delta),
+        trial("handles_thousands_of_shallow_lines_quickly", protocol::shallow),
+        trial("refuses_unknown_endpoints", protocol::endpoints),
+        trial("runs_no_command_from_an_upstream_url", protocol::injection),
+        trial("serves_others_while_clients_stop_halfway", interruptions::half),
+        trial("frees_permits_that_stalled_clients_hold", interruptions::full),
+        trial("lets_one_of_two_racing_pushes_win", interruptions::race),
+        trial("pushes_nothing_for_a_killed_client", interruptions::client),
+        trial("recovers_after_the_gate_is_killed", interruptions::gate),
+        trial("stops_waiting_for_a_hanging_upstream", interruptions::upstream),
+        trial("shares_a_connection_that_ends_with_the_gate", interruptions::connection),
+        trial("reports_errors_of_the_upstream", messages::upstream),
+        trial("passes_on_a_refusal_of_the_upstream", messages::refused),
+        trial("reports_errors_of_a_push", messages::push),
+        trial("reports_a_full_disk", messages::full),
+        trial("requests_approval_once_for_a_finding", approval::decided),
+        trial("an_approval_covers_only_its_findings", approval::scope),
+        trial("locks_after_guesses_and_reveals_nothing_more", lock_out::locked),
+        trial("passes_right_and_wrong_guesses_alike", lock_out::guesses),
+        trial("gives_one_verdict_for_any_part_of_a_secret", lock_out::verdicts),
+        trial("a_lock_by_another_daemon_blocks_pushes_and_fetches", lock_out::notified),
+        trial("scans_pushes_to_every_spelling_of_the_endpoint", protocol::spellings),
+        trial("survives_a_new_passwd_when_root_starts_it", mount_namespace::as_root),
+        trial("survives_a_new_passwd_as_any_user", mount_namespace::as_user),
+        trial("supports_submodules", clients::submodules),
+        trial("supports_libgit2", clients::libgit2),
+        trial("sends_a_token_to_an_https_upstream", clients::https),
     ]
 }
 
 fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    let there = Sshd::missing().is_none();
+    let has_sshd = Sshd::missing().is_none();
     let trial = Trial::test(name, move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = runtime.block_on(async { tokio::time::timeout(5 * PATIENCE, test()).await });
         outcome.context("the test took too long").and_then(|done| done).map_err(|e| format!("{e:?}").into())
     });
-    trial.with_ignored_flag(!there).with_kind(if there { "" } else { "needs an OpenSSH server" })
+    trial.with_ignored_flag(!has_sshd).with_kind(if has_sshd { "" } else { "needs an OpenSSH server" })
 }

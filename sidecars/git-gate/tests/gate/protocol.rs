@@ -1,4 +1,4 @@
-//! Packs, bodies and addresses that are none.
+//! Malformed packs, bodies and requests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -45,10 +45,10 @@ pub(crate) async fn bodies() -> Result<()> {
         ("half a line", "", &body[..20], "HTTP/1.1 200"),
         ("nothing", "", &[][..], "HTTP/1.1 200"),
         ("an end", "", b"0000", "HTTP/1.1 200"),
-        ("noise", "", &[0xff; 5000], "does not begin as git's pushes do"),
-        ("a packed bomb", gz, &bomb, "does not begin as git's pushes do"),
+        ("noise", "", &[0xff; 5000], "it is not a git push"),
+        ("a gzip bomb", gz, &bomb, "it is not a git push"),
         (
-            "a bomb behind a head",
+            "a gzip bomb behind a head",
             gz,
             &gzip(
                 &[&head(&[format!("{ZERO} {0} refs/heads/x", "1".repeat(40))])[..], &vec![0; 260 << 20]]
@@ -56,25 +56,25 @@ pub(crate) async fn bodies() -> Result<()> {
             )?,
             "HTTP/1.1 200",
         ),
-        ("half of something packed", gz, &packed[..packed.len() / 2], "HTTP/1.1 200"),
-        ("something packed and damaged", gz, &[&packed[..900], &[0xff; 3000]].concat(), "HTTP/1.1 200"),
-        ("not packed at all", gz, &body, "what it is packed in is damaged"),
-        ("packed as nobody knows", "Content-Encoding: br\r\n", &body, "HTTP/1.1 415"),
+        ("half a gzip body", gz, &packed[..packed.len() / 2], "HTTP/1.1 200"),
+        ("a damaged gzip body", gz, &[&packed[..900], &[0xff; 3000]].concat(), "HTTP/1.1 200"),
+        ("a plain body", gz, &body, "its gzip encoding is damaged"),
+        ("an unsupported encoding", "Content-Encoding: br\r\n", &body, "HTTP/1.1 415"),
     ] {
         let answer = scene.post(RECEIVE, headers, body)?;
         ensure!(answer.contains(word), "{name}: no {word:?} in {answer}");
         ensure!(!answer.contains("ok refs/heads/x"), "{name}: {answer}");
-        ensure!(scene.upstream()? == before, "{name}: something got upstream");
+        ensure!(scene.upstream()? == before, "{name}: the upstream has changed");
     }
-    // The same, as it should be.
+    // A valid push succeeds.
     let answer = scene.post(RECEIVE, gz, &packed)?;
     ensure!(answer.contains("ok refs/heads/x"), "{answer}");
     ensure!(scene.upstream()?.contains("refs/heads/x"));
     Ok(())
 }
 
-/// One delta of a kilobyte whose result would be 8 GiB, and a chain whose every link is sixteen times as long
-/// as the one before.
+/// A delta of a kilobyte with a result of 8 GiB, and a chain in which each result is sixteen times as
+/// large as its base.
 pub(crate) async fn delta() -> Result<()> {
     let (scene, _) = with_body().await?;
     let new = scene.shell("git -C clone rev-parse HEAD")?;
@@ -138,14 +138,13 @@ pub(crate) async fn shallow() -> Result<()> {
         let answer = scene.post("/tool.git/git-upload-pack", version, body.as_bytes())?;
         ensure!(answer.starts_with("HTTP/1.1 200") && answer.contains("PACK"), "{answer:.300}");
     }
-    scene.refused_raw(&[shallow.as_bytes(), &body].concat(), "the clone ends in too many places")?;
+    scene.refused_raw(&[shallow.as_bytes(), &body].concat(), "the clone has too many shallow commits")?;
     ensure!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     Ok(())
 }
 
-pub(crate) async fn addresses() -> Result<()> {
+pub(crate) async fn endpoints() -> Result<()> {
     let (scene, _) = with_body().await?;
-    // Addresses that are none.
     for (head, status) in [
         ("GET /tool.git/objects/info/packs HTTP/1.1", "404"),
         ("GET /tool.git/config HTTP/1.1", "404"),
@@ -157,7 +156,7 @@ pub(crate) async fn addresses() -> Result<()> {
         ("GET /%74ool.git/info/refs?service=git-upload-pack HTTP/1.1", "404"),
         ("GET /tool.git/hooks/pre-receive HTTP/1.1", "404"),
         ("DELETE /tool.git/git-receive-pack HTTP/1.1", "404"),
-        // A push has one address here, however lenient the servers behind may be.
+        // A push has one endpoint, even if servers behind the gate are more lenient.
         ("POST /tool.git/git-receive-pack/ HTTP/1.1", "404"),
         ("POST /tool.git//git-receive-pack HTTP/1.1", "404"),
         ("POST /tool.git/Git-Receive-Pack HTTP/1.1", "404"),
@@ -179,7 +178,7 @@ pub(crate) async fn addresses() -> Result<()> {
         socket.read_to_string(&mut answer)?;
         ensure!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
     }
-    // A head that never ends.
+    // An endless head.
     let mut socket = connect((scene.address, 9420))?;
     let _ = socket.write_all(&[b"GET / HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat());
     let mut answer = Vec::new();
@@ -189,7 +188,7 @@ pub(crate) async fn addresses() -> Result<()> {
     Ok(())
 }
 
-/// Addresses by which some server takes a push: each is the gate's own push, which is read, or none at all.
+/// Spellings of the push endpoint that some servers accept: the gate scans the push or refuses the request.
 pub(crate) async fn spellings() -> Result<()> {
     let (scene, _) = with_body().await?;
     let made = scene.shell(
@@ -236,7 +235,7 @@ pub(crate) async fn spellings() -> Result<()> {
             ensure!(!answer.contains("ok refs/heads/x"), "{path}: {answer}");
         }
     }
-    // Lists of refs for a push under other addresses: the gate's own, or none.
+    // Other spellings of the ref advertisement: the gate's own, or an error.
     for query in [
         "info/refs/?service=git-receive-pack",
         "info/refs//?service=git-receive-pack",
@@ -258,15 +257,15 @@ pub(crate) async fn spellings() -> Result<()> {
         let none = ["404", "403"].iter().any(|status| answer.starts_with(&format!("HTTP/1.1 {status}")));
         ensure!(none || answer.contains("# service=git-"), "{query}: {answer}");
     }
-    // What was sent by other addresses than a push's own never came to a receive-pack.
-    ensure!(scene.upstream()? == before, "something got upstream");
+    // Requests to other endpoints did not reach a receive-pack.
+    ensure!(scene.upstream()? == before, "the upstream has changed");
     let kept = scene.shell("ls gate/tool.git/objects")?;
     ensure!(!kept.contains("incoming"), "{kept}");
     Ok(())
 }
 
-/// Addresses that a git or an ssh could take for something to run.
-pub(crate) async fn injected() -> Result<()> {
+/// URLs from which git or ssh could run a command.
+pub(crate) async fn injection() -> Result<()> {
     let mut scene = Scene::new()?;
     let mark = scene.at("mark").display().to_string();
     let up = scene.at("up.git").display().to_string();
@@ -283,8 +282,8 @@ pub(crate) async fn injected() -> Result<()> {
         format!("ssh://git@127.0.0.1:1/x.git;touch {mark}"),
     ] {
         scene.open(|repo| repo.url.clone_from(&url)).await?;
-        scene.refused("git clone -q $GATE clone", &["the upstream of tool cannot be reached"])?;
-        ensure!(!scene.at("mark").exists(), "{url} ran something");
+        scene.refused("git clone -q $GATE clone", &["cannot reach the upstream of tool"])?;
+        ensure!(!scene.at("mark").exists(), "{url} ran a command");
         ensure!(!fs::read_to_string(scene.at("gate/tool.git/config"))?.contains("touch"), "{url}");
     }
     Ok(())

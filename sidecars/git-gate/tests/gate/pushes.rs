@@ -1,4 +1,4 @@
-//! What is pushed is upstream, and what is upstream is fetched.
+//! Pushes and fetches through the gate.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::scene::{Scene, hook, until};
 
-pub(crate) async fn whole_way() -> Result<()> {
+pub(crate) async fn round_trip() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     for version in [0, 1, 2] {
@@ -17,19 +17,19 @@ pub(crate) async fn whole_way() -> Result<()> {
              && test $(git -C ../up.git rev-parse topic-{version}) = $(git rev-parse HEAD)"
         ))?;
     }
-    // What others push meanwhile is there at the next fetch; shallow and partial clones work.
+    // The next fetch has the pushes of other clients; shallow and partial clones work.
     scene.shell(
         "cd seed && echo more > more && git add . && git commit -qm more && git push -q ../up.git main && cd .. \
          && git -C v2 pull -q --rebase origin main && test -e v2/more \
          && git clone -q --depth 1 $GATE shallow && git clone -q --filter=blob:none $GATE partial && test -e partial/more \
          && git -C up.git branch -q -D topic-0 && git -C v0 fetch -q --prune && ! git -C v0 rev-parse -q --verify origin/topic-0",
     )?;
-    // A shallow clone pushes, too.
+    // A shallow clone can push, too.
     scene.shell(
         "cd shallow && git checkout -qb shallow && git commit -q --allow-empty -m s && git push -q origin HEAD \
          && test $(git -C ../up.git rev-parse shallow) = $(git rev-parse HEAD)",
     )?;
-    // A large push is streamed, and gzip bodies are unpacked.
+    // Streams a large push and decodes gzip bodies.
     scene.shell(
         "cd v1 && head -c 5000000 /dev/urandom > big && git add . && git commit -qm big && git push -q origin HEAD \
          && for n in $(seq 300); do git update-ref refs/heads/n$n HEAD; done && git fetch -q origin",
@@ -37,8 +37,8 @@ pub(crate) async fn whole_way() -> Result<()> {
     Ok(())
 }
 
-/// Upstreams whose objects have the longer names, with commits and without.
-pub(crate) async fn longer_names() -> Result<()> {
+/// SHA-256 upstreams, with commits and without.
+pub(crate) async fn sha256() -> Result<()> {
     let mut scene = Scene::new()?;
     for (made, branch) in [("", "first"), ("git -C seed2 push -q ../up.git main", "second")] {
         scene.shell(&format!(
@@ -54,7 +54,7 @@ pub(crate) async fn longer_names() -> Result<()> {
         let secret = format!("cd {branch}; echo $T > f; git commit -qam y; git push origin HEAD:{branch}");
         scene.refused(&secret, &["f, line 1 in commit"])?;
     }
-    // And the shorter ones again, where somebody has put another repository there.
+    // SHA-1 again, after the upstream is replaced by another repository.
     scene.shell(
         "rm -rf up.git; git clone -q --bare seed up.git; git clone -q $GATE third; cd third; \
          test $(git rev-parse --show-object-format) = sha1; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
@@ -62,22 +62,22 @@ pub(crate) async fn longer_names() -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn all_or_none() -> Result<()> {
+pub(crate) async fn atomic() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     scene.refused("cd clone; git push origin HEAD:good HEAD:refs/tags/bad", &["refs.tags"])?;
     hook(&scene, "update", "test $1 != refs/heads/second")?;
-    // Its own hook speaks when it has the objects already; no ref of it moves.
+    // The upstream's own hook runs when it has the objects already; no ref changes.
     let before = scene.shell("git -C up.git for-each-ref")?;
     let output = scene.output("cd clone; git push origin HEAD:first HEAD:second")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && said.contains("refused the push"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && stderr.contains("refused the push"), "{stderr}");
     ensure!(scene.shell("git -C up.git for-each-ref")? == before);
     Ok(())
 }
 
-pub(crate) async fn nowhere() -> Result<()> {
+pub(crate) async fn key_is_hidden() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone")?;
@@ -89,11 +89,11 @@ pub(crate) async fn nowhere() -> Result<()> {
         for file in ["cmdline", "environ"] {
             let text = fs::read(entry.path().join(file)).unwrap_or_default();
             let has = text.windows(piece.len()).any(|window| window == piece.as_bytes());
-            // The grep above is not there any more.
+            // The grep above has exited.
             ensure!(!has, "{}/{file}", entry.path().display());
         }
     }
-    // Killed, it takes the agent that holds the key with it.
+    // When the gate is killed, so is the agent that has the key.
     let folder = scene.at("gate").canonicalize()?;
     let agents = || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

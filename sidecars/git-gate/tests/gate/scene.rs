@@ -1,4 +1,4 @@
-//! An upstream behind OpenSSH, a gate, and a folder for clients.
+//! The test fixture: an upstream behind OpenSSH, a gate, and a folder for clients.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,22 +23,22 @@ use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// Longer than anything here takes on a busy machine.
+/// Time limit for one step on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of the shape of a key, and nobody's.
+/// A token in the format of an AWS key; not in use.
 pub(crate) const TOKEN: &str = "AKIAQWERTYUIOPASDFG2";
 
-/// A secret of the bottle's.
+/// A known secret of the bottle.
 pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
-/// A credential that the agent does not hold.
+/// A credential that the agent does not have.
 pub(crate) const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// Where a push goes.
+/// The endpoint for a push.
 pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 
-/// No object.
+/// The null object id.
 pub(crate) const ZERO: &str = "0000000000000000000000000000000000000000";
 
 /// An upstream behind OpenSSH, a gate, and a clone.
@@ -49,29 +49,29 @@ pub(crate) struct Scene {
     pub(crate) channel: Option<Channel>,
     pub(crate) sshd: Option<Sshd>,
     pub(crate) gate: Option<Ends>,
-    /// Seconds that a push upstream may take.
+    /// Time limit for a push to the upstream, in seconds.
     pub(crate) forward: u64,
-    /// One that the agent does not hold.
+    /// A credential that the agent does not have.
     pub(crate) credential: String,
-    /// Hits that lock the bottle; none: nothing does.
+    /// Hits that lock the bottle; `None` disables the lock-out.
     pub(crate) lock_after: Option<usize>,
-    /// Whom the gate becomes; for tests that root runs.
+    /// The user that the gate switches to, if root runs the test.
     pub(crate) identity: Option<Identity>,
-    /// What the gate is started by, where it is not itself.
-    pub(crate) within: Vec<String>,
-    /// Roots of https.
+    /// A command that starts the gate, before the gate's own.
+    pub(crate) wrapper: Vec<String>,
+    /// Trust roots for https.
     pub(crate) roots: String,
 }
 
 static NUMBER: AtomicU8 = AtomicU8::new(2);
 
 impl Scene {
-    /// With an upstream that has one commit.
+    /// A scene whose upstream has one commit.
     pub(crate) fn new() -> Result<Self> {
         Self::with("")
     }
 
-    /// The same, with more lines of configuration for its ssh.
+    /// The same with additional lines in `sshd_config`.
     pub(crate) fn with(lines: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -94,7 +94,7 @@ impl Scene {
             credential: KEY.to_owned(),
             lock_after: None,
             identity: None,
-            within: Vec::new(),
+            wrapper: Vec::new(),
             roots: String::new(),
         })
     }
@@ -128,7 +128,7 @@ impl Scene {
             std::os::unix::fs::chown(self.at("gate"), Some(uid), Some(gid))?;
         }
         let proxy = ListenerConfig::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
-        // One before it ends first.
+        // Stop an earlier gate first.
         drop(self.gate.take());
         let config = GateConfig {
             proxy,
@@ -139,7 +139,7 @@ impl Scene {
         };
         let (ours, theirs) = StdUnixStream::pair()?;
         let own = std::env::current_exe()?.display().to_string();
-        let mut line = self.within.iter().map(String::as_str).chain([own.as_str()]);
+        let mut line = self.wrapper.iter().map(String::as_str).chain([own.as_str()]);
         let gate = Command::new(line.next().context("a program")?)
             .args(line)
             .args(["__git-gate", "home", "slug"])
@@ -172,7 +172,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Runs a script of the agent's.
+    /// Runs a script as the agent.
     pub(crate) fn output(&self, script: &str) -> Result<Output> {
         let output = Command::new("sh")
             .args(["-ec", script])
@@ -189,41 +189,41 @@ impl Scene {
         Ok(output)
     }
 
-    /// One that has to do what it is for.
+    /// Runs a script that has to succeed.
     pub(crate) fn shell(&self, script: &str) -> Result<String> {
         let output = self.output(script)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{script}: {said}");
-        Ok(String::from_utf8(output.stdout)? + &said)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{script}: {stderr}");
+        Ok(String::from_utf8(output.stdout)? + &stderr)
     }
 
-    /// One whose push has to be refused with these words.
+    /// Runs a script whose push has to be refused with these words.
     pub(crate) fn refused(&self, script: &str, words: &[&str]) -> Result<String> {
         let before = self.upstream()?;
         let output = self.output(script)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success(), "{script} was not refused: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success(), "{script} was not refused: {stderr}");
         for word in words {
-            ensure!(said.contains(word), "{script}: no {word:?} in {said}");
+            ensure!(stderr.contains(word), "{script}: no {word:?} in {stderr}");
         }
-        for never in [TOKEN, SECRET] {
-            ensure!(!said.contains(never), "{script}: the value is told: {said}");
+        for value in [TOKEN, SECRET] {
+            ensure!(!stderr.contains(value), "{script}: the message contains the secret: {stderr}");
         }
-        ensure!(self.upstream()? == before, "{script}: something got upstream");
-        Ok(said)
+        ensure!(self.upstream()? == before, "{script}: the upstream has changed");
+        Ok(stderr)
     }
 
-    /// Sends a request as no git does, and takes the answer as it comes.
+    /// Sends a raw request and returns the response.
     pub(crate) fn post(&self, path: &str, headers: &str, body: &[u8]) -> Result<String> {
         let mut socket = self.begin(path, headers, body.len())?;
-        // Who refuses may not wait for the rest.
+        // The gate may respond before it has read the whole body.
         let _ = socket.write_all(body);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// The head of a request.
+    /// Sends the head of a raw request.
     pub(crate) fn begin(&self, path: &str, headers: &str, length: usize) -> Result<TcpStream> {
         let mut socket = connect((self.address, 9420))?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -234,24 +234,24 @@ impl Scene {
         Ok(socket)
     }
 
-    /// Sends a push as no git makes it, which has to be refused with this word.
+    /// Sends a raw push, which has to be refused with this word.
     pub(crate) fn refused_raw(&self, body: &[u8], word: &str) -> Result<()> {
         let before = self.upstream()?;
-        // As a client does, which first asks for the refs.
+        // As a client, which lists the refs first.
         self.shell("git ls-remote -q $GATE")?;
         let answer = self.post(RECEIVE, "", body)?;
         ensure!(answer.contains(word), "no {word:?} in {answer}");
-        ensure!(self.upstream()? == before, "something got upstream");
+        ensure!(self.upstream()? == before, "the upstream has changed");
         Ok(())
     }
 
-    /// The gate's own process.
+    /// The gate's process id.
     pub(crate) fn gate_pid(&self) -> Result<u32> {
         Ok(self.gate.as_ref().context("a gate")?.0.id())
     }
 
-    /// The processes that keep a connection to the upstream open.
-    pub(crate) fn lines(&self) -> Result<Vec<String>> {
+    /// Process ids of the ssh control masters of this gate.
+    pub(crate) fn masters(&self) -> Result<Vec<String>> {
         let mirror = self.at("gate/tool.git").canonicalize()?;
         let processes = fs::read_dir("/proc")?.flatten().map(|process| process.path());
         let masters = processes.filter(|process| {
@@ -275,29 +275,31 @@ pub(crate) fn connect(to: (Ipv4Addr, u16)) -> Result<TcpStream> {
     Ok(TcpStream::connect_timeout(&to.into(), PATIENCE)?)
 }
 
-pub(crate) fn until(mut there: impl FnMut() -> bool) -> Result<()> {
+/// Waits for a condition.
+pub(crate) fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
-    while !there() {
+    while !condition() {
         if Instant::now() > end {
-            bail!("it did not come");
+            bail!("the condition did not become true in {PATIENCE:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-/// The head of a push: lines as they are, and an end.
+/// The head of a push: raw lines and a flush packet.
 pub(crate) fn head(lines: &[String]) -> Vec<u8> {
     let mut head = Vec::new();
     for (number, line) in lines.iter().enumerate() {
-        let can = if number == 0 { "\0report-status side-band-64k" } else { "" };
-        head.extend(format!("{:04x}{line}{can}", line.len() + can.len() + 4).into_bytes());
+        let capabilities = if number == 0 { "\0report-status side-band-64k" } else { "" };
+        let length = line.len() + capabilities.len() + 4;
+        head.extend(format!("{length:04x}{line}{capabilities}").into_bytes());
     }
     head.extend(b"0000");
     head
 }
 
-/// A hook of the upstream.
+/// Installs a hook in the upstream.
 pub(crate) fn hook(scene: &Scene, name: &str, script: &str) -> Result<PathBuf> {
     let hook = scene.at("up.git/hooks").join(name);
     fs::write(&hook, format!("#!/bin/sh\n{script}\n"))?;

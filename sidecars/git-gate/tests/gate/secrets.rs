@@ -1,4 +1,4 @@
-//! Every place where a secret hides.
+//! Secrets in every location of a push.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::scene::{Scene, ZERO, head};
 
-pub(crate) async fn attacks() -> Result<()> {
+pub(crate) async fn locations() -> Result<()> {
     let mut scene = Scene::new()?;
     scene
         .open(|repo| repo.refs.allow = Some(vec!["refs/heads/topic/**".into(), "refs/notes/*".into()]))
@@ -65,7 +65,7 @@ pub(crate) async fn attacks() -> Result<()> {
         ),
         ("an archive in gzip", "echo $T > t; tar czf f t; rm t; git add .; git commit -qm x", "f (packed)"),
         (
-            "behind more than anybody can be told",
+            "behind more findings than a report has",
             "python3 -c \"import hashlib\nfor i in range(1100): print('ghp_' + hashlib.sha256(b'%d' % i).hexdigest()[:36])\" > f; echo $SECRET >> f; git add .; git commit -qm x",
             "never passes",
         ),
@@ -99,11 +99,7 @@ pub(crate) async fn attacks() -> Result<()> {
         ("a secret of the bottle", "echo $SECRET > f; git add .; git commit -qm x", "never passes"),
         ("it, encoded", "echo \"x$SECRET\" | base64 > f; git add .; git commit -qm x", "never passes"),
         ("it, marked", "echo \"$SECRET gitleaks:allow\" > f; git add .; git commit -qm x", "never passes"),
-        (
-            "what a rule of the user's own looks for",
-            "echo acme-12345678 > f; git add .; git commit -qm x",
-            "your rule `acme`",
-        ),
+        ("a match of a user rule", "echo acme-12345678 > f; git add .; git commit -qm x", "your rule `acme`"),
         ("a token in base64", "printf 'user: %s' $T | base64 > f; git add .; git commit -qm x", "in base64"),
         (
             "a file by its name",
@@ -128,12 +124,12 @@ pub(crate) async fn attacks() -> Result<()> {
         ("git notes add -m $T; git push origin refs/notes/commits", "line 1"),
         ("git push origin HEAD:refs/heads/main", "refs.allow"),
         ("git push origin HEAD:refs/tags/v9", "refs.tags"),
-        ("git push origin HEAD:refs/replace/$(git rev-parse HEAD)", "changes what others see"),
+        ("git push origin HEAD:refs/replace/$(git rev-parse HEAD)", "changes what other clients see"),
         ("git push origin :refs/heads/main", "refs.delete"),
     ] {
         scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
     }
-    // And what is clean passes, until it would lose something. The user's own rule knows a folder of samples.
+    // Clean pushes pass, but not a non-fast-forward. The user rule allows a folder of samples.
     scene.shell(&format!(
         "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
     ))?;
@@ -145,10 +141,10 @@ pub(crate) async fn attacks() -> Result<()> {
     Ok(())
 }
 
-/// Files that hold secrets by their name: every entry of a tree counts, whatever is known of its content.
-pub(crate) async fn named() -> Result<()> {
+/// Files that hold secrets by their name: the gate checks every tree entry, even with known content.
+pub(crate) async fn file_names() -> Result<()> {
     let mut scene = Scene::new()?;
-    // Upstream has a file of settings under a harmless name, and one that holds secrets by its own.
+    // The upstream has settings under a harmless name, and files that hold secrets by their name.
     scene.shell(
         "cd seed; mkdir conf aws; echo a=b > conf/settings; echo c=d > aws/credentials; echo e=f > .netrc; \
          git add -f .; git commit -qm files; git push -q ../up.git main; git checkout -q -b side; \
@@ -169,7 +165,7 @@ pub(crate) async fn named() -> Result<()> {
             ".env",
         ),
         (
-            "a name that is gone again",
+            "a name that a later commit deletes",
             "echo x > .env; git add -f .; git commit -qm a; git rm -q .env",
             ".env",
         ),
@@ -206,7 +202,7 @@ pub(crate) async fn named() -> Result<()> {
             .refused(&script, &["the git gate refused the push", words, file])
             .with_context(|| name.to_owned())?;
     }
-    // What upstream has under such a name is no news, whatever changes beside it, and a folder is no file.
+    // Files that the upstream has under such a name are not reported again, and a folder is not a file.
     scene.shell(
         "cd clone; git checkout -qfB work origin/main; git clean -qfdx; echo x > more; mkdir .env; echo x > .env/x; \
          git add -f .; git commit -qm more; git merge -q -m m origin/side; git push -q origin HEAD:refs/heads/fine",
@@ -214,12 +210,12 @@ pub(crate) async fn named() -> Result<()> {
     Ok(())
 }
 
-/// Forms that no ordinary git makes by itself.
-pub(crate) async fn forms() -> Result<()> {
+/// Objects that ordinary git commands do not make.
+pub(crate) async fn encodings() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.tags = true).await?;
     scene.shell("git clone -q $GATE clone")?;
-    // git itself takes no wide characters in a commit, but in a tag.
+    // git refuses UTF-16 in a commit but accepts it in a tag.
     let id = "| git hash-object -w --literally --stdin -t";
     let author = "A <a@b> 1 +0000\\n";
     scene.shell(&format!(
@@ -230,15 +226,15 @@ pub(crate) async fn forms() -> Result<()> {
     ))?;
     scene.refused("cd clone; git push origin $(cat ../commit):refs/heads/x", &["nulInCommit"])?;
     scene.refused("cd clone; git push origin $(cat ../tag):refs/tags/v", &["the tag's message"])?;
-    // The client tells the name of the ref by itself.
+    // Not `refused`: the client prints the name of the ref.
     let before = scene.upstream()?;
     for name in ["$T", "$SECRET", "a/$T/b"] {
         let output = scene.output(&format!("cd clone; git push origin HEAD:refs/heads/{name}"))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(said.contains("the name of a ref holds what looks like a secret"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(stderr.contains("the name of a ref looks like it contains a secret"), "{stderr}");
         ensure!(!output.status.success() && scene.upstream()? == before, "{name}");
     }
-    // A name that upstream has is no news, however the files around it change.
+    // A name that the upstream has is not reported again, even if other files change.
     scene.shell(
         "cd seed; echo x > $T; git add .; git commit -qm named; git push -q ../up.git main; \
          cd ../clone; git pull -q; git checkout -qb named; echo y > $T; echo z > z; git add .; git commit -qm y; \
@@ -247,9 +243,9 @@ pub(crate) async fn forms() -> Result<()> {
     Ok(())
 }
 
-/// Packs as no git makes them: with a blob that nothing reaches, with a commit of a branch that is deleted, and
-/// with a signature that nobody asked for.
-pub(crate) async fn hidden() -> Result<()> {
+/// Packs that git does not make: with an unreachable blob, with a commit of a deleted branch, and with an
+/// unrequested signature.
+pub(crate) async fn unreachable() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.delete = true).await?;
     let made = scene.shell(
@@ -257,7 +253,7 @@ pub(crate) async fn hidden() -> Result<()> {
          git reset -q --hard origin/main; git commit -q --allow-empty -m x; git rev-parse HEAD",
     )?;
     let ids: Vec<&str> = made.lines().collect();
-    let [gone, new] = ids[..] else { anyhow::bail!("{made}") };
+    let [deleted, new] = ids[..] else { anyhow::bail!("{made}") };
     let create = format!("{ZERO} {new} refs/heads/x");
     let pack = |others: &str| -> Result<Vec<u8>> {
         scene.shell(&format!(
@@ -268,8 +264,8 @@ pub(crate) async fn hidden() -> Result<()> {
     let hidden = "objects that none of its refs reaches";
     let blob = pack("echo hidden | git hash-object -w --stdin")?;
     scene.refused_raw(&[head(std::slice::from_ref(&create)), blob].concat(), hidden)?;
-    let two = pack(&format!("echo {gone}"))?;
-    let lines = [create.clone(), format!("{gone} {ZERO} refs/heads/gone")];
+    let two = pack(&format!("echo {deleted}"))?;
+    let lines = [create.clone(), format!("{deleted} {ZERO} refs/heads/gone")];
     scene.refused_raw(&[head(&lines), two].concat(), hidden)?;
     let signed = [
         "push-cert\0report-status side-band-64k",
@@ -288,8 +284,8 @@ pub(crate) async fn hidden() -> Result<()> {
     Ok(())
 }
 
-/// What lies in the mirror and is not from upstream, as receive-pack keeps the text of a signed push.
-pub(crate) async fn planted() -> Result<()> {
+/// A loose object in the mirror that is not from the upstream, as receive-pack writes for a signed push.
+pub(crate) async fn loose() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell(
@@ -304,7 +300,7 @@ pub(crate) async fn planted() -> Result<()> {
     scene.refused_raw(&body, "f, line 1")
 }
 
-/// Above what git holds at once, and above what the gate may.
+/// A file larger than git buffers, and than the gate's memory limit.
 pub(crate) async fn large() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;

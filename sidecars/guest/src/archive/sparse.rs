@@ -1,8 +1,7 @@
-//! Files with holes: a hole takes no room in an archive, and none where it is unpacked.
+//! Sparse files: a hole takes no space in an archive, nor on disk after unpacking.
 //!
-//! Written in the form that POSIX archives have for it since GNU tar 1.15.91 ("GNU.sparse" 1.0: a map of the pieces
-//! stands before them); read in that form, in the one before (0.1), and in the old one of GNU tar as far as its
-//! header alone says where the pieces are.
+//! Writes the POSIX format of GNU tar since 1.15.91 ("GNU.sparse" 1.0: a map precedes the data). Reads
+//! that format, the one before (0.1), and the old GNU format if its map fits into the header.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,19 +14,19 @@ use tar::{Builder, Entry, GnuHeader, Header};
 
 use super::about;
 
-/// The most pieces of one file; 16 bytes of memory each. What is torn further is sent as one piece from there on.
+/// Most pieces of one file, 16 bytes of memory each. The rest of a more fragmented file is sent as one piece.
 const MAX_PIECES: usize = 100_000;
 
 /// A block of an archive, in bytes.
 const BLOCK: usize = 512;
 
-/// A block of a file system that keeps holes, in bytes: that of ext4, XFS and Btrfs.
+/// Bytes of a block of a file system with sparse files: ext4, XFS, Btrfs.
 const DISK_BLOCK: u64 = 4096;
 
 /// Bytes that are copied at once.
 const BUFFER: usize = 128 * 1024;
 
-/// Bytes that follow each other.
+/// A contiguous range of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     at: u64,
@@ -40,16 +39,16 @@ impl Piece {
     }
 }
 
-/// Where a file's bytes stand in it; between them are holes.
+/// The ranges of a file's data; between them are holes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Map {
     pieces: Vec<Piece>,
-    /// Of the whole file.
+    /// The size of the whole file.
     size: u64,
 }
 
 impl Map {
-    /// In order, apart, within the file, and as many bytes as there are.
+    /// Checks that the pieces are in order, disjoint, within the file, and as long as the stored data.
     fn checked(pieces: Vec<Piece>, size: u64, stored: u64) -> io::Result<Self> {
         let mut end = 0;
         for piece in &pieces {
@@ -60,42 +59,43 @@ impl Map {
             end = piece.end();
         }
         let bytes: u64 = pieces.iter().map(|piece| piece.length).sum();
-        // What no file can be long is refused before anybody seeks there.
+        // Refuse an impossible size before any seek.
         if bytes != stored || i64::try_from(size).is_err() {
             return Err(damaged());
         }
         Ok(Self { pieces, size })
     }
 
-    /// From the header of GNU tar's old form, which has room for four.
+    /// Parses the header of GNU tar's old format, which has up to four pieces.
     ///
     /// # Errors
-    /// When there are more, or it is damaged.
+    /// If there are more pieces, or the header is damaged.
     pub(super) fn of_header(header: &GnuHeader, stored: u64) -> io::Result<Self> {
         if header.is_extended() {
             return Err(io::Error::other(
                 "a sparse file of more than four pieces is read in the POSIX form only",
             ));
         }
-        let said = header.sparse.iter().filter(|piece| !piece.is_empty());
-        let pieces = said.map(|piece| Ok(Piece { at: piece.offset()?, length: piece.length()? }));
+        let used = header.sparse.iter().filter(|piece| !piece.is_empty());
+        let pieces = used.map(|piece| Ok(Piece { at: piece.offset()?, length: piece.length()? }));
         Self::checked(pieces.collect::<io::Result<_>>()?, header.real_size()?, stored)
     }
 
-    /// From what form 0.1 has in an extended header: `AT,LENGTH,AT,LENGTH`.
+    /// Parses the map of format 0.1 in an extended header: `AT,LENGTH,AT,LENGTH`.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// If the map is damaged.
     pub(super) fn of_text(text: &[u8], size: u64, stored: u64) -> io::Result<Self> {
         let numbers = text.split(|byte| *byte == b',').filter(|number| !number.is_empty());
         let numbers: Vec<u64> = numbers.map(number).collect::<io::Result<_>>()?;
         Self::of_numbers(&numbers, size, stored)
     }
 
-    /// From what form 1.0 has before the bytes: a count, and as many pairs, a number a line, filled up to a block.
+    /// Parses the map of format 1.0 before the data: a count and as many pairs, one number a line,
+    /// padded to a block.
     ///
     /// # Errors
-    /// When it is damaged, or has too many pieces.
+    /// If the map is damaged, or has too many pieces.
     pub(super) fn read(from: &mut impl Read, size: u64, stored: u64) -> io::Result<Self> {
         let (mut numbers, mut line, mut read) = (Vec::new(), Vec::new(), 0);
         let mut wanted = None;
@@ -114,13 +114,13 @@ impl Map {
                     }
                     continue;
                 }
-                let said = number(&line)?;
+                let value = number(&line)?;
                 line.clear();
                 if wanted.is_some() {
-                    numbers.push(said);
+                    numbers.push(value);
                     continue;
                 }
-                let count = usize::try_from(said).ok().filter(|count| *count <= MAX_PIECES);
+                let count = usize::try_from(value).ok().filter(|count| *count <= MAX_PIECES);
                 wanted = Some(2 * count.ok_or_else(too_many)?);
             }
         }
@@ -135,14 +135,14 @@ impl Map {
         Self::checked(pieces.collect(), size, stored)
     }
 
-    /// The pieces of a file that is `size` bytes long; none where it has no hole, or its file system knows none.
+    /// The pieces of a file of `size` bytes; `None` if it has no hole or its file system has no sparse files.
     fn of_file(file: &File, size: u64) -> io::Result<Option<Self>> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut at = 0;
         while at < size {
             let start = match seek(file.as_fd(), Find::Data(at)) {
                 Ok(start) if start < size => start,
-                // Beyond it is nothing but a hole.
+                // The rest is a hole.
                 Ok(_) | Err(Errno::NXIO) => break,
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -169,7 +169,7 @@ impl Map {
     fn taken(&self) -> u64 {
         let (mut taken, mut end) = (0_u64, 0);
         for piece in self.pieces.iter().filter(|piece| piece.length > 0) {
-            // Two pieces may share a block.
+            // Two pieces can share a block.
             let first = end.max(piece.at / DISK_BLOCK);
             end = piece.end().div_ceil(DISK_BLOCK);
             taken = taken.saturating_add((end - first.min(end)).saturating_mul(DISK_BLOCK));
@@ -177,12 +177,12 @@ impl Map {
         taken
     }
 
-    /// As form 1.0 has it before the bytes.
+    /// Formats the map of format 1.0.
     fn text(&self) -> Vec<u8> {
         use std::fmt::Write;
         let mut text = format!("{}\n", self.pieces.len());
         for Piece { at, length } in &self.pieces {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{at}\n{length}\n");
         }
         let mut text = text.into_bytes();
@@ -203,11 +203,11 @@ fn too_many() -> io::Error {
     io::Error::other(format!("a sparse file has more than {MAX_PIECES} pieces"))
 }
 
-/// A file's bytes. Read, its holes are zeros; written to a file with [`Content::copy_to`] they stay holes.
+/// A file's content. Reading returns zeros for holes; [`Content::copy_to`] keeps them as holes.
 pub struct Content<'a, R: Read> {
     entry: Entry<'a, R>,
     map: Option<Map>,
-    /// Where reading is: the piece, and the place in the file.
+    /// The read position: the piece, and the offset in the file.
     next: usize,
     at: u64,
 }
@@ -217,35 +217,34 @@ impl<'a, R: Read> Content<'a, R> {
         Self { entry, map, next: 0, at: 0 }
     }
 
-    /// How long the file is, holes counted, in bytes.
+    /// The size of the file in bytes, with holes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), |map| map.size)
     }
 
-    /// How many bytes of it are there.
+    /// The number of stored bytes, without holes.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::bytes)
     }
 
-    /// How many bytes of a disk it takes where holes take none: a piece takes whole blocks ([`DISK_BLOCK`]), however short
-    /// it is.
+    /// Disk use in bytes on a file system with sparse files: each piece takes whole blocks ([`DISK_BLOCK`]).
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::taken)
     }
 
-    /// Where its bytes begin in the archive, which has them in one piece; none for a file with holes.
+    /// The offset of its data in the archive; `None` for a file with holes, which has several pieces.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.map.is_none().then(|| self.entry.raw_file_position())
     }
 
-    /// Writes it to a new file.
+    /// Writes the content to a new file and keeps its holes.
     ///
     /// # Errors
-    /// When the archive breaks off, or the file cannot be written.
+    /// If the archive is truncated, or the file cannot be written.
     pub fn copy_to(&mut self, file: &mut File) -> io::Result<()> {
         let whole = [Piece { at: 0, length: self.size() }];
         let pieces = self.map.as_ref().map_or(&whole[..], |map| &map.pieces);
@@ -293,11 +292,11 @@ impl<R: Read> Read for Content<'_, R> {
     }
 }
 
-/// Adds a file of `header`'s facts, which is that long: one that grows meanwhile is cut, one that shrinks is filled
-/// up. Its holes stay holes.
+/// Adds a file with the size and attributes of `header`, and keeps its holes. Truncates a file that grows
+/// meanwhile, and pads one that shrinks.
 ///
 /// # Errors
-/// When it cannot be read, or the archive not be written.
+/// If the file cannot be read, or the archive cannot be written.
 pub fn append_file<W: Write>(
     archive: &mut Builder<W>,
     header: &mut Header,
@@ -322,11 +321,11 @@ pub fn append_file<W: Write>(
     archive.append_data(header, name, io::Cursor::new(text).chain(bytes))
 }
 
-/// The bytes of a file's pieces, one after the other.
+/// Reads the pieces of a file consecutively.
 struct Pieces {
     file: File,
     left: std::vec::IntoIter<Piece>,
-    /// Of the piece that is read.
+    /// Bytes left of the current piece.
     length: u64,
 }
 
@@ -341,7 +340,7 @@ impl Read for Pieces {
         let buffer = &mut buffer[..length];
         let mut read = self.file.read(buffer)?;
         if read == 0 {
-            // It became shorter meanwhile.
+            // The file was truncated meanwhile.
             buffer.fill(0);
             read = length;
         }
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_tebibyte_is_some_blocks() {
+    fn a_sparse_file_of_a_tebibyte_takes_few_blocks() {
         let archive = archived(file(&[(1 << 39, b"middle")], 1 << 40));
         assert!(archive.len() < 64 << 10, "{}", archive.len());
         let mut copy = tempfile::tempfile().expect("file");
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_lie_are_refused() {
+    fn refuses_inconsistent_maps() {
         for (text, size, stored, good) in [
             ("0,5,10,5", 20, 10, true),
             ("", 20, 0, true),
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_takes_whole_blocks() {
+    fn counts_whole_blocks_for_a_piece() {
         for (text, size, stored, taken) in [
             ("", 1 << 40, 0, 0),
             ("0,1", 1, 1, 4096),
@@ -464,9 +463,9 @@ mod tests {
         assert_eq!(map.taken(), 50_000 * 4096);
     }
 
-    /// The old form, as GNU tar and the library write it: four pieces are read, more are refused.
+    /// The old format, as GNU tar and the library write it: reads four pieces, refuses more.
     #[test]
-    fn the_old_form_is_read_as_far_as_its_header_goes() {
+    fn reads_the_old_format_if_its_map_fits_into_the_header() {
         for (count, good) in [(2_u64, true), (9, false)] {
             let pieces: Vec<(u64, &[u8])> = (0..count).map(|at| (at << 20, &b"bytes"[..])).collect();
             let mut sparse = file(&pieces, count << 20);

@@ -1,36 +1,36 @@
-//! Between a thread that blocks and a stream that does not: bounded queues with `Read` and `Write` ends.
+//! Connects a blocking thread and an async stream: bounded queues with `Read` and `Write` ends.
 
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-/// Bytes per piece: one data frame.
+/// Bytes of a chunk: one data frame.
 const PIECE: usize = 31 * 1024;
 
-/// Pieces that wait in either direction.
+/// Most queued chunks in either direction.
 const QUEUE: usize = 4;
 
-/// What a client sends.
+/// Data of a client.
 pub(super) enum Piece {
     Bytes(Bytes),
-    /// The client said that this is all.
+    /// The client has sent everything.
     End,
 }
 
-/// From a thread to a stream.
+/// A queue from a thread to a stream.
 pub(super) fn outward() -> (Writer, mpsc::Receiver<Bytes>) {
     let (queue, receiver) = mpsc::channel(QUEUE);
     (Writer { queue, buffer: BytesMut::new() }, receiver)
 }
 
-/// From a stream to a thread.
+/// A queue from a stream to a thread.
 pub(super) fn inward() -> (mpsc::Sender<Piece>, Reader) {
     let (sender, queue) = mpsc::channel(QUEUE);
     (sender, Reader { queue, current: Bytes::new(), ended: false })
 }
 
-/// The thread's end. Fails when the stream is gone.
+/// The thread's end. Fails if the stream is closed.
 pub(super) struct Writer {
     queue: mpsc::Sender<Bytes>,
     buffer: BytesMut,
@@ -55,7 +55,7 @@ impl io::Write for Writer {
     }
 }
 
-/// The thread's end. A stream that is given up before its end is an error and never an end.
+/// The thread's end. An aborted stream is an error, not an end of file.
 pub(super) struct Reader {
     queue: mpsc::Receiver<Piece>,
     current: Bytes,
@@ -69,7 +69,7 @@ impl io::Read for Reader {
                 Some(Piece::Bytes(bytes)) => self.current = bytes,
                 Some(Piece::End) => self.ended = true,
                 None => {
-                    let why = "the client gave the copy up before its end";
+                    let why = "the client aborted the copy";
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
                 }
             }

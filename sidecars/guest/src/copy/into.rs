@@ -1,4 +1,4 @@
-//! An archive becomes a tree.
+//! Unpacks an archive into a folder of the bottle.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,18 +15,18 @@ use tar::Archive;
 use crate::archive::{Member, Members, What, about};
 use crate::rooted::{make_folder, open_beneath};
 
-/// Opening a folder on the way, never through a link.
+/// Flags to open a folder without following a link.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
-/// Where an archive goes.
+/// The destination of an archive.
 pub(super) struct Target {
     pub(super) root: PathBuf,
-    /// Seen from the root; links on the way to it are followed within the root.
+    /// Relative to the root; links in the path are followed within the root.
     pub(super) folder: PathBuf,
 }
 
-/// Unpacks everything `reader` has beneath the target. Existing files and links are replaced, folders are
-/// joined. It stops at the first member that cannot be made; what was made before stays.
+/// Unpacks an archive beneath the target. Replaces existing files and links, merges folders. Stops at the
+/// first error; entries before it stay.
 pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
     let folder = make_folder(&target.root, &target.folder)?;
     {
@@ -37,7 +37,7 @@ pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
             make(&folder, &mut member, &place).map_err(|error| about(&place, error))?;
         }
     }
-    // An archive's padding; and the client's end, without which this was only a part.
+    // Read the padding and the client's end; without the end the archive is truncated.
     io::copy(&mut reader, &mut io::sink()).map(|_| ())
 }
 
@@ -78,7 +78,7 @@ fn parents_of(top: &OwnedFd, parents: &Path) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-/// Opens the folder `name`, made if it is missing. A link in its place is an error, whatever it leads to.
+/// Opens the folder `name` and creates it if missing. A link in its place is an error, whatever its target.
 fn make_one_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -90,7 +90,7 @@ fn make_one_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     })
 }
 
-/// Makes room for a file or link; a folder is never replaced by one.
+/// Removes an existing file or link; never replaces a folder.
 fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(()),
@@ -102,7 +102,7 @@ fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Build tools compare times, so they are kept.
+/// Sets the modification time, which build tools compare.
 fn set_time(file: &File, mtime: u64) -> io::Result<()> {
     let time = Timespec { tv_sec: i64::try_from(mtime).unwrap_or(0), tv_nsec: 0 };
     Ok(futimens(file, &Timestamps { last_access: time, last_modification: time })?)

@@ -1,12 +1,11 @@
-//! Files in and out of the bottle, as tar streams.
+//! Copies files in and out of the bottle, as tar streams.
 //!
-//! Regular files, folders and symbolic links travel, and nothing else: no devices, no pipes, no hard
-//! links, no set-id bits. Nothing is opened by a path that a process of the bottle could bend: see
-//! [`crate::rooted`]. The files are handled on a few threads, a copy each, because disks block; the
-//! streams stay on the runtime and give the pace.
+//! Copies regular files, folders and symlinks only: no devices, pipes, hard links or set-id bits. It
+//! opens no path that a process of the bottle could redirect ([`crate::rooted`]). Each copy has a
+//! blocking thread for file I/O; the streams stay on the runtime and set the pace.
 //!
-//! - `out`: a tree becomes an archive · `into`: an archive ([`crate::archive`]) becomes a tree
-//! - `bridge`: between a thread and a stream
+//! - `out`: packs a tree · `into`: unpacks an archive ([`crate::archive`])
+//! - `bridge`: connects a thread and a stream
 
 mod bridge;
 mod into;
@@ -22,51 +21,51 @@ use crate::failure::{Outcome, failed, other};
 use crate::guest::{Guest, relative_to_root};
 use crate::host::answer;
 
-/// Copies at once, a thread each.
+/// Most copies at once, a thread each.
 pub(crate) const MAX_COPIES: usize = 4;
 
-/// The places for copies.
-pub(crate) struct Places(Arc<Semaphore>);
+/// Permits for copies.
+pub(crate) struct CopySlots(Arc<Semaphore>);
 
-impl Default for Places {
+impl Default for CopySlots {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(MAX_COPIES)))
     }
 }
 
-impl Places {
+impl CopySlots {
     fn take(&self) -> Outcome<OwnedSemaphorePermit> {
-        let place = self.0.clone().try_acquire_owned();
-        place.map_err(|_| other(format!("{MAX_COPIES} copies run already")))
+        let slot = self.0.clone().try_acquire_owned();
+        slot.map_err(|_| other(format!("{MAX_COPIES} copies are running already")))
     }
 }
 
 /// Sends a file or folder as an archive.
 pub(crate) async fn copy_out(guest: Arc<Guest>, request: CopyOut, stream: Stream) {
-    let place = match guest.copies.take() {
-        Ok(place) => place,
+    let slot = match guest.copies.take() {
+        Ok(slot) => slot,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
     let (writer, mut chunks) = bridge::outward();
     let (root, path) = (guest.facts.root.clone(), relative_to_root(&request.path));
     let archiving = tokio::task::spawn_blocking(move || {
         let archived = out::archive(&root, &path, writer);
-        drop(place);
+        drop(slot);
         archived
     });
     while let Some(chunk) = chunks.recv().await {
         if stream.data_bytes(STDOUT, chunk).await.is_err() {
-            // The thread fails at its next piece.
+            // The thread fails at its next chunk.
             return;
         }
     }
-    conclude(&stream, &request.path, "copied out", archiving.await).await;
+    conclude(&stream, &request.path, "out", archiving.await).await;
 }
 
 /// Unpacks an archive into a folder.
 pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) {
-    let place = match guest.copies.take() {
-        Ok(place) => place,
+    let slot = match guest.copies.take() {
+        Ok(slot) => slot,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
     let (sender, mut receiver) = stream.split();
@@ -74,12 +73,12 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     let target = into::Target { root: guest.facts.root.clone(), folder: relative_to_root(&request.path) };
     let unpacking = tokio::task::spawn_blocking(move || {
         let unpacked = into::unpack(&target, reader);
-        drop(place);
+        drop(slot);
         unpacked
     });
     feed(&mut receiver, feeder).await;
     let unpacked = unpacking.await;
-    let event = event_of(&request.path, "copied in", unpacked);
+    let event = event_of(&request.path, "in", unpacked);
     let sent = async {
         sender.message(&event).await?;
         sender.end().await
@@ -89,12 +88,12 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     }
 }
 
-/// Hands the client's bytes to the thread. Without the client's end the thread never sees one.
+/// Sends the client's bytes to the thread. The thread sees an end only if the client sends one.
 async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            // The thread has failed, and the client may be waiting to hear of it.
+            // The thread has failed, and the client may wait for the result.
             () = feeder.closed() => return,
         };
         let piece = match event {
@@ -103,7 +102,7 @@ async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>
             Some(Event::Data { .. } | Event::Message(_)) => continue,
             Some(Event::Reset(_)) | None => return,
         };
-        // Fails when the thread has; the next turn notices.
+        // Fails if the thread has failed; the next iteration detects it.
         let _ = feeder.send(piece).await;
     }
 }
@@ -114,7 +113,7 @@ fn event_of(path: &str, what: &str, done: Joined) -> GuestEvent {
     match done.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
         Ok(()) => GuestEvent::Done,
         Err(error) => {
-            GuestEvent::Failed(failed(FailureKind::BadPath, format!("{path:?} cannot be {what}: {error}")))
+            GuestEvent::Failed(failed(FailureKind::BadPath, format!("cannot copy {what} {path:?}: {error}")))
         }
     }
 }

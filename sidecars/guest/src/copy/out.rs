@@ -1,4 +1,4 @@
-//! A tree becomes an archive.
+//! Packs a file or folder of the bottle into an archive.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,17 +13,17 @@ use tar::{Builder, EntryType, Header};
 use crate::archive::{MAX_DEPTH, about, append_file};
 use crate::rooted::{open_beneath, open_in_root};
 
-/// Opened without waiting: a named pipe would block until somebody writes.
+/// Flags to open without blocking; a named pipe would block until it has a writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// `sysfs` (magic number of statfs(2)).
 const SYSFS_MAGIC: i64 = 0x6265_6572;
 
-/// Git's ignore rules of a folder.
+/// The file with git's ignore rules.
 const RULES: &str = ".gitignore";
 
-/// Writes the file or folder `path` of the bottle and everything in it. Its name in the archive is its
-/// last component; the root itself has none and is represented by what is in it.
+/// Packs the file or folder `path` of the bottle with its contents. Its name in the archive is its last
+/// component; for the root, only the contents.
 pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(writer);
     let opened = open_in_root(root, path, READ)?;
@@ -48,7 +48,7 @@ fn add_folder<W: Write>(
         let mut header = header(EntryType::Directory, stat, 0);
         archive.append_data(&mut header, name, io::empty())?;
     }
-    // What the kernel makes up has no end and is nobody's file.
+    // Skip the kernel's virtual file systems, which have endless files.
     let kind = fstatfs(folder)?.f_type;
     if kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC {
         return Ok(());
@@ -56,7 +56,7 @@ fn add_folder<W: Write>(
     if depth == MAX_DEPTH {
         return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
     }
-    // What leaves files out comes before them, for a reader that goes by it as it reads.
+    // The ignore rules come first, for a reader that applies them while it reads.
     add(archive, folder, Path::new(RULES), &name.join(RULES), depth + 1)?;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -68,8 +68,8 @@ fn add_folder<W: Write>(
     Ok(())
 }
 
-/// Adds what `entry` of `folder` is at this moment. What disappears meanwhile, may not be read or is of
-/// another kind is left out: the rest of a working tree is worth having.
+/// Adds one entry of `folder`. Skips entries that disappear, are unreadable or of another type, so that
+/// the copy has the rest of the tree.
 fn add<W: Write>(
     archive: &mut Builder<W>,
     folder: &OwnedFd,
@@ -83,7 +83,7 @@ fn add<W: Write>(
             return add_link(archive, folder, entry, name);
         }
         Err(error) => {
-            tracing::debug!(%error, ?name, "left out of a copy");
+            tracing::debug!(%error, ?name, "skipped in a copy");
             return Ok(());
         }
     };
@@ -115,7 +115,7 @@ fn add_file<W: Write>(archive: &mut Builder<W>, file: OwnedFd, stat: &Stat, name
     append_file(archive, &mut header, name, File::from(file))
 }
 
-/// The tree's own facts, without its owners: ids of a bottle mean nothing outside.
+/// An entry's header without the owner: user ids of a bottle have no meaning outside.
 fn header(kind: EntryType, stat: &Stat, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

@@ -1,8 +1,8 @@
-//! One datagram, and whether this machine's own kernel found nobody to give it to.
+//! Sends a datagram and detects whether the local kernel finds no neighbour for it.
 //!
-//! The kernel takes a datagram for any address that a route covers, and asks for the gateway's hardware
-//! address after. What it finds out stands in the socket's error queue (ip(7)), with the address of whoever
-//! found it: our own, or a router's, which then was reached.
+//! The kernel accepts a datagram for any address with a route, and resolves the gateway's hardware
+//! address later. It reports a failure in the socket's error queue (ip(7)), with the address of the
+//! reporter: our own, or that of a router, which then was reached.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,25 +14,26 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setso
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// How often it is sent. Of such errors the kernel tells a few dozen a moment and no more, of all that is sent on
-/// the machine together (`icmp_msgs_burst`, ip-sysctl): beside other probes one may go untold.
+/// Number of attempts. The kernel limits such errors for the whole machine (`icmp_msgs_burst`,
+/// ip-sysctl): with other probes running it may drop one.
 const TRIES: u32 = 6;
 
 const PAYLOAD: &[u8] = b"bottle probe";
 
-/// What became of a datagram that was sent.
+/// The result of a sent datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// The kernel took it, and said nothing else.
+    /// The kernel accepted it and reported no error.
     Taken,
-    /// The kernel itself found that nobody is there to pass it on.
+    /// The kernel itself reported that no neighbour forwards it.
     NoNeighbour,
 }
 
-/// Sends one, and waits for the kernel's second thoughts; again, while it has none and `patience` lasts.
+/// Sends a datagram and waits for the kernel's delayed error; repeats until there is one or `patience` is
+/// over.
 ///
 /// # Errors
-/// What the kernel says when it does not take it.
+/// The kernel's error if it does not accept the datagram.
 pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<Sent> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -47,19 +48,19 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
     let IpAddr::V4(own) = socket.local_addr()?.ip() else { return Ok(Sent::Taken) };
     for again in 0..TRIES {
         if again > 0 {
-            // What came meanwhile fails this one, and is read right after.
+            // A pending error makes this send fail, and is read right after.
             let _ = socket.send(PAYLOAD).await;
         }
-        let told = socket.async_io(Interest::ERROR, || second_thoughts(&socket, own));
-        if let Ok(Ok(true)) = tokio::time::timeout(patience / TRIES, told).await {
+        let error = socket.async_io(Interest::ERROR, || no_neighbour(&socket, own));
+        if let Ok(Ok(true)) = tokio::time::timeout(patience / TRIES, error).await {
             return Ok(Sent::NoNeighbour);
         }
     }
     Ok(Sent::Taken)
 }
 
-/// Whether the error that waits is the kernel's own "no route to host".
-fn second_thoughts(socket: &UdpSocket, own: Ipv4Addr) -> io::Result<bool> {
+/// Whether the queued error is the local kernel's own "no route to host".
+fn no_neighbour(socket: &UdpSocket, own: Ipv4Addr) -> io::Result<bool> {
     let mut payload = [0; 64];
     let mut pieces = [IoSliceMut::new(&mut payload)];
     let mut space = nix::cmsg_space!(libc::sock_extended_err, libc::sockaddr_in);
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_datagram_for_somebody_is_taken_and_a_refusal_of_theirs_is_no_lack_of_neighbours() {
+    async fn a_reachable_or_refusing_host_does_not_count_as_no_neighbour() {
         let listener = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listener");
         let address = listener.local_addr().expect("address");
         let patience = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What lies inside the bottle: its environment, its `/proc`, its files.
+//! Probes the inside of the bottle: its environment, its `/proc`, its files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use rustix::process::{DumpableBehavior, dumpable_behavior};
 
 use super::attempt;
 
-/// Parts of variable names that people give to secrets.
+/// Typical parts of variable names for secrets.
 const SECRET_NAMES: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "APIKEY", "PRIVATE_KEY"];
 
-/// Places where a developer's machine keeps keys and logins, under any home.
+/// Files and folders with keys and logins in a developer's home.
 const SECRET_PLACES: [&str; 8] =
     [".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".config/gh", ".bash_history"];
 
-/// Sockets through which one would be root on the machine outside.
+/// Sockets that give root on the host.
 const ENGINE_SOCKETS: [&str; 4] = [
     "/var/run/docker.sock",
     "/run/docker.sock",
@@ -26,7 +26,7 @@ const ENGINE_SOCKETS: [&str; 4] = [
     "/run/podman/podman.sock",
 ];
 
-/// How the tokens of well-known services begin; nothing else does.
+/// Prefixes of the tokens of well-known services.
 const TOKEN_STARTS: [&str; 18] = [
     "sk-",
     "ghp_",
@@ -49,14 +49,14 @@ const TOKEN_STARTS: [&str; 18] = [
 ];
 
 pub(super) fn attempts(given: &BTreeMap<String, Secret>, isolation_only: bool) -> Vec<Attempt> {
-    let mut attempts = vec![guard(), processes(), engines()];
+    let mut attempts = vec![guest_memory(), processes(), engines()];
     if !isolation_only {
         attempts.extend([environment(given), homes()]);
     }
     attempts
 }
 
-/// Placeholders are fine; a value that looks real is named, never shown.
+/// Names variables whose value looks like a real secret, without the value. Placeholders are fine.
 fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
     let suspicious = given.iter().filter(|(name, value)| is_suspicious(name, value.expose()));
     let named: Vec<&str> = suspicious.map(|(name, _)| name.as_str()).collect();
@@ -75,24 +75,23 @@ fn is_suspicious(name: &str, value: &str) -> bool {
     (named || shaped) && !is_placeholder(value) && !canary::is_canary(name, value)
 }
 
-/// Values that say of themselves that they are none.
+/// Whether a value is a placeholder.
 fn is_placeholder(value: &str) -> bool {
     value.is_empty() || value.to_ascii_lowercase().contains("placeholder")
 }
 
-/// Pid 1 was given everything over its channel; nobody else may read its memory or environment.
-fn guard() -> Attempt {
-    let (target, file) = ("the bottle's own guard", "/proc/1/environ");
+/// Pid 1 has all secrets of the bottle; no other process may read its memory or environment.
+fn guest_memory() -> Attempt {
+    let (target, file) = ("the memory of the bottle's pid 1", "/proc/1/environ");
     if std::process::id() != 1 {
         return unreadable(target, file);
     }
-    // A process may always look at itself, so reading the file from here shows nothing; what keeps
-    // others out is this.
+    // A process can always read its own file, so check the flag that denies it to others.
     match dumpable_behavior() {
         Ok(DumpableBehavior::NotDumpable) => {
-            attempt(target, file, Reach::Blocked, "closed to everybody else")
+            attempt(target, file, Reach::Blocked, "not readable by other processes")
         }
-        Ok(_) => attempt(target, file, Reach::Reached, "open to processes of the same user"),
+        Ok(_) => attempt(target, file, Reach::Reached, "readable by processes of the same user"),
         Err(error) => attempt(target, file, Reach::Unknown, error.to_string()),
     }
 }
@@ -104,13 +103,13 @@ fn unreadable(target: &str, path: &str) -> Attempt {
     }
 }
 
-/// Every process that can be seen descends from the bottle's pid 1 or is it.
+/// Every visible process is the bottle's pid 1 or a descendant of it.
 fn processes() -> Attempt {
     let target = "processes outside";
     let numbers = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let seen: Vec<u32> = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     let init = fs::read_to_string("/proc/1/comm").unwrap_or_default();
-    // With a namespace of its own, pid 2 would be the first kernel thread nowhere but outside.
+    // Pid 2 is a kernel thread only in the host's pid namespace.
     let kernel = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
     if kernel || init.trim() == "systemd" {
         attempt(target, "/proc", Reach::Reached, format!("{} processes of the machine", seen.len()))
@@ -145,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_read_is_open() {
+    fn a_readable_file_counts_as_reached() {
         assert_eq!(unreadable("this process", "/proc/self/environ").result, Reach::Reached);
         assert_eq!(unreadable("nothing", "/proc/self/no-such-file").result, Reach::Blocked);
     }
 
     #[test]
-    fn suspicious_variables_are_named_and_never_shown() {
+    fn names_suspicious_variables_without_their_values() {
         let given: BTreeMap<String, Secret> = [
             ("GH_TOKEN", "anything at all"),
             ("PLAIN", "ghp_0123456789"),
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_no_secrets() {
+    fn recognizes_placeholders() {
         assert!(is_placeholder("sk-ant-placeholder-0000"));
         assert!(!is_placeholder("sk-ant-api03-abcdef"));
     }

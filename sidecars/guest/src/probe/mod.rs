@@ -1,11 +1,10 @@
-//! What the bottle can reach, tried from inside.
+//! The isolation probe: tests from inside what the bottle can reach.
 //!
-//! Every attempt is real: sockets are opened, names are asked for, files are read. An attempt is `closed`
-//! only when what it saw can have no other meaning; a timeout, which may also be a lost packet, is
-//! `unknown`.
+//! Every attempt is real: it opens sockets, resolves names, reads files. A result is *blocked* only if
+//! the observation has no other explanation. A timeout, which may also be a lost packet, is *unknown*.
 //!
-//! - `network`, `datagram`: outside addresses, metadata, the host, other resolvers
-//! - `proxy`: what is not allowed must be refused, with a reason; `place`: where the proxy is
+//! - `network`, `datagram`: outside addresses, metadata services, the host, other resolvers
+//! - `proxy`: the proxy must deny an unlisted host with a reason; `place`: addresses of proxy and resolver
 //! - `inside`: environment, `/proc`, the host's files
 
 mod datagram;
@@ -19,8 +18,8 @@ use std::collections::BTreeMap;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
 
-/// Tries everything, side by side. The order of the answer is always the same. `environment` is what
-/// every process of the bottle gets; of a suspicious variable the name is shown and never the value.
+/// Makes all attempts concurrently and returns them in a fixed order. `environment` is that of every
+/// process of the bottle; the result names a suspicious variable without its value.
 pub async fn run(probe: &Probe, environment: &BTreeMap<String, Secret>) -> Vec<Attempt> {
     let (network, proxy) = tokio::join!(network::attempts(probe), proxy::attempts());
     let mut attempts = network;

@@ -1,4 +1,4 @@
-//! Addresses that no bottle may reach, over TCP and UDP.
+//! Probes addresses that no bottle may reach, over TCP and UDP.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -16,27 +16,27 @@ use tokio::net::TcpStream;
 use super::attempt;
 use super::datagram::{self, Sent};
 
-/// How long to wait for an answer that must not come. Where there is no network the kernel answers at
-/// once; only a leak or a lost packet takes this long.
+/// Time limit for a response. Without a network the kernel reports an error at once; only a leak or a
+/// lost packet takes this long.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Connections that are tried to one address meanwhile, one after the other and none given up for the next. The
-/// kernel says of only so many of all that is sent on the machine that there is no way (see [`AT_ONCE`]): beside
-/// other probes what it says of one may be left out, and TCP asks again only after a second.
+/// Overlapping connection attempts to one address, at intervals. The kernel limits its "unreachable"
+/// errors for the whole machine (see [`AT_ONCE`]): with other probes running it may drop one, and TCP
+/// retries only after a second.
 const TRIES: u32 = 6;
 
-/// Attempts that begin at once, and what is between two of the others. Where a way leads to nobody, the kernel says
-/// so by an error of which it makes 50 at once and 1,000 a second (`icmp_msgs_burst` and `icmp_msgs_per_sec`,
-/// ip-sysctl); a machine of many networks has more addresses than that. Where no way leads there is no such error,
-/// and nothing to wait for.
+/// Attempts that start at once, and the interval between later ones. For a route without a neighbour the
+/// kernel reports an error, limited to 50 at once and 1,000 a second (`icmp_msgs_burst` and
+/// `icmp_msgs_per_sec`, ip-sysctl); a machine with many networks has more addresses. Without a route
+/// there is no such error and no need to wait.
 const AT_ONCE: u32 = 32;
 const APART: Duration = Duration::from_micros(1500);
 
-/// The number of loopback in every network namespace.
+/// The interface index of loopback in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Documentation addresses (RFC 5737, RFC 3849) stand for "outside": nothing answers there, so what is
-/// measured is whether a way leads there at all.
+/// Documentation addresses (RFC 5737, RFC 3849) stand for "outside": no host responds there, so the
+/// attempt shows only whether a route exists.
 const OUTSIDE: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
@@ -60,14 +60,14 @@ pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     let tcp = outside.into_iter().chain(metadata).chain(host()).chain(others);
     let turns = &Turns::default();
     let tcp = tcp.map(|(target, address)| async move {
-        turns.come(address).await;
+        turns.wait(address).await;
         connect(target, address).await
     });
     let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
     let resolver = ("a name server outside", SocketAddr::new(OUTSIDE[0], DNS_PORT));
     let udp = outside.into_iter().chain([resolver]).chain(host());
     let udp = udp.map(|(target, address)| async move {
-        turns.come(address).await;
+        turns.wait(address).await;
         send(target, address).await
     });
     let (mut attempts, udp) = tokio::join!(join_all(tcp), join_all(udp));
@@ -75,32 +75,32 @@ pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     attempts
 }
 
-/// Who begins when, of the attempts that a way leads for.
+/// Schedules the attempts to addresses with a route.
 #[derive(Default)]
 struct Turns(AtomicU32);
 
 impl Turns {
-    /// Waits until an attempt at this address may begin.
-    async fn come(&self, address: SocketAddr) {
-        if has_way(address) {
+    /// Waits until an attempt at this address may start.
+    async fn wait(&self, address: SocketAddr) {
+        if has_route(address) {
             tokio::time::sleep(turn(self.0.fetch_add(1, Ordering::Relaxed))).await;
         }
     }
 }
 
-/// When the attempt of this number begins: the first ones at once.
+/// The delay of an attempt by its number; the first [`AT_ONCE`] have none.
 fn turn(number: u32) -> Duration {
     APART * number.saturating_sub(AT_ONCE)
 }
 
-/// Whether the kernel knows a way there. Nothing is sent.
-fn has_way(address: SocketAddr) -> bool {
+/// Whether the kernel has a route to an address. Sends nothing.
+fn has_route(address: SocketAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(address)).is_ok()
 }
 
-/// An address that is local to a link, on every link of the bottle; any other one as it is.
+/// Expands a link-local address to every link of the bottle; returns any other one unchanged.
 fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
@@ -111,7 +111,7 @@ fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     }
 }
 
-/// The bottle's interfaces, by number. Where there is loopback alone, that, so that an attempt is made.
+/// Indexes of the bottle's interfaces; loopback if it is the only one, so that an attempt is made.
 fn links() -> Vec<u32> {
     let Ok(all) = if_nameindex() else { return vec![LOOPBACK] };
     let numbers: Vec<u32> = all.iter().map(|link| link.index()).filter(|&link| link != LOOPBACK).collect();
@@ -131,7 +131,7 @@ async fn connect(target: &str, address: SocketAddr) -> Attempt {
     Attempt { to: Some(address), ..attempt }
 }
 
-/// What the first of several connections that hears anything hears.
+/// The first result of several staggered connection attempts.
 async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
     let mut tries: FuturesUnordered<_> = (0..TRIES)
         .map(|number| async move {
@@ -142,7 +142,8 @@ async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
     tries.next().await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// A datagram that the kernel takes had somewhere to go, unless the kernel itself says otherwise at once.
+/// Sends a datagram. If the kernel accepts it, the address counts as reached, unless the kernel itself
+/// reports an error at once.
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
     let attempt = match datagram::send(address, PATIENCE).await {
@@ -156,11 +157,11 @@ async fn send(target: &str, address: SocketAddr) -> Attempt {
     Attempt { to: Some(address), ..attempt }
 }
 
-/// What is seen where a route leads to a gateway that does not exist.
-const NO_NEIGHBOUR: &str = "nobody is there to pass it on";
+/// The observation for a route to a gateway that does not exist.
+const NO_NEIGHBOUR: &str = "no gateway answers";
 
-/// [`meaning`], but for "no route to host", which is told apart by who says it: a router that answers was
-/// reached, one's own kernel says that there is none.
+/// As [`meaning`], but distinguishes the sender of "no route to host": a router that responds was
+/// reached, the bottle's own kernel reports a missing neighbour.
 async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     let unreachable = error.raw_os_error() == Some(rustix::io::Errno::HOSTUNREACH.raw_os_error());
     if unreachable && matches!(datagram::send(address, PATIENCE).await, Ok(Sent::NoNeighbour)) {
@@ -169,11 +170,11 @@ async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     meaning(error)
 }
 
-/// Only "there is no way there" means closed: a refusal or a reset came from somebody who was reached.
+/// Only a missing route counts as blocked: a refusal or a reset came from a reachable host.
 fn meaning(error: &io::Error) -> (Reach, String) {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::NETUNREACH) => (Reach::Blocked, "no network leads there".to_owned()),
-        // The family itself is switched off, so no address of it leads anywhere.
+        // The address family is disabled.
         Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL) => {
             (Reach::Blocked, "this bottle has no such network".to_owned())
         }
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_listener_is_open_and_a_refusal_counts_as_reached() {
+    async fn an_accepted_and_a_refused_connection_count_as_reached() {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listener");
         let address = listener.local_addr().expect("address");
         assert_eq!(connect("a listener", address).await.result, Reach::Reached);
@@ -196,20 +197,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_attempts_that_a_way_leads_for_wait_for_their_turn() {
+    async fn only_attempts_with_a_route_are_delayed() {
         let turns = Turns::default();
         let nowhere = SocketAddr::from(([255, 255, 255, 255], 9));
-        assert!(!has_way(nowhere), "a broadcast needs leave");
+        assert!(!has_route(nowhere), "a broadcast needs permission");
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
         for (address, waits) in [(nowhere, Duration::ZERO), (here, APART * 8)] {
             let begun = tokio::time::Instant::now();
-            join_all((0..=AT_ONCE + 8).map(|_| turns.come(address))).await;
+            join_all((0..=AT_ONCE + 8).map(|_| turns.wait(address))).await;
             assert_eq!(begun.elapsed().as_millis(), waits.as_millis(), "{address}");
         }
     }
 
     #[test]
-    fn only_no_way_there_means_closed() {
+    fn only_a_missing_route_counts_as_blocked() {
         for (errno, reach) in [
             (rustix::io::Errno::NETUNREACH, Reach::Blocked),
             (rustix::io::Errno::CONNREFUSED, Reach::Reached),

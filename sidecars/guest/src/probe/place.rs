@@ -1,4 +1,4 @@
-//! Where the bottle's proxy and its resolver are, as every program in the bottle finds them.
+//! Finds the addresses of the bottle's proxy and resolver, as every program in the bottle does.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,26 +6,26 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bottle_contract::names::{EGRESS_HOST, PROXY_LOOPBACK};
 
-/// More than any such file of a bottle.
+/// Most bytes that are read of a configuration file.
 const MAX: u64 = 64 * 1024;
 
-/// What leads out of the bottle.
+/// Addresses of the proxy and the resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Addresses {
     /// The proxy's address.
     pub(super) proxy: Ipv4Addr,
-    /// The resolver that programs ask; a container's engine may have put one of its own in between.
+    /// The resolver of programs; a container engine may interpose its own.
     pub(super) resolver: IpAddr,
 }
 
-impl Place {
+impl Addresses {
     pub(super) fn find() -> Self {
-        Self::of(&read("/etc/hosts"), &read("/etc/resolv.conf"))
+        Self::parse(&read("/etc/hosts"), &read("/etc/resolv.conf"))
     }
 
-    /// Where no proxy is named there is none, and nobody else's resolver is asked in its stead.
-    fn of(hosts: &str, configuration: &str) -> Self {
-        let Some(proxy) = of_name(hosts, EGRESS_HOST) else {
+    /// Parses hosts(5) and resolv.conf(5). Without a proxy in the hosts file, it ignores any other resolver.
+    fn parse(hosts: &str, configuration: &str) -> Self {
+        let Some(proxy) = host_address(hosts, EGRESS_HOST) else {
             return Self { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
         };
         Self { proxy, resolver: nameserver(configuration).unwrap_or(proxy.into()) }
@@ -33,7 +33,7 @@ impl Place {
 }
 
 /// hosts(5): an address, then its names.
-fn of_name(hosts: &str, name: &str) -> Option<Ipv4Addr> {
+fn host_address(hosts: &str, name: &str) -> Option<Ipv4Addr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
         let address = words.next()?.parse().ok()?;
@@ -51,7 +51,7 @@ fn nameserver(configuration: &str) -> Option<IpAddr> {
 
 fn read(path: &str) -> String {
     let mut text = String::new();
-    // One that is missing or no text says nothing.
+    // A file that is missing or not UTF-8 counts as empty.
     if let Ok(file) = File::open(path)
         && file.take(MAX).read_to_string(&mut text).is_err()
     {
@@ -65,23 +65,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_proxy_is_found_by_its_name_only() {
+    fn finds_the_proxy_by_its_exact_name() {
         let hosts = "127.0.0.1 localhost\n::1 egress\n# 1.2.3.4 egress\n10.213.0.9 egress.example\n\
                      junk egress\n10.213.0.2\tsupervise egress # the proxy\n10.0.0.1 egress\n";
-        assert_eq!(of_name(hosts, "egress"), Some(Ipv4Addr::new(10, 213, 0, 2)));
-        assert_eq!(of_name(hosts, "git-gate"), None);
-        assert_eq!(of_name("", "egress"), None);
+        assert_eq!(host_address(hosts, "egress"), Some(Ipv4Addr::new(10, 213, 0, 2)));
+        assert_eq!(host_address(hosts, "git-gate"), None);
+        assert_eq!(host_address("", "egress"), None);
     }
 
     #[test]
-    fn the_first_resolver_is_the_one_that_is_asked() {
+    fn uses_the_first_nameserver() {
         let configuration = "# made by an engine\noptions ndots:0\nnameserver\nnameserver 127.0.0.11\n\
                              nameserver 192.0.2.1\n";
         let proxy = Ipv4Addr::new(10, 213, 0, 2);
-        let place = |resolver| Place { proxy, resolver };
-        assert_eq!(Place::of("10.213.0.2 egress", configuration), place([127, 0, 0, 11].into()));
-        assert_eq!(Place::of("10.213.0.2 egress", "search example.com\n"), place(proxy.into()));
-        let without = Place { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
-        assert_eq!(Place::of("127.0.0.1 localhost", configuration), without);
+        let with = |resolver| Addresses { proxy, resolver };
+        assert_eq!(Addresses::parse("10.213.0.2 egress", configuration), with([127, 0, 0, 11].into()));
+        assert_eq!(Addresses::parse("10.213.0.2 egress", "search example.com\n"), with(proxy.into()));
+        let without = Addresses { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
+        assert_eq!(Addresses::parse("127.0.0.1 localhost", configuration), without);
     }
 }

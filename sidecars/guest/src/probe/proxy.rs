@@ -1,4 +1,4 @@
-//! The proxy, asked for what nobody allows.
+//! Probes the proxy and the resolver with a host that no bottle allows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::attempt;
-use super::place::Place;
+use super::place::Addresses;
 
-/// How long the proxy may take to refuse.
+/// Time limit for one response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is asked: a machine that stood still for a while is no proxy that does not answer.
+/// Number of attempts, in case the machine was suspended for a while.
 const TRIES: usize = 3;
 
-/// More than any refusal: its head and a sentence.
+/// Most bytes that are read of a response; a denial is shorter.
 const ANSWER: usize = 16 * 1024;
 
 pub(super) async fn attempts() -> Vec<Attempt> {
@@ -32,7 +32,7 @@ async fn proxied() -> Attempt {
     refused("a site that is not listed", via, EGRESS_PORT, &[&request]).await
 }
 
-/// A tunnel is granted to anybody; what is asked inside is not.
+/// The proxy accepts any tunnel but denies the request inside.
 async fn tunnelled() -> Attempt {
     let connect = format!("CONNECT {NEVER_LISTED}:443 HTTP/1.1\r\nHost: {NEVER_LISTED}:443\r\n\r\n");
     let inside = format!("GET / HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
@@ -46,19 +46,19 @@ async fn transparent() -> Attempt {
 }
 
 async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Attempt {
-    match answered(|| ask(port, requests)).await {
+    match with_retries(|| ask(port, requests)).await {
         Some(Ok(answer)) => {
             let (reach, seen) = judge(&answer);
             attempt(target, via, reach, seen)
         }
-        // A proxy that is closed altogether lets nothing out either.
-        Some(Err(error)) => attempt(target, via, Reach::Blocked, format!("the proxy is shut: {error}")),
+        // A proxy that is down forwards nothing either.
+        Some(Err(error)) => attempt(target, via, Reach::Blocked, format!("the proxy is down: {error}")),
         None => attempt(target, via, Reach::Unknown, "the proxy did not answer in time"),
     }
 }
 
-/// The first answer that came in time.
-async fn answered<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
+/// The first response in time, of [`TRIES`] attempts.
+async fn with_retries<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
     for _ in 0..TRIES {
         if let Ok(answer) = tokio::time::timeout(PATIENCE, ask()).await {
             return Some(answer);
@@ -67,9 +67,9 @@ async fn answered<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
     None
 }
 
-/// Sends the requests, each after the head of the answer before; the last answer.
+/// Sends the requests, each after the head of the previous response. Returns the last response.
 async fn ask(port: u16, requests: &[&str]) -> std::io::Result<String> {
-    let mut connection = TcpStream::connect((Place::find().proxy, port)).await?;
+    let mut connection = TcpStream::connect((Addresses::find().proxy, port)).await?;
     converse(&mut connection, requests).await
 }
 
@@ -91,7 +91,7 @@ where
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// To the empty line and not a byte further: what follows belongs to the tunnel.
+/// Reads up to the empty line and no further: the next bytes belong to the tunnel.
 async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < ANSWER {
@@ -100,7 +100,7 @@ async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Only the proxy's own refusal counts: its status together with its reason.
+/// Only the proxy's own denial counts as blocked: its status together with its reason.
 fn judge(answer: &str) -> (Reach, String) {
     let status = answer.split_whitespace().nth(1).unwrap_or("nothing");
     let reason = answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {
@@ -110,15 +110,15 @@ fn judge(answer: &str) -> (Reach, String) {
     match (status, reason) {
         ("403", Some(reason)) => (Reach::Blocked, format!("403 {reason}")),
         ("nothing", _) => (Reach::Blocked, "the proxy closed without an answer".to_owned()),
-        (status, _) => (Reach::Reached, format!("answered {status}")),
+        (status, _) => (Reach::Reached, format!("with_retries {status}")),
     }
 }
 
 async fn resolve() -> Attempt {
     let target = "what a name leads to";
     let via = format!("dns {NEVER_LISTED}");
-    match answered(addresses).await {
-        Some(Ok(answer)) if answer.ends_with(&Place::find().proxy.octets()) => {
+    match with_retries(addresses).await {
+        Some(Ok(answer)) if answer.ends_with(&Addresses::find().proxy.octets()) => {
             attempt(target, via, Reach::Blocked, "every name is the proxy")
         }
         Some(Ok(_)) => attempt(target, via, Reach::Reached, "the name was looked up"),
@@ -128,7 +128,7 @@ async fn resolve() -> Attempt {
 }
 
 async fn addresses() -> std::io::Result<Vec<u8>> {
-    let Place { resolver, .. } = Place::find();
+    let Addresses { resolver, .. } = Addresses::find();
     let any: IpAddr =
         if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
@@ -140,7 +140,7 @@ async fn addresses() -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// RFC 1035 section 4.1: one question for the address of `name`.
+/// A DNS query for the address of `name` (RFC 1035 section 4.1).
 fn question(name: &str) -> Vec<u8> {
     let mut message = b"bo\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
     for label in name.split('.') {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_silent_once_is_asked_again_and_not_for_ever() {
+    async fn retries_a_silent_peer_a_few_times() {
         let asked = std::cell::Cell::new(0);
         let silent = |times: usize| {
             asked.set(0);
@@ -171,14 +171,14 @@ mod tests {
                 async move { if answers { 7 } else { std::future::pending().await } }
             }
         };
-        assert_eq!(answered(silent(0)).await, Some(7));
-        assert_eq!(answered(silent(2)).await, Some(7));
-        assert_eq!(answered(silent(99)).await, None);
+        assert_eq!(with_retries(silent(0)).await, Some(7));
+        assert_eq!(with_retries(silent(2)).await, Some(7));
+        assert_eq!(with_retries(silent(99)).await, None);
         assert_eq!(asked.get(), TRIES);
     }
 
     #[test]
-    fn only_a_refusal_with_its_reason_is_closed() {
+    fn only_a_denial_with_a_reason_counts_as_blocked() {
         let refusal = "HTTP/1.1 403 Forbidden\r\nX-Bottle-Reason: host-not-allowed\r\n\r\nwords";
         assert_eq!(judge(refusal), (Reach::Blocked, "403 host-not-allowed".to_owned()));
         assert_eq!(judge("HTTP/1.1 200 OK\r\n\r\n").0, Reach::Reached);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_inside_a_tunnel_is_judged_and_a_refused_tunnel_too() {
+    async fn judges_the_response_inside_a_tunnel_or_the_refused_tunnel() {
         let refusal = "HTTP/1.1 403 Forbidden\r\nx-bottle-reason: host-not-allowed\r\n\r\n";
         for (first, last, reach) in [
             ("HTTP/1.1 200 OK\r\n\r\n", refusal, Reach::Blocked),
@@ -196,11 +196,11 @@ mod tests {
         ] {
             let (mut here, mut there) = tokio::io::duplex(4096);
             let proxy = tokio::spawn(async move {
-                let mut heard = [0; 4];
-                there.read_exact(&mut heard).await.expect("the first request");
+                let mut received = [0; 4];
+                there.read_exact(&mut received).await.expect("the first request");
                 there.write_all(first.as_bytes()).await.expect("its answer");
                 if !last.is_empty() {
-                    there.read_exact(&mut heard).await.expect("the second request");
+                    there.read_exact(&mut received).await.expect("the second request");
                     there.write_all(last.as_bytes()).await.expect("its answer");
                 }
             });
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_is_one_that_a_resolver_answers() {
+    fn sends_a_valid_dns_question() {
         let answer = dns::answer(&question(NEVER_LISTED), PROXY_LOOPBACK).expect("an answer");
         assert!(answer.ends_with(&PROXY_LOOPBACK.octets()));
     }

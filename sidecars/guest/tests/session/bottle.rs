@@ -1,4 +1,4 @@
-//! A guest in a process of its own: this test program again, with another job.
+//! Runs the guest in a separate process: this test program with another task.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -19,16 +19,16 @@ use tokio::time::timeout;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// The ports of the proxy, if it has one: numbers with a comma between.
+/// The ports of the proxy, if any, separated by commas.
 const PROXY: &str = "GUEST_TEST_PROXY";
 
-/// Names the folder of the bottle that the guest's process is for.
+/// The folder of the bottle for the guest's process.
 const FOLDER: &str = "GUEST_TEST_FOLDER";
 
-/// Set for a guest that is spoken to over its standard streams.
+/// Set for a guest whose transport is its standard streams.
 const STDIO: &str = "GUEST_TEST_STDIO";
 
-/// An ordinary user as pid 1, without capabilities once the program runs: what a backend makes.
+/// Runs a program as an ordinary user, as pid 1 and without capabilities, as a backend does.
 const INIT: [&str; 8] = [
     "--user",
     "--map-user=1000",
@@ -71,7 +71,7 @@ fn guest_process() {
 pub(crate) struct Bottle {
     pub(crate) process: Child,
     folder: tempfile::TempDir,
-    /// The guest's standard input and output, held as an engine holds them.
+    /// The guest's standard input and output, kept open as by an engine.
     pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
 }
 
@@ -92,12 +92,12 @@ impl Bottle {
         Self::start_with(|exe| Command::new(exe))
     }
 
-    /// A guest that is pid 1 of a namespace of its own; `None` where that is not possible.
+    /// A guest that is pid 1 of a new namespace; `None` where that is not possible.
     pub(crate) fn start_as_init() -> Option<Self> {
         Self::can_be_init().then(|| Self::start_with(as_init))
     }
 
-    /// A guest that is spoken to over its standard streams.
+    /// A guest whose transport is its standard streams.
     pub(crate) fn start_on_stdio() -> Self {
         Self::start_with(|exe| on_stdio(Command::new(exe)))
     }
@@ -145,12 +145,12 @@ impl Bottle {
         self.folder.path().join("root")
     }
 
-    /// The bundle's side of a port of the proxy.
+    /// The bundle's socket for a port of the proxy.
     pub(crate) fn proxy_socket(&self, port: u16) -> PathBuf {
         self.folder.path().join("proxy").join(port.to_string())
     }
 
-    /// The guest's standard streams, attached once more.
+    /// Connects a new host over the guest's standard streams.
     pub(crate) fn attach(&self) -> Attached {
         let (input, output) = self.streams.as_ref().expect("a guest on its standard streams");
         Attached { input: input.try_clone().unwrap(), output: output.try_clone().unwrap() }
@@ -170,10 +170,10 @@ impl Bottle {
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        greet(stream).await
+        handshake(stream).await
     }
 
-    /// Connected and provisioned with nothing but a variable.
+    /// Connects and provisions a guest with one environment variable.
     pub(crate) async fn ready() -> (Self, Channel) {
         let bottle = Self::start();
         let channel = bottle.connect().await;
@@ -195,7 +195,7 @@ impl Bottle {
 
 impl Drop for Bottle {
     fn drop(&mut self) {
-        // The guest's own end takes its processes with it; a kill would leave them.
+        // A regular stop ends the guest's processes; a kill would leave them.
         let pid = rustix::process::Pid::from_child(&self.process);
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -218,7 +218,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// The input alone, for what no channel would write.
+    /// Only the input, to write bytes that no channel sends.
     pub(crate) fn input(self) -> Sender {
         Sender::from_owned_fd(self.input).unwrap()
     }
@@ -226,11 +226,11 @@ impl Attached {
     pub(crate) async fn connect(self) -> Channel {
         let reader = Receiver::from_owned_fd(self.output).unwrap();
         let writer = Sender::from_owned_fd(self.input).unwrap();
-        greet(rejoin(join(reader, writer)).await.unwrap()).await
+        handshake(rejoin(join(reader, writer)).await.unwrap()).await
     }
 }
 
-async fn greet<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: IO) -> Channel {
+async fn handshake<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: IO) -> Channel {
     Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await.unwrap().0
 }
 
@@ -240,7 +240,7 @@ pub(crate) async fn provision(channel: &Channel) {
     assert_eq!(ask(channel, &request).await, GuestEvent::Done);
 }
 
-/// One request with one answer.
+/// Sends one request and returns its response.
 pub(crate) async fn ask(channel: &Channel, request: &GuestRequest) -> GuestEvent {
     let mut stream = channel.open(request).await.unwrap();
     timeout(SOON, stream.receive()).await.expect("an answer in time").unwrap()
@@ -273,7 +273,7 @@ pub(crate) fn stop(grace_ms: u64) -> GuestRequest {
     GuestRequest::Stop(Stop { grace_ms, work_since: None })
 }
 
-/// Everything a stream brings.
+/// Everything received on a stream.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) out: Vec<u8>,
@@ -315,7 +315,7 @@ impl Seen {
         true
     }
 
-    /// Reads on until the text contains `word`.
+    /// Reads until the text contains `word`.
     pub(crate) async fn until(&mut self, stream: &mut Stream, word: &str) {
         while !self.text().contains(word) {
             let event = timeout(SOON, stream.next()).await;
@@ -335,7 +335,7 @@ pub(crate) async fn all(mut stream: Stream) -> Seen {
     Seen::default().rest(&mut stream).await
 }
 
-/// Runs a process with this input to its end.
+/// Runs a process with this input until it exits.
 pub(crate) async fn run(channel: &Channel, mut process: Process, input: Option<&[u8]>) -> Seen {
     process.stdin = input.is_some();
     let mut stream = channel.open(&GuestRequest::Exec(process)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Files in and out, from honest and from hostile hands.
+//! Copies files in and out, with valid and hostile archives.
 
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -47,7 +47,7 @@ fn member(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     header.set_entry_type(kind);
     header.set_mode(0o6755);
     header.set_size(content.len() as u64);
-    // Past the library's own checks: this is what an attacker writes.
+    // Bypasses the library's checks, as an attacker does.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
     header.set_cksum();
@@ -74,7 +74,7 @@ fn write(path: &Path, content: &str, mode: u32) {
 }
 
 #[tokio::test]
-async fn a_tree_goes_out_and_comes_in_again() {
+async fn copies_a_tree_out_and_in_again() {
     let (bottle, channel) = Bottle::ready().await;
     let tree = bottle.root().join("workspace/tree");
     let long = "long-name-".repeat(20);
@@ -107,7 +107,7 @@ async fn a_tree_goes_out_and_comes_in_again() {
 }
 
 #[tokio::test]
-async fn twenty_megabytes_pass_a_slow_reader_both_ways() {
+async fn copies_twenty_megabytes_with_a_slow_reader_in_both_directions() {
     let (bottle, channel) = Bottle::ready().await;
     let content: Vec<u8> = (0..20 << 20).map(|i: u32| i.to_be_bytes()[3]).collect();
     std::fs::write(bottle.root().join("workspace/big"), &content).unwrap();
@@ -121,7 +121,7 @@ async fn twenty_megabytes_pass_a_slow_reader_both_ways() {
 }
 
 #[tokio::test]
-async fn nothing_outside_can_be_copied_out() {
+async fn copies_nothing_from_outside_the_bottle() {
     let (bottle, channel) = Bottle::ready().await;
     let outside = bottle.root().parent().unwrap().join("outside");
     write(&outside.join("secret"), "host's own", 0o644);
@@ -155,9 +155,9 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
     let outside_name = outside.to_str().unwrap().to_owned();
     let link = |name: &str, target: &str| member(EntryType::Symlink, name, target, b"");
     let cases = [
-        (vec![file("../escape", "x")], "leads out"),
-        (vec![file("/escape", "x")], "leads out"),
-        (vec![file("a/../../escape", "x")], "leads out"),
+        (vec![file("../escape", "x")], "points outside"),
+        (vec![file("/escape", "x")], "points outside"),
+        (vec![file("a/../../escape", "x")], "points outside"),
         (vec![link("trick", &outside_name), file("trick/escape", "x")], "in the place of a folder"),
         (vec![link("up", ".."), file("up/escape", "x")], "in the place of a folder"),
         (vec![file("planted/escape", "x")], "in the place of a folder"),
@@ -168,20 +168,20 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
         (vec![member(EntryType::Block, "device", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::Fifo, "pipe", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::GNULongName, "x", "", &[b'n'; 5000])], "5000 bytes"),
-        (vec![member(EntryType::XHeader, "x", "", b"19 path=../escape1\n"), file("ok", "x")], "leads out"),
+        (vec![member(EntryType::XHeader, "x", "", b"19 path=../escape1\n"), file("ok", "x")], "points outside"),
         (vec![member(EntryType::XHeader, "x", "", b"12 size=999\n"), file("ok", "x")], "size"),
-        (vec![file(&"d/".repeat(49), "x").repeat(1), vec![1; 512]], "cannot be copied in"),
+        (vec![file(&"d/".repeat(49), "x").repeat(1), vec![1; 512]], "cannot copy in"),
     ];
     for (members, word) in cases {
         let answer = copy_in(&channel, "in", &archive(&members)).await;
         let GuestEvent::Failed(failure) = answer else { panic!("{word}: {answer:?}") };
         assert!(failure.message.contains(word), "{word}: {failure:?}");
     }
-    // A link in the place of a file is replaced and not written through.
+    // Replaces a link in the place of a file and does not write through it.
     let answer = copy_in(&channel, "in", &archive(&[file("file-link", "mine")])).await;
     assert_eq!(answer, GuestEvent::Done);
     assert!(std::fs::symlink_metadata(workspace.join("in/file-link")).unwrap().is_file());
-    // A target that leads out is taken as it would be inside: from the bottle's own root.
+    // A target outside is resolved inside, from the bottle's own root.
     let answer = copy_in(&channel, "in/planted/sub", &archive(&[file("inside", "x")])).await;
     assert!(matches!(answer, GuestEvent::Done | GuestEvent::Failed(_)), "{answer:?}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
@@ -190,17 +190,17 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
 }
 
 #[tokio::test]
-async fn a_part_is_never_taken_for_the_whole() {
+async fn refuses_a_truncated_or_aborted_archive() {
     let (bottle, channel) = Bottle::ready().await;
     let request = || GuestRequest::CopyIn(CopyIn { path: "part".to_owned() });
     let bytes = archive(&[file("one", "1"), member(EntryType::Regular, "two", "", &[b'2'; 4000])]);
-    // Cut in the middle of the second file, with an end.
+    // Truncated in the second file, with an end.
     let mut stream = channel.open(&request()).await.unwrap();
     stream.data(STDIN, &bytes[..2000]).await.unwrap();
     stream.end().await.unwrap();
     let answer: GuestEvent = timeout(SOON, stream.receive()).await.unwrap().unwrap();
     assert!(matches!(answer, GuestEvent::Failed(_)), "{answer:?}");
-    // Given up: the place comes back, again and again.
+    // Aborted: the permit is released each time.
     for _ in 0..12 {
         let stream = channel.open(&request()).await.unwrap();
         stream.data(STDIN, &bytes[..700]).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_part_is_never_taken_for_the_whole() {
 }
 
 #[tokio::test]
-async fn random_bytes_are_refused_or_unpacked_and_never_more() {
+async fn refuses_or_unpacks_random_bytes() {
     let (_bottle, channel) = Bottle::ready().await;
     let mut noise = 0x2545_f491_4f6c_dd1d_u64;
     for round in 0..60 {
@@ -235,7 +235,7 @@ async fn random_bytes_are_refused_or_unpacked_and_never_more() {
 }
 
 #[test]
-fn the_tests_archives_are_what_an_honest_program_reads() {
+fn the_hand_made_archives_are_valid() {
     let mut builder = Builder::new(Vec::new());
     let mut header = Header::new_gnu();
     header.set_size(1);

@@ -1,4 +1,4 @@
-//! Hosts come and go; the bottle stays.
+//! Replaces the connection of the host.
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, ProvisionedFile, STDIN};
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, attach, run, shell};
 
 #[tokio::test]
-async fn a_new_host_finds_the_agent_and_the_old_one_is_closed() {
+async fn a_new_host_replaces_the_old_one_and_keeps_the_agent() {
     let (bottle, first) = Bottle::ready().await;
     let request = Process { terminal: Some(SIZE), ..shell("echo up; read x; echo got $x") };
     let mut agent = first.open(&GuestRequest::StartAgent(request)).await.unwrap();
@@ -27,7 +27,7 @@ async fn a_new_host_finds_the_agent_and_the_old_one_is_closed() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_killed_leaves_the_bottle_as_it_is() {
+async fn a_killed_host_does_not_affect_the_bottle() {
     let (bottle, first) = Bottle::ready().await;
     let mut agent = first.open(&GuestRequest::StartAgent(shell("sleep 1; echo survived"))).await.unwrap();
     assert!(matches!(agent.receive().await.unwrap(), GuestEvent::Started { .. }));
@@ -38,7 +38,7 @@ async fn a_host_that_is_killed_leaves_the_bottle_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_stranger_does_not_replace_the_host() {
+async fn a_peer_that_is_not_a_keeper_does_not_replace_the_host() {
     let (bottle, channel) = Bottle::ready().await;
     let socket = bottle.root().parent().unwrap().join("guest.sock");
     let stream = tokio::net::UnixStream::connect(&socket).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_stranger_does_not_replace_the_host() {
 }
 
 #[tokio::test]
-async fn provisioned_files_have_their_mode_and_stay_inside() {
+async fn writes_provisioned_files_with_their_mode_inside_the_root() {
     use std::os::unix::fs::PermissionsExt;
     let bottle = Bottle::start();
     let outside = bottle.root().parent().unwrap().join("outside");

@@ -1,11 +1,11 @@
-//! The guest as a process, driven over its socket as a keeper would.
+//! Tests the guest as a process, with the test as its keeper.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)] // a skipped test says so aloud
 
 mod bottle;
 mod copies;
-mod end;
 mod host;
 mod processes;
 mod proxy;
+mod shutdown;
 mod stdio;
 mod terminals;

@@ -1,4 +1,4 @@
-//! Exec: output, input, exit codes, signals, failures, back-pressure.
+//! Tests exec: output, input, exit codes, signals, failures, back-pressure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::bottle::{Bottle, SOON, Seen, all, ask, process, run, shell, stop};
 
 #[tokio::test]
-async fn the_two_outputs_the_input_and_the_exit_code_arrive() {
+async fn carries_both_outputs_the_input_and_the_exit_code() {
     let (_bottle, channel) = Bottle::ready().await;
     let seen = run(&channel, shell("cat; echo warning >&2; exit 7"), Some(b"words")).await;
     assert_eq!((seen.out.as_slice(), seen.err.as_slice()), (&b"words"[..], &b"warning\n"[..]));
@@ -17,7 +17,7 @@ async fn the_two_outputs_the_input_and_the_exit_code_arrive() {
 }
 
 #[tokio::test]
-async fn a_process_sees_what_was_provisioned_and_nothing_of_the_host() {
+async fn a_process_has_only_the_provisioned_environment() {
     let (bottle, channel) = Bottle::ready().await;
     let mut request = process(&["env"]);
     request.env.insert("OWN".to_owned(), "too".to_owned());
@@ -31,7 +31,7 @@ async fn a_process_sees_what_was_provisioned_and_nothing_of_the_host() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_says_which_way() {
+async fn reports_why_a_program_cannot_run() {
     let (bottle, channel) = Bottle::ready().await;
     let plain = bottle.root().join("workspace/plain");
     std::fs::write(&plain, "no program").unwrap();
@@ -45,7 +45,7 @@ async fn what_cannot_be_run_says_which_way() {
         (process(&["/"]), FailureKind::NotExecutable, "\"/\""),
         (elsewhere, FailureKind::BadPath, "/not/there"),
         (unknown, FailureKind::Other, "nobody-of-that-name"),
-        (process(&[]), FailureKind::Other, "not named"),
+        (process(&[]), FailureKind::Other, "names no program"),
         (process(&["echo", "a\0b"]), FailureKind::Other, "echo"),
     ] {
         let answer = ask(&channel, &GuestRequest::Exec(request)).await;
@@ -56,9 +56,9 @@ async fn what_cannot_be_run_says_which_way() {
 }
 
 #[tokio::test]
-async fn signals_reach_the_process_and_its_group() {
+async fn signals_the_process_and_its_group() {
     let (_bottle, channel) = Bottle::ready().await;
-    // A child in the same group holds the output: the stream ends because both get the signal.
+    // A child in the same group has the output open: the stream ends because both get the signal.
     let mut stream = channel.open(&GuestRequest::Exec(shell("sleep 1000 & echo up; wait"))).await.unwrap();
     let mut seen = Seen::default();
     seen.until(&mut stream, "up").await;
@@ -70,14 +70,14 @@ async fn signals_reach_the_process_and_its_group() {
 }
 
 #[tokio::test]
-async fn a_process_left_behind_does_not_hold_the_exit_back() {
+async fn a_background_process_does_not_delay_the_exit() {
     let (_bottle, channel) = Bottle::ready().await;
     let seen = timeout(SOON, run(&channel, shell("sleep 1000 & echo done"), None)).await.unwrap();
     assert_eq!((seen.text().as_str(), seen.exit()), ("done\n", Some(Exit::Code(0))));
 }
 
 #[tokio::test]
-async fn a_client_that_gives_up_hangs_its_process_up() {
+async fn hangs_up_the_process_of_a_disconnected_client() {
     let (bottle, channel) = Bottle::ready().await;
     let mark = bottle.root().join("workspace/hung-up");
     let script = "trap 'touch hung-up; exit' HUP; echo up; while :; do sleep 0.05; done";
@@ -93,12 +93,12 @@ async fn a_client_that_gives_up_hangs_its_process_up() {
 }
 
 #[tokio::test]
-async fn twenty_megabytes_pass_a_slow_reader_without_loss() {
+async fn sends_twenty_megabytes_to_a_slow_reader_without_loss() {
     let (_bottle, channel) = Bottle::ready().await;
     const TOTAL: usize = 20 << 20;
     let request = shell(&format!("yes abcdefg | head -c {TOTAL}; echo end >&2"));
     let stream = channel.open(&GuestRequest::Exec(request)).await.unwrap();
-    // Nothing is read for a while: the process must wait, not the guest grow.
+    // Read nothing for a while: the process must wait and the guest must not grow.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let seen = all(stream).await;
     assert_eq!(seen.out.len(), TOTAL);
@@ -107,7 +107,7 @@ async fn twenty_megabytes_pass_a_slow_reader_without_loss() {
 }
 
 #[tokio::test]
-async fn twenty_megabytes_of_input_pass_a_slow_process() {
+async fn sends_twenty_megabytes_of_input_to_a_slow_process() {
     let (_bottle, channel) = Bottle::ready().await;
     const TOTAL: usize = 20 << 20;
     let seen = run(&channel, shell("sleep 0.3; wc -c"), Some(&vec![b'x'; TOTAL])).await;
@@ -115,7 +115,7 @@ async fn twenty_megabytes_of_input_pass_a_slow_process() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_client_is_the_end_of_the_input() {
+async fn the_end_of_the_stream_closes_the_input() {
     let (_bottle, channel) = Bottle::ready().await;
     let mut request = process(&["cat"]);
     request.stdin = true;
@@ -126,7 +126,7 @@ async fn the_end_of_the_client_is_the_end_of_the_input() {
 }
 
 #[tokio::test]
-async fn many_at_once_all_end_with_their_own_code() {
+async fn many_concurrent_processes_keep_their_own_exit_codes() {
     let (_bottle, channel) = Bottle::ready().await;
     let mut tasks = tokio::task::JoinSet::new();
     for code in 0..60u8 {
@@ -140,7 +140,7 @@ async fn many_at_once_all_end_with_their_own_code() {
 }
 
 #[tokio::test]
-async fn nothing_runs_before_it_is_provisioned() {
+async fn starts_no_process_before_provisioning() {
     let bottle = Bottle::start();
     let channel = bottle.connect().await;
     for request in [GuestRequest::Exec(process(&["true"])), GuestRequest::StartAgent(process(&["true"]))] {

@@ -1,4 +1,4 @@
-//! The proxy of a running guest: carried to the bundle, and missed when a port is taken.
+//! The path to the proxy in a running guest, also with a taken port.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::bottle::{Bottle, SOON, ask};
 
 #[tokio::test]
-async fn a_taken_port_is_told_and_the_others_lead_to_the_bundle() {
+async fn reports_a_taken_port_and_forwards_the_others() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken_port = taken.local_addr().unwrap().port();
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -26,11 +26,11 @@ async fn a_taken_port_is_told_and_the_others_lead_to_the_bundle() {
     let (mut proxy, _) = timeout(SOON, bundle.accept()).await.unwrap().unwrap();
     agent.write_all(b"out").await.unwrap();
     agent.shutdown().await.unwrap();
-    let mut heard = String::new();
-    timeout(SOON, proxy.read_to_string(&mut heard)).await.unwrap().unwrap();
+    let mut received = String::new();
+    timeout(SOON, proxy.read_to_string(&mut received)).await.unwrap().unwrap();
     proxy.write_all(b"back").await.unwrap();
     drop(proxy);
     let mut answer = String::new();
     timeout(SOON, agent.read_to_string(&mut answer)).await.unwrap().unwrap();
-    assert_eq!((heard.as_str(), answer.as_str()), ("out", "back"));
+    assert_eq!((received.as_str(), answer.as_str()), ("out", "back"));
 }

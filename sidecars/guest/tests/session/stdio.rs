@@ -1,4 +1,4 @@
-//! A guest spoken to over its own standard streams, as in a container.
+//! A guest whose transport is its standard streams, as in a container.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, attach, provision, run, shell, stop};
 
 #[tokio::test]
-async fn keepers_come_and_go_and_half_a_frame_of_one_does_not_hurt_the_next() {
+async fn serves_consecutive_keepers_even_after_half_a_frame() {
     let mut bottle = Bottle::start_on_stdio();
-    // A keeper of its own threads, so that it can be killed without a last word.
+    // A keeper in its own runtime, so that it can be killed without a goodbye.
     let keeper = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let first = keeper.spawn(bottle.attach().connect()).await.unwrap();
     provision(&first).await;
@@ -25,7 +25,7 @@ async fn keepers_come_and_go_and_half_a_frame_of_one_does_not_hurt_the_next() {
     let mut idle = first.open(&GuestRequest::Exec(shell("sleep 1000"))).await.unwrap();
     let GuestEvent::Started { pid } = idle.receive().await.unwrap() else { panic!() };
 
-    // Its thread is gone before another keeper uses the same pipes.
+    // Its thread exits before another keeper uses the same pipes.
     std::thread::spawn(move || keeper.shutdown_timeout(SOON)).join().unwrap();
     let half = [&Header::new(Kind::Message, 1, 4096).unwrap().encode()[..], b"half a mess"].concat();
     bottle.attach().input().write_all(&half).await.unwrap();
@@ -37,7 +37,7 @@ async fn keepers_come_and_go_and_half_a_frame_of_one_does_not_hurt_the_next() {
     let seen = seen.rest(&mut stream).await;
     assert!(seen.text().contains("got again"), "{seen:?}");
     assert_eq!(seen.exit(), Some(Exit::Code(0)));
-    // What the first keeper's client ran was hung up, as when its connection closes.
+    // The process of the first keeper's client was hung up, as when its connection closes.
     let gone = format!("/proc/{pid}");
     timeout(SOON, async {
         while std::path::Path::new(&gone).exists() {
@@ -51,7 +51,7 @@ async fn keepers_come_and_go_and_half_a_frame_of_one_does_not_hurt_the_next() {
 }
 
 #[tokio::test]
-async fn big_output_and_input_pass_while_it_is_joined() {
+async fn carries_large_output_and_input_over_standard_streams() {
     let bottle = Bottle::start_on_stdio();
     let channel = bottle.connect().await;
     provision(&channel).await;
@@ -73,7 +73,7 @@ async fn the_end_of_its_input_or_sigterm_ends_the_bottle() {
         let mut seen = Seen::default();
         seen.until(&mut stream, "up").await;
         if end_of_input {
-            // The engine is gone, and the keeper with it.
+            // The engine has exited, and so has the keeper.
             bottle.streams = None;
             drop((stream, channel, _agent));
         } else {
@@ -86,15 +86,15 @@ async fn the_end_of_its_input_or_sigterm_ends_the_bottle() {
 }
 
 #[tokio::test]
-async fn no_process_of_the_bottle_gets_at_the_streams() {
+async fn no_process_of_the_bottle_can_access_the_streams() {
     let Some(mut bottle) = Bottle::start_as_init_on_stdio() else { return };
     let channel = bottle.connect().await;
     provision(&channel).await;
-    // Its own descriptors are its own pipes and nothing else.
+    // Its only descriptors are its own pipes.
     let seen = run(&channel, shell("exec ls -l /proc/self/fd"), None).await;
     let lines = seen.text().lines().filter(|line| line.contains("->")).count();
     assert_eq!(lines, 4, "three streams and the listed folder: {seen:?}");
-    // The guest runs as the same user; its descriptors are closed to it all the same.
+    // The guest runs as the same user, but the process cannot access its descriptors.
     let script = "for n in $(seq 0 40); do \
                       (echo x > /proc/1/fd/$n) && echo wrote $n; \
                       (exec 9< /proc/1/fd/$n) && echo opened $n; \
@@ -110,7 +110,7 @@ async fn no_process_of_the_bottle_gets_at_the_streams() {
 }
 
 #[tokio::test]
-async fn a_stop_is_answered_before_the_streams_end() {
+async fn confirms_a_stop_before_the_streams_end() {
     let mut bottle = Bottle::start_on_stdio();
     let channel = bottle.connect().await;
     provision(&channel).await;

@@ -1,4 +1,4 @@
-//! The agent's terminal: sizes, scrollback, taking over, watching; and agents on pipes.
+//! The agent's terminal: sizes, scrollback, control, read-only clients; and agents on pipes.
 
 use bottle_channel::Event;
 use bottle_contract::session::guest::{
@@ -21,7 +21,7 @@ async fn status(channel: &bottle_channel::Channel) -> AgentState {
 }
 
 #[tokio::test]
-async fn an_exec_on_a_terminal_has_its_size_and_its_keys() {
+async fn an_exec_on_a_terminal_has_its_size_and_keys() {
     let (_bottle, channel) = Bottle::ready().await;
     let request = Process { terminal: Some(SIZE), ..shell("tty; stty size; read x; stty size; exec cat") };
     let mut stream = channel.open(&GuestRequest::Exec(request)).await.unwrap();
@@ -31,16 +31,16 @@ async fn an_exec_on_a_terminal_has_its_size_and_its_keys() {
     stream.message(&ClientMessage::Resize(Size { columns: 132, rows: 50 })).await.unwrap();
     stream.data(STDIN, b"\r").await.unwrap();
     seen.until(&mut stream, "50 132").await;
-    // A shell that is between two programs may ignore it: wait for the last one to answer.
+    // A shell between two programs may ignore it: wait for the output of the last one.
     stream.data(STDIN, b"ready\r").await.unwrap();
     seen.until(&mut stream, "ready\r\nready").await;
-    // Ctrl-C is a byte; the terminal makes the signal.
+    // Ctrl-C is a byte that the terminal converts to a signal.
     stream.data(STDIN, b"\x03").await.unwrap();
     assert_eq!(seen.rest(&mut stream).await.exit(), Some(Exit::Signal(2)));
 }
 
 #[tokio::test]
-async fn an_agent_on_a_terminal_is_joined_left_and_joined_again() {
+async fn attaches_to_detaches_from_and_reattaches_to_an_agent() {
     let (_bottle, channel) = Bottle::ready().await;
     assert_eq!(status(&channel).await, AgentState::Waiting);
     let script = "echo hello; while read line; do echo got $line; [ $line = bye ] && exit 4; done";
@@ -72,7 +72,7 @@ async fn an_agent_on_a_terminal_is_joined_left_and_joined_again() {
 }
 
 #[tokio::test]
-async fn a_second_client_takes_over_and_the_first_is_told() {
+async fn a_second_client_takes_control_and_the_first_is_notified() {
     let (_bottle, channel) = Bottle::ready().await;
     let _agent = channel.open(&on_terminal("echo up; read x; echo got $x; read y")).await.unwrap();
     let mut first = attach(&channel, false).await;
@@ -81,39 +81,39 @@ async fn a_second_client_takes_over_and_the_first_is_told() {
     let mut second = attach(&channel, false).await;
     let mut seen_second = Seen::default();
     seen_second.until(&mut second, "up").await;
-    let told = seen_first.rest(&mut first).await.reset.expect("the first loses its stream");
-    assert_eq!(told, "another client took the terminal over");
+    let reason = seen_first.rest(&mut first).await.reset.expect("the first loses its stream");
+    assert_eq!(reason, "another client has attached to the terminal");
     second.data(STDIN, b"mine\r").await.unwrap();
     seen_second.until(&mut second, "got mine").await;
 }
 
 #[tokio::test]
-async fn a_watcher_sees_everything_and_changes_nothing() {
+async fn a_read_only_client_sees_everything_and_changes_nothing() {
     let (_bottle, channel) = Bottle::ready().await;
     let _agent = channel.open(&on_terminal("echo up; read x; stty size; echo got $x")).await.unwrap();
     let mut holder = attach(&channel, false).await;
     let mut watcher = attach(&channel, true).await;
-    let (mut held, mut watched) = (Seen::default(), Seen::default());
-    held.until(&mut holder, "up").await;
-    watched.until(&mut watcher, "up").await;
+    let (mut controlling, mut watching) = (Seen::default(), Seen::default());
+    controlling.until(&mut holder, "up").await;
+    watching.until(&mut watcher, "up").await;
     watcher.message(&ClientMessage::Resize(Size { columns: 1, rows: 1 })).await.unwrap();
     watcher.message(&ClientMessage::Signal { signal: 9 }).await.unwrap();
     watcher.data(STDIN, b"intruder\r").await.unwrap();
-    // Answered after all of that was read.
+    // The response comes after all of that was read.
     assert_eq!(run(&channel, shell("true"), None).await.exit(), Some(Exit::Code(0)));
     holder.data(STDIN, b"owner\r").await.unwrap();
-    let watched = watched.rest(&mut watcher).await;
+    let watched = watching.rest(&mut watcher).await;
     assert!(watched.text().contains("24 80") && watched.text().contains("got owner"), "{watched:?}");
     assert_eq!(watched.exit(), Some(Exit::Code(0)));
-    assert_eq!(held.rest(&mut holder).await.exit(), Some(Exit::Code(0)));
+    assert_eq!(controlling.rest(&mut holder).await.exit(), Some(Exit::Code(0)));
 }
 
 #[tokio::test]
-async fn the_size_of_a_client_that_waits_is_the_agents_from_its_start() {
+async fn the_agent_starts_with_the_size_of_a_waiting_client() {
     let (_bottle, channel) = Bottle::ready().await;
     let stream = attach(&channel, false).await;
     stream.message(&ClientMessage::Resize(Size { columns: 99, rows: 33 })).await.unwrap();
-    // The guest takes the message before the next request is answered.
+    // The guest handles the message before it responds to the next request.
     status(&channel).await;
     status(&channel).await;
     let _agent = channel.open(&on_terminal("stty size")).await.unwrap();
@@ -121,7 +121,7 @@ async fn the_size_of_a_client_that_waits_is_the_agents_from_its_start() {
 }
 
 #[tokio::test]
-async fn a_detached_agent_goes_on_and_its_last_mebibyte_is_kept() {
+async fn a_detached_agent_keeps_running_and_its_last_mebibyte_is_buffered() {
     let (_bottle, channel) = Bottle::ready().await;
     let script = "i=0; while [ $i -lt 40000 ]; do echo line $i ........................................; \
                   i=$((i+1)); done";
@@ -141,7 +141,7 @@ async fn a_detached_agent_goes_on_and_its_last_mebibyte_is_kept() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_piped_agent_is_lost_to_a_client_that_waits_for_it() {
+async fn a_waiting_client_gets_all_output_of_a_piped_agent() {
     let (_bottle, channel) = Bottle::ready().await;
     const TOTAL: usize = 20 << 20;
     let stream = attach(&channel, false).await;
@@ -163,7 +163,7 @@ async fn nothing_of_a_piped_agent_is_lost_to_a_client_that_waits_for_it() {
 }
 
 #[tokio::test]
-async fn an_awaited_agents_output_waits_for_its_first_client_and_not_for_its_end() {
+async fn buffers_output_for_the_first_client_but_does_not_delay_the_exit() {
     const TOTAL: usize = 8 << 20;
     let script = format!("yes 0123456 | head -c {TOTAL}");
     let awaited = || GuestRequest::StartAgent(Process { awaited: true, ..shell(&script) });
@@ -173,7 +173,7 @@ async fn an_awaited_agents_output_waits_for_its_first_client_and_not_for_its_end
     let seen = all(attach(&channel, false).await).await;
     assert_eq!((seen.out.len(), seen.exit()), (TOTAL, Some(Exit::Code(0))));
 
-    // Nobody comes: the bottle can still be ended.
+    // No client attaches: the bottle can still be stopped.
     let (_other, channel) = Bottle::ready().await;
     let _agent = channel.open(&awaited()).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -182,7 +182,7 @@ async fn an_awaited_agents_output_waits_for_its_first_client_and_not_for_its_end
 }
 
 #[tokio::test]
-async fn a_slow_watcher_holds_nobody_up() {
+async fn a_slow_read_only_client_delays_no_one() {
     let (_bottle, channel) = Bottle::ready().await;
     let watcher = attach(&channel, true).await;
     let request = GuestRequest::StartAgent(shell("yes 0123456 | head -c 20000000"));
@@ -194,7 +194,7 @@ async fn a_slow_watcher_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn requests_out_of_turn_are_refused() {
+async fn refuses_requests_in_the_wrong_state() {
     let bottle = Bottle::start();
     let channel = bottle.connect().await;
     let refused = |event: GuestEvent| match event {

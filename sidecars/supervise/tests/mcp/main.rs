@@ -1,9 +1,9 @@
-//! The daemon as a real process, spoken to by its parent on one side and by an agent's client on the other.
+//! Tests the daemon as a real process, between its parent and an agent's client.
 //!
-//! The client is JSON-RPC over HTTP by hand, so that what a peer of another make sends is what is tried. Started as
-//! `__supervise` this program is the daemon, else it runs the tests.
+//! The client sends hand-written JSON-RPC over HTTP, independent of the SDK. Started as `__supervise`,
+//! this program is the daemon; otherwise it runs the tests.
 
-mod official;
+mod python_client;
 mod scene;
 
 use std::process::ExitCode;
@@ -25,14 +25,14 @@ fn main() -> ExitCode {
 
 fn trials() -> Vec<Trial> {
     vec![
-        trial("clients_of_today_and_before_learn_the_same_tools", learned),
-        trial("what_a_user_says_is_what_the_agent_hears", answered),
-        slow_trial("the_official_python_client_is_served", official::python_client),
-        trial("who_wants_to_hear_how_it_goes_hears", progress),
-        trial("a_call_waits_as_long_as_the_user_set", waiting),
-        trial("what_is_wrong_with_a_call_is_said_and_nobody_is_asked", wrong),
-        trial("nothing_else_is_served", bounds),
-        trial("it_has_given_its_rights_up", hardened),
+        trial("lists_the_same_tools_in_every_protocol_revision", lists_tools),
+        trial("returns_the_users_answer_to_the_agent", answered),
+        slow_trial("serves_the_official_python_client", python_client::serves),
+        trial("sends_progress_notifications_on_request", progress),
+        trial("waits_for_the_configured_time", waiting),
+        trial("explains_an_invalid_call_without_a_question", invalid),
+        trial("refuses_other_requests", bounds),
+        trial("drops_its_privileges", hardened),
     ]
 }
 
@@ -40,7 +40,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     within(3 * PATIENCE, name, test)
 }
 
-/// One for which a package may have to be fetched first.
+/// A test that may download a package first.
 fn slow_trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
     within(30 * PATIENCE, name, test)
 }
@@ -53,7 +53,7 @@ fn within<F: Future<Output = Result<()>> + 'static>(longest: Duration, name: &st
     })
 }
 
-/// The revisions that clients speak, with what each sends in every request.
+/// Protocol revisions of clients, with the metadata that each sends in every request.
 fn revisions() -> [(&'static str, Value); 3] {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -63,26 +63,30 @@ fn revisions() -> [(&'static str, Value); 3] {
     [("2025-06-18", Value::Null), ("2025-11-25", Value::Null), ("2026-07-28", meta)]
 }
 
-async fn learned() -> Result<()> {
+async fn lists_tools() -> Result<()> {
     let scene = Scene::start(|_| Answer::Expired).await?;
     for (revision, meta) in revisions() {
         if meta.is_null() {
             let hello = json!({"protocolVersion": revision, "capabilities": {},
                                "clientInfo": {"name": "test", "version": "1"}});
-            let said = scene.call(revision, "initialize", hello)?.result()?;
-            ensure!(said["protocolVersion"] == revision, "{said}");
-            ensure!(said["instructions"].as_str().is_some_and(|text| text.contains("403")), "{said}");
+            let result = scene.call(revision, "initialize", hello)?.result()?;
+            ensure!(result["protocolVersion"] == revision, "{result}");
+            ensure!(result["instructions"].as_str().is_some_and(|text| text.contains("403")), "{result}");
         } else {
-            let said = scene.call(revision, "server/discover", json!({"_meta": meta}))?.result()?;
-            ensure!(said.to_string().contains("bottle-supervise"), "{said}");
+            let result = scene.call(revision, "server/discover", json!({"_meta": meta}))?.result()?;
+            ensure!(result.to_string().contains("bottle-supervise"), "{result}");
         }
         let mut parameters = json!({});
         if !meta.is_null() {
             parameters["_meta"] = meta.clone();
         }
-        let said = scene.call(revision, "tools/list", parameters.clone())?.result()?;
-        let names: Vec<&str> =
-            said["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
+        let result = scene.call(revision, "tools/list", parameters.clone())?.result()?;
+        let names: Vec<&str> = result["tools"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|tool| tool["name"].as_str())
+            .collect();
         ensure!(
             names == ["list-egress-routes", "egress-allow", "egress-block", "check-proposal"],
             "{revision}: {names:?}"
@@ -91,7 +95,7 @@ async fn learned() -> Result<()> {
         parameters["arguments"] = json!({});
         let routes = &scene.call(revision, "tools/call", parameters)?.result()?["structuredContent"];
         ensure!(routes["revision"] == 1 && routes["routes"][0]["host"] == "open.example", "{routes}");
-        // Names of the user's secrets, and places on their network.
+        // No names of secrets, and no addresses in the user's network.
         ensure!(
             !routes.to_string().contains("slot") && !routes.to_string().contains("203.0.113.9"),
             "{routes}"
@@ -107,7 +111,7 @@ async fn answered() -> Result<()> {
             "yes.example" => (Status::Approved, None),
             "other.example" => (Status::Modified, Some("routes:\n- host: another.example\n".to_owned())),
             "late.example" => return Answer::Expired,
-            "full.example" => return Answer::Refused("16 proposals wait already".to_owned()),
+            "full.example" => return Answer::Refused("16 proposals are pending already".to_owned()),
             _ => (Status::Rejected, None),
         };
         Scene::decided(question, status, Some("because"), file)
@@ -124,27 +128,27 @@ async fn answered() -> Result<()> {
         if tool == "egress-block" {
             arguments["refusal_id"] = "ddec6bbf7190".into();
         }
-        let said = scene.tool(tool, arguments)?.result()?["structuredContent"].clone();
-        ensure!(said["status"] == status, "{host}: {said}");
+        let result = scene.tool(tool, arguments)?.result()?["structuredContent"].clone();
+        ensure!(result["status"] == status, "{host}: {result}");
         if let "approved" | "modified" | "rejected" = status {
-            ensure!(said["notes"] == "because", "{said}");
-            // Whoever asks again hears the same.
-            let again = scene.tool("check-proposal", json!({"id": said["id"]}))?.result()?;
+            ensure!(result["notes"] == "because", "{result}");
+            // A later check returns the same.
+            let again = scene.tool("check-proposal", json!({"id": result["id"]}))?.result()?;
             ensure!(again["structuredContent"]["status"] == status, "{again}");
         }
-        ensure!((status == "modified") == said["routes"].is_string(), "{said}");
+        ensure!((status == "modified") == result["routes"].is_string(), "{result}");
     }
     let asked = scene.asked();
     ensure!(asked.len() == 5, "{asked:?}");
     ensure!(asked[0].proposed_file == "routes:\n- host: yes.example\n", "{:?}", asked[0].proposed_file);
     ensure!(asked[0].revision == Some(1) && asked[0].tool == Tool::EgressAllow);
     ensure!(asked[1].justification == "to see\n(after the refusal ddec6bbf7190)");
-    // What became live meanwhile is known, and not asked for again.
+    // A route that became live meanwhile needs no further question.
     scene.routes(2, "routes:\n- host: no.example\n").await?;
-    let said =
+    let result =
         scene.tool("egress-allow", json!({"routes": [{"host": "no.example"}], "justification": "x"}))?;
-    let said = said.result()?["structuredContent"].clone();
-    ensure!(said["status"] == "approved" && said["revision"] == 2, "{said}");
+    let result = result.result()?["structuredContent"].clone();
+    ensure!(result["status"] == "approved" && result["revision"] == 2, "{result}");
     ensure!(scene.asked().len() == 5);
     Ok(())
 }
@@ -174,34 +178,34 @@ async fn progress() -> Result<()> {
     Ok(())
 }
 
-/// A call waits as long as the user set, and the next one goes on waiting.
+/// A call waits for the configured time, and a later check waits again.
 async fn waiting() -> Result<()> {
     let scene = Scene::start_with_patience(1, Duration::from_secs(6), |question| {
         Scene::decided(question, Status::Approved, None, None)
     })
     .await?;
     let begun = Instant::now();
-    let said =
+    let result =
         scene.tool("egress-allow", json!({"routes": [{"host": "yes.example"}], "justification": "x"}))?;
-    let said = said.result()?["structuredContent"].clone();
-    ensure!(said["status"] == "pending", "{said}");
+    let result = result.result()?["structuredContent"].clone();
+    ensure!(result["status"] == "pending", "{result}");
     let took = begun.elapsed();
     ensure!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&took), "{took:?}");
     loop {
-        let said = scene.tool("check-proposal", json!({"id": said["id"]}))?;
-        let said = said.result()?["structuredContent"].clone();
-        if said["status"] == "approved" {
+        let result = scene.tool("check-proposal", json!({"id": result["id"]}))?;
+        let result = result.result()?["structuredContent"].clone();
+        if result["status"] == "approved" {
             return Ok(());
         }
-        ensure!(said["status"] == "pending" && begun.elapsed() < PATIENCE, "{said}");
+        ensure!(result["status"] == "pending" && begun.elapsed() < PATIENCE, "{result}");
     }
 }
 
-async fn wrong() -> Result<()> {
+async fn invalid() -> Result<()> {
     let scene = Scene::start(|_| Answer::Expired).await?;
     let why = "x";
     for (tool, arguments, words) in [
-        ("egress-deny", json!({}), "there is no tool"),
+        ("egress-deny", json!({}), "unknown tool"),
         (
             "egress-allow",
             json!({"routes": [{"host": "a.example", "auth": {"scheme": "Bearer", "token_ref": "S"}}], "justification": why}),
@@ -216,7 +220,7 @@ async fn wrong() -> Result<()> {
         ("egress-allow", json!({"routes": "- host: [", "justification": why}), "routes"),
         ("egress-allow", json!({"routes": [{"host": "key.example"}], "justification": why}), "credential"),
         ("egress-allow", json!({"routes": [{"host": "supervise"}], "justification": why}), "supervise"),
-        ("check-proposal", json!({"id": "00000000-0000-4000-8000-000000000000"}), "there is no proposal"),
+        ("check-proposal", json!({"id": "00000000-0000-4000-8000-000000000000"}), "unknown proposal"),
     ] {
         let answer = scene.tool(tool, arguments.clone())?.json()?;
         ensure!(answer["error"]["code"] == -32602, "{tool} {arguments}: {answer}");
@@ -231,11 +235,11 @@ async fn bounds() -> Result<()> {
     let scene = Scene::start(|_| Answer::Expired).await?;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).to_string();
     for (what, path, host, extra, body, status) in [
-        ("as it should be", "/mcp", "supervise:9100", "", list.clone(), 200),
+        ("a valid request", "/mcp", "supervise:9100", "", list.clone(), 200),
         ("without a port", "/mcp", "supervise", "", list.clone(), 200),
         ("another path", "/", "supervise:9100", "", list.clone(), 404),
         ("another host", "/mcp", "evil.example", "", list.clone(), 403),
-        ("a browser's page", "/mcp", "supervise:9100", "Origin: http://evil.example\r\n", list.clone(), 403),
+        ("a web page", "/mcp", "supervise:9100", "Origin: http://evil.example\r\n", list.clone(), 403),
         ("too long", "/mcp", "supervise:9100", "", format!("{list}{}", " ".repeat(1 << 20)), 413),
     ] {
         let answer = scene.post(path, host, extra, &body)?;
@@ -245,7 +249,7 @@ async fn bounds() -> Result<()> {
         let status = scene.post("/mcp", "supervise:9100", "", body)?.status()?;
         ensure!((400..500).contains(&status), "{body:?}: {status}");
     }
-    // It still answers.
+    // It still serves requests.
     ensure!(scene.post("/mcp", "supervise:9100", "", &list)?.status()? == 200);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A daemon, its parent, and a client by hand.
+//! The test fixture: a daemon, its parent, and a raw HTTP client.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// Longer than anything here takes, short enough to wait for.
+/// Time limit for one step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the bottle may do at first.
+/// The bottle's initial routes.
 const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1\n- host: key.example\n  \
                       matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: user}\n";
 
-/// A daemon that listens; killed when dropped.
+/// A running daemon; killed on drop.
 pub(crate) struct Scene {
     folder: TempDir,
     process: Child,
@@ -41,7 +41,7 @@ impl Drop for Scene {
     }
 }
 
-/// What came back.
+/// An HTTP response.
 pub(crate) struct Reply {
     pub(crate) head: String,
     body: String,
@@ -53,7 +53,7 @@ impl Reply {
         Ok(status.parse()?)
     }
 
-    /// All messages: the only one, or those of a stream.
+    /// All messages: of a JSON body, or of an event stream.
     pub(crate) fn messages(&self) -> Result<Vec<Value>> {
         if !self.head.contains("text/event-stream") {
             return Ok(vec![serde_json::from_str(&self.body).with_context(|| self.body.clone())?]);
@@ -64,12 +64,12 @@ impl Reply {
             .collect()
     }
 
-    /// The answer itself.
+    /// The last message.
     pub(crate) fn json(&self) -> Result<Value> {
         self.messages()?.pop().with_context(|| format!("no message: {} {}", self.head, self.body))
     }
 
-    /// What a call that went well brought.
+    /// The result of a successful call.
     pub(crate) fn result(&self) -> Result<Value> {
         let answer = self.json()?;
         ensure!(answer["error"].is_null() && answer["id"] == 7, "{answer}");
@@ -78,12 +78,12 @@ impl Reply {
 }
 
 impl Scene {
-    /// A daemon whose questions a user answers at once, like this.
+    /// Starts a daemon; `user` answers its questions at once.
     pub(crate) async fn start(user: fn(&Question) -> Answer) -> Result<Self> {
         Self::start_with_patience(45, Duration::ZERO, user).await
     }
 
-    /// The same, after a while; a call waits for so many seconds.
+    /// The same, with answers after a delay; a call waits for `call_seconds`.
     pub(crate) async fn start_with_patience(
         call_seconds: u64,
         after: Duration,
@@ -113,7 +113,7 @@ impl Scene {
         ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
         let (channel, asked) = (scene.channel.clone(), Arc::clone(&scene.asked));
         tokio::spawn(async move {
-            bottle_queue::carry(&channel, |question| {
+            bottle_queue::forward(&channel, |question| {
                 asked.lock().unwrap_or_else(PoisonError::into_inner).push(question.clone());
                 async move {
                     tokio::time::sleep(after).await;
@@ -125,7 +125,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// An answer to this.
+    /// An answer to a question.
     pub(crate) fn decided(
         question: &Question,
         status: Status,
@@ -143,12 +143,12 @@ impl Scene {
         }))
     }
 
-    /// Where it listens.
+    /// The daemon's socket.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.folder.path().join("9100")
     }
 
-    /// What a user was asked so far.
+    /// The questions so far.
     pub(crate) fn asked(&self) -> Vec<Question> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -157,7 +157,7 @@ impl Scene {
         self.process.id()
     }
 
-    /// These are live at the proxy now.
+    /// Replaces the live routes.
     pub(crate) async fn routes(&self, revision: u64, yaml: &str) -> Result<()> {
         let routes = BundleRequest::Routes(Routes { revision, ..Routes::first(yaml.to_owned()) });
         let live = self.ask(&routes).await?;
@@ -170,12 +170,12 @@ impl Scene {
         Ok(tokio::time::timeout(PATIENCE, stream.receive()).await??)
     }
 
-    /// A tool, called as clients of today do.
+    /// Calls a tool in the current protocol revision.
     pub(crate) fn tool(&self, name: &str, arguments: Value) -> Result<Reply> {
         self.call("2025-11-25", "tools/call", json!({"name": name, "arguments": arguments}))
     }
 
-    /// A method of the protocol in this revision of it.
+    /// Calls a method in a protocol revision.
     pub(crate) fn call(&self, revision: &str, method: &str, parameters: Value) -> Result<Reply> {
         let name =
             parameters["name"].as_str().map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
@@ -188,7 +188,7 @@ impl Scene {
         Ok(reply)
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub(crate) fn post(&self, path: &str, host: &str, extra: &str, body: &str) -> Result<Reply> {
         let mut socket = StdUnixStream::connect(self.socket())?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -199,7 +199,7 @@ impl Scene {
              Content-Length: {}\r\n\r\n",
             body.len()
         )?;
-        // One that is too long is answered before it is read to its end.
+        // The server responds to a body that is too long before it has read it.
         let _ = socket.write_all(body.as_bytes());
         let mut answer = Vec::new();
         if let Err(error) = socket.read_to_end(&mut answer)

@@ -380,7 +380,7 @@ async fn what_no_image_needs_is_refused_with_the_entry_and_the_reason() {
         (vec![folder("d"), hard("x", "d")], "\"x\" is a hard link to a folder"),
         (vec![entry(EntryType::Char, "opt/null", b"")], "\"opt/null\" is a device"),
         (vec![entry(EntryType::Block, "dev/shm/sda", b"")], "\"dev/shm/sda\" is a device"),
-        (vec![entry(EntryType::GNUSparse, "x", b"")], "\"x\": a sparse file does not say how long it is"),
+        (vec![entry(EntryType::GNUSparse, "x", b"")], "\"x\": a sparse file has no size"),
         (vec![file("a", "x"), file("a", "y")], "\"a\" is in its layer twice"),
         (vec![file("a", "x"), link("./a", "y")], "\"a\" is in its layer twice"),
         (vec![file("new\nline", "x")], "has a name that no file should have"),

@@ -30,7 +30,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bottle_contract::queue::Id;
-use bottle_queue::{Listing, Looks, Pending};
+use bottle_queue::{Listing, Pending, QueueWatcher};
 use jiff::Timestamp;
 
 use self::state::{Edited, Effect, Known, State, Wants};
@@ -131,14 +131,14 @@ enum News {
 }
 
 fn on_terminal(host: Host, styles: Styles, turns: Arc<Turns>) -> Result<Option<ByHand>, CliError> {
-    let mut looks = Looks::at(host.home.clone());
+    let mut watcher = QueueWatcher::new(host.home.clone());
     let now = Timestamp::now();
-    let first = looks.look(now).map_err(unusable)?.unwrap_or_default();
+    let first = watcher.poll(now).map_err(unusable)?.unwrap_or_default();
     crash::log_panics(&host.home);
     let Some(full) = enter()? else { return Ok(None) };
     let (tell, told) = sync_channel(NEWS);
     let looker = tell.clone();
-    std::thread::spawn(move || keep_looking(looks, &looker));
+    std::thread::spawn(move || keep_looking(watcher, &looker));
     let state = State::new(first, now);
     let screen = Screen { host, styles, turns, state, tell, told, examined: None };
     screen.run(full).map(Some).map_err(|error| {
@@ -155,10 +155,10 @@ fn enter() -> Result<Option<FullScreen>, CliError> {
 }
 
 /// Looks at the queue until nobody wants to know.
-fn keep_looking(mut looks: Looks, tell: &SyncSender<News>) {
+fn keep_looking(mut watcher: QueueWatcher, tell: &SyncSender<News>) {
     loop {
         std::thread::sleep(LOOK_EVERY);
-        let news = match looks.look(Timestamp::now()) {
+        let news = match watcher.poll(Timestamp::now()) {
             Ok(None) => continue,
             Ok(Some(found)) => News::Found(found),
             Err(error) => News::Unfound(unusable(error).message),

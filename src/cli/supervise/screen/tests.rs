@@ -331,9 +331,9 @@ fn an_answer_is_told_and_one_that_does_not_count_leaves_all_as_it_was() {
     // Taken by who asked before we heard of it: it is ours all the same.
     state.found(listing(vec![secret(2)]), now());
     assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
-    state.answered(&id(1), Err("somebody else has answered this proposal already".to_owned()), now());
+    state.answered(&id(1), Err("this proposal has an answer already".to_owned()), now());
     assert!(!state.is_busy());
-    assert_eq!(word(&state), "egress-allow of claude-demo: somebody else has answered this proposal already");
+    assert_eq!(word(&state), "egress-allow of claude-demo: this proposal has an answer already");
     show(&mut state, USUAL);
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
     state.answered(&id(1), Ok(came()), now());
@@ -655,8 +655,8 @@ fn colours_are_the_terminals_own_and_only_where_there_are_any() {
 
 #[test]
 fn what_is_damaged_is_said() {
-    let damaged = Damaged { path: "/b/queue/one/x".into(), why: "it is nothing of the queue's".to_owned() };
+    let damaged = Damaged { path: "/b/queue/one/x".into(), why: "it is not a file of the queue".to_owned() };
     let both = Listing { pending: vec![hosts(1)], damaged: vec![damaged.clone(), damaged] };
     let state = State::new(both, now());
-    assert_eq!(word(&state), "/b/queue/one/x: it is nothing of the queue's; it was passed over (and 1 more)");
+    assert_eq!(word(&state), "/b/queue/one/x: it is not a file of the queue; it was passed over (and 1 more)");
 }

@@ -1,4 +1,4 @@
-//! The end of a bottle, and the guest as a true pid 1.
+//! Stops a bottle, and runs the guest as a real pid 1.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Probe, Rea
 use crate::bottle::{Bottle, Seen, all, ask, attach, provision, run, shell, stop};
 
 #[tokio::test]
-async fn an_agent_that_is_asked_ends_by_itself_and_its_last_words_arrive() {
+async fn sends_the_last_output_of_an_agent_that_exits_on_sigterm() {
     let (mut bottle, channel) = Bottle::ready().await;
     let script = "trap 'echo last words; exit 5' TERM; echo up; while :; do sleep 0.05; done";
     let agent = channel.open(&GuestRequest::StartAgent(shell(script))).await.unwrap();
@@ -23,7 +23,7 @@ async fn an_agent_that_is_asked_ends_by_itself_and_its_last_words_arrive() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_is_killed_and_so_is_everything_else() {
+async fn kills_an_agent_that_ignores_sigterm_and_all_other_processes() {
     let (mut bottle, channel) = Bottle::ready().await;
     // A grandchild that left its group, its session and its parent.
     let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM HUP; sleep 4242 & echo $! > orphan; wait' & \
@@ -44,7 +44,7 @@ async fn one_that_does_not_is_killed_and_so_is_everything_else() {
 }
 
 #[tokio::test]
-async fn sigterm_to_the_guest_is_a_stop() {
+async fn stops_the_bottle_on_sigterm() {
     let (mut bottle, channel) = Bottle::ready().await;
     let _agent = channel.open(&GuestRequest::StartAgent(shell("echo up; sleep 1000"))).await.unwrap();
     let mut stream = attach(&channel, false).await;
@@ -57,7 +57,7 @@ async fn sigterm_to_the_guest_is_a_stop() {
 }
 
 #[tokio::test]
-async fn pid_1_reaps_hides_its_memory_and_takes_everything_along() {
+async fn pid_1_reaps_hides_its_memory_and_ends_all_processes() {
     let Some(mut bottle) = Bottle::start_as_init() else { return };
     let channel = bottle.connect().await;
     provision(&channel).await;
@@ -67,18 +67,18 @@ async fn pid_1_reaps_hides_its_memory_and_takes_everything_along() {
     assert_eq!(seen.text(), "");
     assert_eq!(String::from_utf8_lossy(&seen.err).matches("Permission denied").count(), 2, "{seen:?}");
 
-    // Orphans fall to pid 1 and leave no zombie.
+    // Pid 1 reaps orphans.
     run(&channel, shell("for i in 1 2 3 4 5 6 7 8; do (sleep 0.05 &) ; done"), None).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
     let seen = run(&channel, shell("cat /proc/[0-9]*/stat | grep -c ') Z ' || true"), None).await;
     assert_eq!(seen.text().trim(), "0");
-    // And no status of a child is taken by the reaping.
+    // Reaping orphans takes no exit status of a child.
     for code in 0..20 {
         let seen = run(&channel, shell(&format!("(exit 1 &) ; exit {code}")), None).await;
         assert_eq!(seen.exit(), Some(Exit::Code(code)));
     }
 
-    // The namespace has a network of its own with nothing in it.
+    // The namespace has an empty network.
     let probed = ask(&channel, &GuestRequest::Probe(Probe::default())).await;
     let GuestEvent::Probed { attempts } = probed else { panic!("{probed:?}") };
     let closed = |via: &str| {

@@ -1,4 +1,4 @@
-//! Which refs move, and how many.
+//! Ref rules, and the limit on refs.
 
 use std::fs;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use crate::scene::{PATIENCE, Scene, ZERO, head};
 
 pub(crate) async fn refs() -> Result<()> {
-    // ssh lets the newest protocol through, which tells of other names.
+    // ssh forwards the request for protocol version 2, which reports aliases.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell(
         "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch Topic main",
@@ -19,25 +19,25 @@ pub(crate) async fn refs() -> Result<()> {
          git rev-parse HEAD | git pack-objects -q --stdout > ../pack",
     )?;
     let (new, pack) = (made.trim(), fs::read(scene.at("pack"))?);
-    // No client sends these.
+    // No git client sends these.
     for (name, word) in [
-        ("refs/heads/../x", "no ref that can be pushed"),
-        ("refs/heads/x.lock", "no ref that can be pushed"),
-        ("refs/heads/a\tb", "no ref that can be pushed"),
-        ("../../x", "no ref that can be pushed"),
-        ("HEAD", "changes what others see"),
-        ("refs/heads/-x", "no ref that can be pushed"),
+        ("refs/heads/../x", "is not a valid ref name"),
+        ("refs/heads/x.lock", "is not a valid ref name"),
+        ("refs/heads/a\tb", "is not a valid ref name"),
+        ("../../x", "is not a valid ref name"),
+        ("HEAD", "changes what other clients see"),
+        ("refs/heads/-x", "is not a valid ref name"),
     ] {
         let body = [head(&[format!("{ZERO} {new} {name}")]), pack.clone()].concat();
         scene.refused_raw(&body, word)?;
     }
     for (push, word) in [
-        ("HEAD:refs/replace/$(git rev-parse HEAD)", "changes what others see"),
-        ("HEAD:refs/heads/alias", "another name of refs/heads/main"),
+        ("HEAD:refs/replace/$(git rev-parse HEAD)", "changes what other clients see"),
+        ("HEAD:refs/heads/alias", "an alias of refs/heads/main"),
         ("HEAD:refs/heads/main", "default branch"),
-        ("HEAD:refs/heads/topic", "by case alone"),
-        ("HEAD:refs/heads/a HEAD:refs/heads/A", "by case alone"),
-        ("HEAD:refs/pull/1/head", "no branch"),
+        ("HEAD:refs/heads/topic", "only by case"),
+        ("HEAD:refs/heads/a HEAD:refs/heads/A", "only by case"),
+        ("HEAD:refs/pull/1/head", "not a branch"),
         (":refs/heads/Topic", "refs.delete"),
     ] {
         scene.refused(
@@ -45,13 +45,13 @@ pub(crate) async fn refs() -> Result<()> {
             &["the git gate refused the push", word],
         )?;
     }
-    // One that is there may move on, whatever it is called; its twin may not come.
+    // An existing ref may be updated, even if a look-alike exists.
     scene.shell("cd clone; git push -q origin HEAD:refs/heads/Topic")?;
     Ok(())
 }
 
-/// An upstream whose ssh lets no newer protocol through, and says of no branch that it is another's name.
-pub(crate) async fn disguised() -> Result<()> {
+/// An upstream whose ssh forwards no request for a newer protocol, and that does not report aliases.
+pub(crate) async fn aliases() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell(
         "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch same main; \
@@ -60,23 +60,23 @@ pub(crate) async fn disguised() -> Result<()> {
     )?;
     scene.open(|repo| repo.refs.force = true).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    // Nobody can tell these two apart.
+    // An alias and a branch at the same commit look the same.
     for name in ["alias", "same"] {
         let words = [
             "the git gate refused the push",
-            &format!("refs/heads/{name} may be only another name of refs/heads/main"),
-            "push a branch of another name, or the user lets the newer one through (`AcceptEnv GIT_PROTOCOL`",
+            &format!("refs/heads/{name} may be an alias of refs/heads/main"),
+            "push to a new branch, or the user enables the newer protocol (`AcceptEnv GIT_PROTOCOL`",
         ];
         scene.refused(&format!("cd clone; git push origin HEAD:refs/heads/{name}"), &words)?;
     }
-    // What is elsewhere is a branch of its own, and so is what came through the gate.
+    // A branch at another commit is no alias, nor is a branch that the gate created.
     scene.shell(
         "cd clone; git push -q origin HEAD:older HEAD:new origin/main:refs/heads/made; \
          git commit -q --allow-empty -m y; git push -q origin HEAD:older HEAD:new HEAD:made",
     )?;
     let main = scene.shell("git -C seed rev-parse main; git -C up.git rev-parse main")?;
     ensure!(main.lines().collect::<std::collections::HashSet<_>>().len() == 1, "main has moved: {main}");
-    // The newer protocol says which is which.
+    // The newer protocol reports aliases.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell("git -C up.git branch same main")?;
     scene.open(|_| ()).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn disguised() -> Result<()> {
     Ok(())
 }
 
-/// A branch called `HEAD`, and an upstream whose own leads nowhere or to a commit.
+/// A branch named `HEAD`, and an upstream whose own `HEAD` is dangling or detached.
 pub(crate) async fn heads() -> Result<()> {
     for lines in ["", "AcceptEnv GIT_PROTOCOL\n"] {
         let mut scene = Scene::with(lines)?;
@@ -95,14 +95,14 @@ pub(crate) async fn heads() -> Result<()> {
         for name in
             ["refs/heads/HEAD", "refs/heads/head", "refs/heads/FETCH_HEAD", "refs/heads/refs/heads/main"]
         {
-            let words = ["the git gate refused the push", "takes such a name for something else"];
+            let words = ["the git gate refused the push", "the name is ambiguous to git"];
             scene.refused(&format!("cd clone; git push origin HEAD:{name}"), &words)?;
         }
-        // One that upstream has stops nothing else, and the default branch stays what it is.
+        // An existing branch of that name does not affect others, and the default branch stays the same.
         scene.shell("git -C up.git update-ref refs/heads/HEAD refs/heads/main")?;
         scene.shell("cd clone; git fetch -q; git push -q origin HEAD:refs/heads/fine")?;
         scene.refused("cd clone; git push origin HEAD:refs/heads/main", &["default branch"])?;
-        // A HEAD that names a branch which is not there: whoever makes that one makes the default branch.
+        // A dangling HEAD: creating the branch that it names creates the default branch.
         scene.shell(
             "git -C up.git update-ref -d refs/heads/HEAD; git -C up.git symbolic-ref HEAD refs/heads/next",
         )?;
@@ -113,7 +113,7 @@ pub(crate) async fn heads() -> Result<()> {
             )?;
         }
         scene.shell("git clone -q $GATE unborn; cd clone; git commit -q --allow-empty -m y; git push -q origin HEAD:fine")?;
-        // A HEAD that is a commit names no branch either.
+        // A detached HEAD names no branch either.
         scene.shell("git -C up.git symbolic-ref HEAD refs/heads/main; git -C up.git update-ref --no-deref HEAD refs/heads/main")?;
         scene.refused(
             "cd clone; git push origin HEAD:refs/heads/main",
@@ -128,7 +128,7 @@ pub(crate) async fn heads() -> Result<()> {
     Ok(())
 }
 
-/// As no git sends them, which takes minutes to think of so many.
+/// Sent raw, since git takes minutes to prepare so many refs.
 pub(crate) async fn many() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -142,7 +142,7 @@ pub(crate) async fn many() -> Result<()> {
     let began = Instant::now();
     scene.refused_raw(&body, "at most 256 refs in a push; push fewer at once")?;
     ensure!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
-    // As many as may be, by git itself.
+    // The maximum, sent by git itself.
     scene.shell(
         "cd clone; for n in $(seq 256); do echo create refs/heads/n$n HEAD; done | git update-ref --stdin",
     )?;

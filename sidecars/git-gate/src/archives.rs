@@ -1,7 +1,7 @@
-//! What is inside of gzip and zip: unpacked as it streams by, wherever it begins, within bounds.
+//! Scans the contents of gzip and zip in a blob: unpacks them in streaming, at any offset, within bounds.
 //!
-//! Every mark of a packed file is followed, also one within what an earlier mark opened: a header that begins
-//! nothing, or a file in front, hides nothing after it. What becomes more than the gate looks at is refused as a whole.
+//! Every signature of an archive is followed, also one inside another archive, so that a decoy header or
+//! a file in front hides nothing behind it. A blob whose contents exceed the limits is refused whole.
 
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 use flate2::{Decompress, FlushDecompress, Status};
@@ -9,81 +9,81 @@ use flate2::{Decompress, FlushDecompress, Status};
 use crate::findings::MOST_FINDINGS;
 use crate::names;
 
-/// What the files of one blob may become together, in bytes.
+/// Most unpacked bytes of one blob.
 const MOST: u64 = 1 << 30;
 
 /// Bytes that are unpacked at once.
 const PIECE: usize = 16 << 10;
 
-/// Files within files.
+/// Most nested archives.
 const DEPTH: usize = 4;
 
-/// Marks in one blob, on all levels: each costs more than its bytes.
+/// Most signatures in one blob, on all levels: each costs more than its bytes.
 const FILES: usize = 1 << 20;
 
-/// Files that are open at once, on all levels: each of them reads every byte.
+/// Most files open at once, on all levels: each of them reads every byte.
 const OPEN: usize = 64;
 
-/// The longest head between a mark and what is compressed, in bytes. A zip's has two texts of 64 KiB.
+/// Most bytes between a signature and the compressed data. A zip header has two fields of up to 64 KiB.
 const HEAD: usize = 192 << 10;
 
-/// Bytes of a head that are looked at first, and twice as many each time after.
+/// Bytes of a header before the first attempt to parse it; doubled for each further attempt.
 const FIRST: usize = 32;
 
-/// A zip's local header, fixed part.
+/// Bytes of the fixed part of a zip's local file header.
 const ZIP_HEADER: usize = 30;
 
 const GZIP: &[u8] = b"\x1f\x8b\x08";
 const ZIP: &[u8] = b"PK\x03\x04";
 const MARKS: [&[u8]; 2] = [GZIP, ZIP];
 
-/// What follows an entry of a zip: another one, or a record of another kind.
+/// Signatures of the records that can follow a zip entry.
 const AFTER_ENTRY: [&[u8]; 4] = [ZIP, b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
 
-/// Bytes of a mark that may stand at the end of a piece, without making it whole.
-const LAP: usize = 3;
+/// Most bytes of an incomplete signature at the end of a piece.
+const OVERLAP: usize = 3;
 
-/// Looks for packed files in a blob, and into them.
-pub(crate) struct Packed<'s> {
+/// Finds archives in a blob and scans their contents.
+pub(crate) struct Archives<'s> {
     text: Text<'s>,
-    found: Inside,
+    found: ArchiveReport,
 }
 
-/// What was found in packed files.
+/// The findings in archives.
 #[derive(Default)]
-pub(crate) struct Inside {
+pub(crate) struct ArchiveReport {
     pub(crate) findings: Vec<Finding>,
-    /// A file in one of them that holds secrets by its name.
+    /// A file in an archive that holds secrets by its name.
     pub(crate) file: Option<String>,
-    /// They become more than the gate looks at.
+    /// The contents exceed a limit.
     pub(crate) bomb: bool,
-    /// There are more findings than are kept.
+    /// There are more than [`MOST_FINDINGS`].
     pub(crate) more: bool,
-    made: u64,
+    unpacked: u64,
     files: usize,
     open: usize,
 }
 
-impl<'s> Packed<'s> {
+impl<'s> Archives<'s> {
     pub(crate) fn new(scanner: &'s Scanner) -> Self {
-        Self { text: Text::new(scanner, 0), found: Inside::default() }
+        Self { text: Text::new(scanner, 0), found: ArchiveReport::default() }
     }
 
-    /// The next piece of the blob. What is damaged ends its file; the bytes themselves are read anyway.
+    /// Scans the next piece of the blob. Damaged data ends its file; the raw bytes are scanned anyway.
     pub(crate) fn feed(&mut self, piece: &[u8]) {
         self.text.feed(piece, &mut self.found);
     }
 
-    /// What was found in all of them.
-    pub(crate) fn finish(mut self) -> Inside {
+    /// Returns the findings in all archives.
+    pub(crate) fn finish(mut self) -> ArchiveReport {
         self.text.finish(&mut self.found);
         self.found
     }
 }
 
-impl Inside {
-    /// Known secrets first: they are what counts.
-    fn keep(&mut self, findings: Vec<Finding>, more: bool) {
+impl ArchiveReport {
+    /// Adds findings, deduplicated. Known secrets have priority.
+    fn add(&mut self, findings: Vec<Finding>, more: bool) {
         self.more |= more;
         for finding in findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
             let same = |other: &Finding| other.rule == finding.rule && other.secret == finding.secret;
@@ -103,19 +103,19 @@ impl Inside {
     }
 }
 
-/// A text in which files may begin.
+/// Data in which archives may start at any offset.
 struct Text<'s> {
     scanner: &'s Scanner,
     depth: usize,
     candidates: Vec<Candidate<'s>>,
-    /// The last bytes so far, where a mark may begin.
-    lap: Vec<u8>,
+    /// The last bytes so far, where a signature may start.
+    overlap: Vec<u8>,
 }
 
-/// What begins at a mark: a head that is not all there yet, then a file.
+/// A possible file at a signature: an incomplete header, then contents.
 struct Candidate<'s> {
-    held: Vec<u8>,
-    /// How much has to be there before the head is looked at again.
+    buffer: Vec<u8>,
+    /// Bytes to buffer before the next attempt to parse the header.
     wanted: usize,
     file: Option<Box<File<'s>>>,
 }
@@ -127,81 +127,83 @@ struct File<'s> {
 
 enum Content<'s> {
     Deflated(Box<Decompress>, Text<'s>),
-    /// As it is, up to what follows the entry, with the last bytes so far, where that may begin. It is read by itself, for
-    /// its neighbours may make another word of it; files in it are found in the text around it.
+    /// Uncompressed, up to the next record; buffers the last bytes, where that may start. It is
+    /// scanned separately, since its neighbours could change the tokens. Archives in it are found in
+    /// the surrounding data.
     Stored(Vec<u8>),
 }
 
-/// What a head says.
+/// A parsed header.
 enum Head<'h> {
-    /// More of it has to come.
+    /// The header is incomplete.
     Cut,
-    /// It begins nothing.
+    /// Not a header.
     Nothing,
-    /// So many bytes of head before what is deflated, or stored as it is; the name of a zip's entry.
+    /// Length of the header, whether the data is deflated or stored, and the name of a zip entry.
     File { length: usize, deflated: bool, name: Option<&'h [u8]> },
 }
 
 impl<'s> Text<'s> {
     fn new(scanner: &'s Scanner, depth: usize) -> Self {
-        Self { scanner, depth, candidates: Vec::new(), lap: Vec::new() }
+        Self { scanner, depth, candidates: Vec::new(), overlap: Vec::new() }
     }
 
-    fn feed(&mut self, piece: &[u8], found: &mut Inside) {
+    fn feed(&mut self, piece: &[u8], found: &mut ArchiveReport) {
         if found.bomb {
             return;
         }
-        // A mark may begin in the piece before. Those that do are opened first, and get all of this one.
-        let held = self.lap.len();
-        self.lap.extend_from_slice(&piece[..piece.len().min(LAP)]);
-        let is_over =
-            |at: &usize| *at < held && !MARKS.iter().any(|mark| self.lap[*at..held].starts_with(mark));
-        let over: Vec<usize> = marks(&self.lap).into_iter().filter(is_over).collect();
+        // Open signatures that start in the previous piece first: they get all of this one.
+        let overlap = self.overlap.len();
+        self.overlap.extend_from_slice(&piece[..piece.len().min(OVERLAP)]);
+        let is_over = |at: &usize| {
+            *at < overlap && !MARKS.iter().any(|mark| self.overlap[*at..overlap].starts_with(mark))
+        };
+        let over: Vec<usize> = marks(&self.overlap).into_iter().filter(is_over).collect();
         for at in over {
-            let head = self.lap[at..held].to_vec();
-            self.begin(head, found);
+            let head = self.overlap[at..overlap].to_vec();
+            self.open(head, found);
         }
-        // All that are open get the same bytes, up to where the next begins.
+        // All open files get the same bytes, up to the next signature.
         let mut at = 0;
         for mark in marks(piece) {
-            self.give(&piece[at..mark], found);
-            self.begin(Vec::new(), found);
+            self.feed_open(&piece[at..mark], found);
+            self.open(Vec::new(), found);
             at = mark;
         }
-        self.give(&piece[at..], found);
-        if piece.len() >= LAP {
-            self.lap.clear();
-            self.lap.extend_from_slice(&piece[piece.len() - LAP..]);
+        self.feed_open(&piece[at..], found);
+        if piece.len() >= OVERLAP {
+            self.overlap.clear();
+            self.overlap.extend_from_slice(&piece[piece.len() - OVERLAP..]);
         } else {
-            self.lap.drain(..self.lap.len().saturating_sub(LAP));
+            self.overlap.drain(..self.overlap.len().saturating_sub(OVERLAP));
         }
     }
 
-    fn begin(&mut self, held: Vec<u8>, found: &mut Inside) {
+    fn open(&mut self, buffer: Vec<u8>, found: &mut ArchiveReport) {
         found.files += 1;
         found.open += 1;
         found.bomb |= found.files > FILES || found.open > OPEN;
-        self.candidates.push(Candidate { held, wanted: FIRST, file: None });
+        self.candidates.push(Candidate { buffer, wanted: FIRST, file: None });
     }
 
-    /// `piece` to everything that is open.
-    fn give(&mut self, piece: &[u8], found: &mut Inside) {
+    /// Feeds `piece` to every open file.
+    fn feed_open(&mut self, piece: &[u8], found: &mut ArchiveReport) {
         if found.bomb {
             return;
         }
         let (scanner, depth) = (self.scanner, self.depth);
         self.candidates.retain_mut(|candidate| {
-            let goes_on = candidate.feed(piece, scanner, depth, found);
-            if !goes_on {
+            let is_open = candidate.feed(piece, scanner, depth, found);
+            if !is_open {
                 candidate.finish(found);
             }
-            goes_on
+            is_open
         });
     }
 
-    fn finish(&mut self, found: &mut Inside) {
+    fn finish(&mut self, found: &mut ArchiveReport) {
         for mut candidate in std::mem::take(&mut self.candidates) {
-            // A head that waits for more than there is.
+            // Parse a header that waits for more bytes than exist.
             candidate.wanted = 0;
             candidate.feed(&[], self.scanner, self.depth, found);
             candidate.finish(found);
@@ -210,66 +212,66 @@ impl<'s> Text<'s> {
 }
 
 impl<'s> Candidate<'s> {
-    /// Takes the next piece; whether it goes on.
-    fn feed(&mut self, piece: &[u8], scanner: &'s Scanner, depth: usize, found: &mut Inside) -> bool {
+    /// Scans the next piece. Returns whether the file continues.
+    fn feed(&mut self, piece: &[u8], scanner: &'s Scanner, depth: usize, found: &mut ArchiveReport) -> bool {
         if let Some(file) = &mut self.file {
             return file.feed(piece, found);
         }
-        self.held.extend_from_slice(piece);
-        if self.held.len() < self.wanted.min(HEAD) {
+        self.buffer.extend_from_slice(piece);
+        if self.buffer.len() < self.wanted.min(HEAD) {
             return true;
         }
-        let (length, deflated, name) = match head(&self.held) {
-            Head::Cut if self.held.len() < HEAD => {
-                self.wanted = self.held.len() * 2;
+        let (length, deflated, name) = match head(&self.buffer) {
+            Head::Cut if self.buffer.len() < HEAD => {
+                self.wanted = self.buffer.len() * 2;
                 return true;
             }
             Head::Cut | Head::Nothing => return false,
             Head::File { length, deflated, name } => (length, deflated, name),
         };
         if let Some(name) = name {
-            entry(name, scanner, found);
+            check_entry_name(name, scanner, found);
         }
         if deflated && depth >= DEPTH {
             found.bomb = true;
             return false;
         }
-        let held = std::mem::take(&mut self.held);
+        let buffer = std::mem::take(&mut self.buffer);
         let content = if deflated {
             Content::Deflated(Box::new(Decompress::new(false)), Text::new(scanner, depth + 1))
         } else {
             Content::Stored(Vec::new())
         };
         let file = File { content, stream: scanner.stream() };
-        self.file.insert(Box::new(file)).feed(&held[length..], found)
+        self.file.insert(Box::new(file)).feed(&buffer[length..], found)
     }
 
-    fn finish(&mut self, found: &mut Inside) {
+    fn finish(&mut self, found: &mut ArchiveReport) {
         found.open -= 1;
-        // One that is cut short has been scanned as far as it goes.
+        // A truncated file has been scanned as far as it goes.
         if let Some(mut file) = self.file.take() {
             match &mut file.content {
                 Content::Deflated(_, text) => text.finish(found),
-                Content::Stored(held) => file.stream.feed(held),
+                Content::Stored(buffer) => file.stream.feed(buffer),
             }
             let report = file.stream.finish();
-            found.keep(report.findings, report.more);
+            found.add(report.findings, report.more);
         }
     }
 }
 
 impl File<'_> {
-    /// Whether it goes on: it has not ended and is not damaged.
-    fn feed(&mut self, piece: &[u8], found: &mut Inside) -> bool {
+    /// Scans the next piece. Returns whether the file continues: it has not ended and is not damaged.
+    fn feed(&mut self, piece: &[u8], found: &mut ArchiveReport) -> bool {
         let Self { content, stream } = self;
         let (decoder, text) = match content {
             Content::Deflated(decoder, text) => (decoder, text),
-            Content::Stored(held) => {
-                held.extend_from_slice(piece);
-                let end = AFTER_ENTRY.iter().filter_map(|mark| memchr::memmem::find(held, mark)).min();
-                let rest = held.split_off(end.unwrap_or(held.len().saturating_sub(LAP)));
-                stream.feed(held);
-                *held = if end.is_some() { Vec::new() } else { rest };
+            Content::Stored(buffer) => {
+                buffer.extend_from_slice(piece);
+                let end = AFTER_ENTRY.iter().filter_map(|mark| memchr::memmem::find(buffer, mark)).min();
+                let rest = buffer.split_off(end.unwrap_or(buffer.len().saturating_sub(OVERLAP)));
+                stream.feed(buffer);
+                *buffer = if end.is_some() { Vec::new() } else { rest };
                 return end.is_none();
             }
         };
@@ -280,8 +282,8 @@ impl File<'_> {
             let taken = usize::try_from(decoder.total_in() - before_in).unwrap_or(input.len());
             let made = usize::try_from(decoder.total_out() - before_out).unwrap_or(0);
             input = &input[taken..];
-            found.made += made as u64;
-            found.bomb |= found.made > MOST;
+            found.unpacked += made as u64;
+            found.bomb |= found.unpacked > MOST;
             if found.bomb {
                 return false;
             }
@@ -297,24 +299,24 @@ impl File<'_> {
     }
 }
 
-/// Judges the name of a zip's entry, and what it holds.
-fn entry(name: &[u8], scanner: &Scanner, found: &mut Inside) {
+/// Checks the name of a zip entry against the rules for names and scans it.
+fn check_entry_name(name: &[u8], scanner: &Scanner, found: &mut ArchiveReport) {
     let (folder, base) = split(name);
     if names::rule(folder, base).is_some() && found.file.is_none() {
         found.file = Some(String::from_utf8_lossy(name).into_owned());
     }
     let report = scanner.scan(name);
-    found.keep(report.findings, report.more);
+    found.add(report.findings, report.more);
 }
 
-/// Where marks begin, in order.
+/// Offsets of signatures, in order.
 fn marks(text: &[u8]) -> Vec<usize> {
     let mut all: Vec<usize> = MARKS.iter().flat_map(|mark| memchr::memmem::find_iter(text, mark)).collect();
     all.sort_unstable();
     all
 }
 
-/// Reads the head that `text` begins with.
+/// Parses the header at the start of `text`.
 fn head(text: &[u8]) -> Head<'_> {
     if text.starts_with(GZIP) {
         let file = |length| Head::File { length, deflated: true, name: None };
@@ -337,7 +339,7 @@ fn head(text: &[u8]) -> Head<'_> {
     Head::File { length, deflated: method == 8, name: text.get(ZIP_HEADER..ZIP_HEADER + name) }
 }
 
-/// How long gzip's own head is (RFC 1952, 2.3); none when more of it has to come.
+/// The length of a gzip header (RFC 1952, 2.3); `None` if it is incomplete.
 fn gzip_head(text: &[u8]) -> Option<usize> {
     let flags = text.get(3)?;
     let mut at = 10;
@@ -356,7 +358,7 @@ fn gzip_head(text: &[u8]) -> Option<usize> {
     (at <= text.len()).then_some(at)
 }
 
-/// Folder and name of a path: the last two of its parts.
+/// The last two components of a path: folder and name.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = path.rsplit(|byte| *byte == b'/');
     let name = parts.next().unwrap_or_default();
@@ -391,50 +393,50 @@ mod tests {
         made
     }
 
-    /// The head of a gzip whose content is stored as it is: so many bytes of what follows belong to it.
+    /// The header of a gzip file and of a stored block with `length` bytes.
     fn stored(length: u16) -> Vec<u8> {
         let [low, high] = length.to_le_bytes();
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
     }
 
-    fn look(body: &[u8], size: usize) -> (bool, Option<String>, bool) {
+    fn scan(body: &[u8], size: usize) -> (bool, Option<String>, bool) {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Scanner::outbound(Arc::new(known));
-        let mut packed = Packed::new(&scanner);
+        let mut archives = Archives::new(&scanner);
         for piece in body.chunks(size) {
-            packed.feed(piece);
+            archives.feed(piece);
         }
-        let inside = packed.finish();
-        assert_eq!(inside.open, 0);
-        (inside.findings.iter().any(|finding| finding.secret.is_some()), inside.file, inside.bomb)
+        let report = archives.finish();
+        assert_eq!(report.open, 0);
+        (report.findings.iter().any(|finding| finding.secret.is_some()), report.file, report.bomb)
     }
 
     #[test]
-    fn a_decoy_hides_no_file_after_it() {
-        let said = format!("here it is: {SECRET}, keep it");
+    fn scans_an_archive_behind_a_decoy() {
+        let text = format!("here it is: {SECRET}, keep it");
         let decoys: Vec<(&str, Vec<u8>)> = vec![
             ("nothing", Vec::new()),
             ("text", b"#!/bin/sh\nexit\n".to_vec()),
-            ("a mark alone", GZIP.to_vec()),
-            ("a head alone", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
-            ("a head with a name that does not end", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
-            ("a head with more than there is", b"\x1f\x8b\x08\x04\0\0\0\0\0\x03\xff\xff".to_vec()),
-            ("content that goes on", stored(60_000)),
+            ("a lone signature", GZIP.to_vec()),
+            ("a lone header", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
+            ("a header with an endless name", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
+            ("a header with a length beyond the end", b"\x1f\x8b\x08\x04\0\0\0\0\0\x03\xff\xff".to_vec()),
+            ("contents beyond the end", stored(60_000)),
             ("a file", gzip(b"nothing")),
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff".to_vec()),
-            ("zip whose entry goes on", [&zip("a", b"")[..31], &stored(60_000)[10..]].concat()),
+            ("zip with an entry beyond the end", [&zip("a", b"")[..31], &stored(60_000)[10..]].concat()),
         ];
         for (name, decoy) in &decoys {
-            for (kind, real) in [("gzip", gzip(said.as_bytes())), ("zip", zip("a.txt", said.as_bytes()))] {
+            for (kind, real) in [("gzip", gzip(text.as_bytes())), ("zip", zip("a.txt", text.as_bytes()))] {
                 let body = [decoy, &b"\n"[..], &real, b" and more"].concat();
                 for size in [body.len(), 1000, decoy.len().max(1), 3, 1] {
-                    assert_eq!(look(&body, size), (true, None, false), "{name} before {kind}, in {size}");
+                    assert_eq!(scan(&body, size), (true, None, false), "{name} before {kind}, in {size}");
                 }
             }
             let body = [decoy, &b"\n"[..], &zip("app/.env", b"A=1")].concat();
-            assert_eq!(look(&body, 7).1.as_deref(), Some("app/.env"), "{name}");
+            assert_eq!(scan(&body, 7).1.as_deref(), Some("app/.env"), "{name}");
             assert_eq!(
-                look(&[&decoy[..], b"no", &gzip(b"nothing")].concat(), 50),
+                scan(&[&decoy[..], b"no", &gzip(b"nothing")].concat(), 50),
                 (false, None, false),
                 "{name}"
             );
@@ -442,31 +444,31 @@ mod tests {
     }
 
     #[test]
-    fn files_in_files_are_found_or_refused() {
+    fn scans_nested_archives_or_refuses_them() {
         let mut body = SECRET.as_bytes().to_vec();
         for depth in 1..8 {
             body = if depth % 2 == 0 { zip("a", &body) } else { gzip(&body) };
-            let (found, _, bomb) = look(&body, 777);
+            let (found, _, bomb) = scan(&body, 777);
             assert_eq!((found, bomb), (depth <= DEPTH, depth > DEPTH), "{depth}");
         }
-        // Many entries one after the other are no more than one is.
+        // Consecutive entries do not add to the number of open files.
         let entries: Vec<u8> = (0..3000).flat_map(|_| zip("src/a.rs", b"fn main() {}")).collect();
-        assert_eq!(look(&[&entries[..], &zip("b", SECRET.as_bytes())].concat(), 4096), (true, None, false));
+        assert_eq!(scan(&[&entries[..], &zip("b", SECRET.as_bytes())].concat(), 4096), (true, None, false));
     }
 
     #[test]
-    fn what_is_made_of_marks_is_refused_soon() {
+    fn refuses_a_blob_of_signatures_quickly() {
         for (name, piece) in [
-            ("marks", GZIP.to_vec()),
-            ("names that do not end", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
-            ("content that goes on", stored(65_535)),
+            ("signatures", GZIP.to_vec()),
+            ("endless names", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
+            ("contents beyond the end", stored(65_535)),
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0".to_vec()),
         ] {
             let body = piece.repeat((1 << 18) / piece.len());
             let start = std::time::Instant::now();
-            let _ = look(&body, 1000);
+            let _ = scan(&body, 1000);
             assert!(start.elapsed().as_secs() < 30, "{name}: {:?}", start.elapsed());
         }
-        assert!(look(&stored(65_535).repeat(100), 1000).2);
+        assert!(scan(&stored(65_535).repeat(100), 1000).2);
     }
 }

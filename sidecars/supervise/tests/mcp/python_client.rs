@@ -1,4 +1,4 @@
-//! The protocol's own Python client, from before and of today.
+//! Tests with the official Python client, in its legacy and current modes.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::scene::Scene;
 
-/// As it is used by those who write agents. The name of the proxy stands in a header, as nothing resolves it here.
+/// A typical client. It sets the server's name in a header, since nothing resolves it here.
 const CLIENT: &str = r#"
 import asyncio, sys, httpx2
 from mcp import Client
@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 async def main(url, mode):
     progress = []
-    async def heard(done, total, message): progress.append(message)
+    async def on_progress(done, total, message): progress.append(message)
     async with httpx2.AsyncClient(headers={"host": "supervise:9100"}, timeout=60) as http:
         async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
             tools = await client.list_tools()
@@ -27,7 +27,7 @@ async def main(url, mode):
             routes = await client.call_tool("list-egress-routes", {})
             print("revision", routes.structured_content["revision"])
             asked = {"routes": [{"host": mode + ".example"}], "justification": "to see"}
-            said = await client.call_tool("egress-allow", asked, progress_callback=heard)
+            said = await client.call_tool("egress-allow", asked, progress_callback=on_progress)
             said = said.structured_content
             print("said", said["status"], said["notes"])
             again = await client.call_tool("check-proposal", {"id": said["id"]})
@@ -38,13 +38,13 @@ async def main(url, mode):
 asyncio.run(main(*sys.argv[1:]))
 "#;
 
-pub(crate) async fn python_client() -> Result<()> {
+pub(crate) async fn serves() -> Result<()> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp");
     let found = tokio::task::spawn_blocking(move || python::with_packages(&folder, &["mcp==2.3.0"])).await?;
     let python = match found {
         Ok(python) => python,
         Err(why) => {
-            skip::aloud("the_official_python_client_is_served", &why);
+            skip::aloud("serves_the_official_python_client", &why);
             return Ok(());
         }
     };
@@ -56,9 +56,9 @@ pub(crate) async fn python_client() -> Result<()> {
     for mode in ["legacy", "auto"] {
         let url = format!("http://{address}/mcp");
         let client = Command::new(&python).env_clear().args(["-c", CLIENT, &url, mode]).output().await?;
-        let said = String::from_utf8_lossy(&client.stdout).into_owned();
-        let wrong = String::from_utf8_lossy(&client.stderr);
-        ensure!(client.status.success(), "{mode}: {said}{wrong}");
+        let output = String::from_utf8_lossy(&client.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&client.stderr);
+        ensure!(client.status.success(), "{mode}: {output}{errors}");
         for words in [
             "tools list-egress-routes egress-allow egress-block check-proposal\n",
             "revision 1\n",
@@ -66,14 +66,14 @@ pub(crate) async fn python_client() -> Result<()> {
             "again approved True\n",
             "error ",
         ] {
-            ensure!(said.contains(words), "{mode}: no {words:?} in {said}{wrong}");
+            ensure!(output.contains(words), "{mode}: no {words:?} in {output}{errors}");
         }
     }
     ensure!(scene.asked().len() == 2, "{:?}", scene.asked());
     Ok(())
 }
 
-/// A port of this machine that leads to the socket.
+/// Forwards a loopback port to the socket.
 async fn loopback(socket: &Path) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let (address, socket) = (listener.local_addr()?, socket.to_owned());

@@ -1,4 +1,4 @@
-//! A user decides what is found.
+//! Approval of findings by the user.
 
 use std::process::Command;
 
@@ -10,8 +10,8 @@ use bottle_test_support::sshd::run;
 
 use crate::scene::{Scene, TOKEN};
 
-/// An open gate, the way to its questions, and a clone whose last commit has a token that its author marked: a
-/// question even where findings are refused.
+/// A gate, its channel, and a clone whose last commit has a marked token. A marked finding needs approval
+/// even in a repository that otherwise blocks findings.
 pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -22,12 +22,12 @@ pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     Ok((scene, channel))
 }
 
-/// Answers the next question as a user would.
+/// Answers the next question as the user.
 pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {
     decide_after(channel, status, || Ok(())).await
 }
 
-/// The same, once `meanwhile` is done.
+/// The same after `meanwhile` has run.
 pub(crate) async fn decide_after(
     channel: Channel,
     status: Status,
@@ -46,17 +46,17 @@ pub(crate) async fn decide_after(
         decided_by: "me".to_owned(),
     };
     stream.message(&Answer::Decided(Box::new(response))).await?;
-    // Whoever has the answer may be gone already.
+    // The recipient may have disconnected after the answer.
     let _ = stream.end().await;
     Ok(*question)
 }
 
-pub(crate) async fn asked() -> Result<()> {
+pub(crate) async fn decided() -> Result<()> {
     let (scene, channel) = marked().await?;
     let no = tokio::spawn(decide(channel.clone(), Status::Rejected));
     scene.refused(
         "cd clone; git push origin HEAD:no",
-        &["a user is asked", "the user said no, saying: so I say"],
+        &["this push waits for the user's approval", "the user rejected it: so I say"],
     )?;
     let question = no.await??;
     ensure!(question.tool == Tool::GitleaksAllow);
@@ -65,12 +65,12 @@ pub(crate) async fn asked() -> Result<()> {
     }
     ensure!(!question.proposed_file.contains(TOKEN));
     let yes = tokio::spawn(decide(channel.clone(), Status::Approved));
-    let said = scene.shell("cd clone; git push origin HEAD:yes")?;
-    ensure!(said.contains("the user let it pass"), "{said}");
+    let output = scene.shell("cd clone; git push origin HEAD:yes")?;
+    ensure!(output.contains("the user approved the push"), "{output}");
     yes.await??;
-    // The same finding again, in another commit: nobody is asked.
+    // The same finding in another commit needs no further approval.
     scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
-    // What others push while a user thinks has gone up before, and is not lost by it.
+    // Another push during the decision succeeds and is not lost.
     let beside = scene.folder.path().to_owned();
     scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
     scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;
@@ -82,7 +82,7 @@ pub(crate) async fn asked() -> Result<()> {
     waiting.await??;
     let up = scene.upstream()?;
     ensure!(["refs/heads/beside", "refs/heads/waited"].iter().all(|name| up.contains(name)), "{up}");
-    // Named by .gitleaksignore, which silences nothing either.
+    // A finding in .gitleaksignore needs approval, too.
     let ignored = tokio::spawn(decide(channel, Status::Approved));
     scene.shell(
         "cd clone; echo $T > g; echo g:aws-access-key-id:1 > .gitleaksignore; git add .; git commit -qm y; git push origin HEAD:ignored",
@@ -95,8 +95,8 @@ pub(crate) async fn asked() -> Result<()> {
     Ok(())
 }
 
-/// A yes is for what was seen. The same shape in wide characters is another thing.
-pub(crate) async fn beside() -> Result<()> {
+/// An approval covers only the reported findings, not one of the same format in UTF-16.
+pub(crate) async fn scope() -> Result<()> {
     let (scene, channel) = marked().await?;
     let yes = tokio::spawn(decide(channel, Status::Approved));
     scene.shell("cd clone; git push -q origin HEAD:yes")?;
@@ -112,7 +112,7 @@ pub(crate) async fn beside() -> Result<()> {
         &format!("cd clone; git reset -q --hard origin/yes; echo {other} >> f; git commit -qam y; git push origin HEAD:yes"),
         &["f, line 2"],
     )?;
-    // The same value elsewhere is not what was seen either.
+    // Nor the same value in another file.
     scene.refused(
         "cd clone; git reset -q --hard origin/yes; echo $T > g; git add .; git commit -qm y; git push origin HEAD:yes",
         &["g, line 1"],

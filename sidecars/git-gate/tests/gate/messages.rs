@@ -1,4 +1,4 @@
-//! What is wrong is a sentence, and changes nothing.
+//! Errors: their messages, and that they change nothing.
 
 use std::fs;
 use std::process::Command;
@@ -19,7 +19,7 @@ pub(crate) async fn upstream() -> Result<()> {
             }
         })
         .await?;
-    scene.refused("git clone $GATE c1", &["does not accept the key that the user gave", "tell the user"])?;
+    scene.refused("git clone $GATE c1", &["does not accept the user's key", "notify the user"])?;
     let other = fs::read_to_string(scene.at("other.pub"))?;
     let line = format!("[127.0.0.1]:{} {other}", scene.port);
     scene
@@ -29,18 +29,17 @@ pub(crate) async fn upstream() -> Result<()> {
             }
         })
         .await?;
-    scene.refused("git clone $GATE c2", &["host key is not the one that is trusted"])?;
+    scene.refused("git clone $GATE c2", &["host key is not the trusted one"])?;
     scene.open(|repo| repo.url = repo.url.replace("up.git", "gone.git")).await?;
-    scene.refused("git clone $GATE c3", &["the upstream of tool cannot be reached"])?;
-    // Old is served only where the user allows it.
+    scene.refused("git clone $GATE c3", &["cannot reach the upstream of tool"])?;
+    // A stale mirror is served only if the user allows it.
     scene.open(|repo| repo.stale_ok = true).await?;
     scene.shell(
         "git clone -q $GATE c4 && mv up.git away.git && git clone -q $GATE c5 && mv away.git up.git",
     )?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    let words =
-        ["the upstream of tool cannot be reached", "Connection refused", "try again, or tell the user"];
+    let words = ["cannot reach the upstream of tool", "Connection refused", "try again, or notify the user"];
     drop(scene.sshd.take());
     scene.refused("git clone $GATE c6", &words)?;
     scene.refused("cd clone; git push origin HEAD:x", &words)?;
@@ -63,27 +62,26 @@ pub(crate) async fn refused() -> Result<()> {
 pub(crate) async fn push() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
-    let words =
-        ["there is no such repository; this bottle has: tool", "declared by the user under `git-gate.repos`"];
+    let words = ["no such repository; this bottle has: tool", "declared by the user under `git-gate.repos`"];
     scene.refused("git clone ${GATE%tool.git}other.git c9", &words)?;
     scene.shell("git clone -q $GATE clone")?;
     scene.refused("cd clone; git push ${GATE%tool.git}other.git HEAD:x", &words)?;
-    // Nothing is pushed where nothing is new.
+    // A push without new commits does nothing.
     let before = scene.upstream()?;
-    let said = scene.shell("cd clone; git push origin HEAD:refs/heads/main")?;
-    ensure!(said.contains("Everything up-to-date") && scene.upstream()? == before, "{said}");
-    // Names that are no text.
+    let output = scene.shell("cd clone; git push origin HEAD:refs/heads/main")?;
+    ensure!(output.contains("Everything up-to-date") && scene.upstream()? == before, "{output}");
+    // File names that are not UTF-8.
     let named = "cd clone; f=$(printf 'caf\\351'); echo $T > \"$f\"; git add .; git commit -qm x";
-    let said = scene.refused(
+    let message = scene.refused(
         &format!("{named}; git push origin HEAD:x"),
         &["caf\u{fffd}, line 1 in commit", "git rebase -i"],
     )?;
-    ensure!(!said.contains('\u{1b}'), "{said}");
+    ensure!(!message.contains('\u{1b}'), "{message}");
     scene.shell("cd clone; echo fine > \"$(printf 'caf\\351')\"; git add .; git commit -q --amend -m x; git push -q origin HEAD:x")?;
-    // Of LFS, the client says what the gate answers.
-    let said = scene.post("/tool.git/info/lfs/objects/batch", "", b"{}")?;
-    ensure!(said.contains("Git LFS has no way through the git gate; commit the file itself"), "{said}");
-    // The same old commit for one of its refs, told by somebody who did not ask.
+    // The LFS client prints the gate's response.
+    let response = scene.post("/tool.git/info/lfs/objects/batch", "", b"{}")?;
+    ensure!(response.contains("the git gate does not support Git LFS; commit the file itself"), "{response}");
+    // A ref at a commit that does not exist, from a client that did not list the refs.
     let none = "1".repeat(40);
     scene.refused_raw(&head(&[format!("{ZERO} {none} refs/heads/y")]), "unpack ")?;
     Ok(())
@@ -95,31 +93,28 @@ pub(crate) async fn full() -> Result<()> {
     let folder = scene.at("gate");
     fs::create_dir_all(&folder)?;
     let mount = "mount -t tmpfs -o size=8m none \"$0\" && exec \"$@\"";
-    let within = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount];
+    let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount];
     let folder = folder.display().to_string();
-    let tried = Command::new("unshare").args(&within[1..]).args([&folder, "true"]).output()?;
+    let tried = Command::new("unshare").args(&wrapper[1..]).args([&folder, "true"]).output()?;
     if !tried.status.success() {
-        skip::aloud("a_full_disk_is_a_sentence", &String::from_utf8_lossy(&tried.stderr).trim());
+        skip::aloud("reports_a_full_disk", &String::from_utf8_lossy(&tried.stderr).trim());
         return Ok(());
     }
-    scene.within = within.iter().map(|word| (*word).to_owned()).chain([folder]).collect();
+    scene.wrapper = wrapper.iter().map(|word| (*word).to_owned()).chain([folder]).collect();
     scene.open(|_| ()).await?;
     scene.shell(
         "git clone -q $GATE clone; cd clone; head -c 12000000 /dev/urandom > f; git add .; git commit -qm x",
     )?;
-    let words = [
-        "No space left on device",
-        "there is no room left where the git gate keeps its mirror; push or fetch less",
-    ];
+    let words = ["No space left on device", "the disk of the git gate's mirror is full; push or fetch less"];
     scene.refused("cd clone; git push origin HEAD:x", &words)?;
-    // There is room again.
+    // A smaller push succeeds.
     scene.shell(
         "cd clone; git reset -q --hard HEAD^; git commit -q --allow-empty -m y; git push -q origin HEAD:y",
     )?;
-    // And the same where upstream has become too much.
+    // The same for a fetch after the upstream has grown.
     scene.shell(
         "cd seed; head -c 12000000 /dev/urandom > f; git add .; git commit -qm f; git push -q ../up.git main",
     )?;
-    scene.refused("cd clone; git fetch", &["there is no room left where the git gate keeps its mirror"])?;
+    scene.refused("cd clone; git fetch", &["the disk of the git gate's mirror is full"])?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Clients, gates and upstreams that end in the middle, and two pushes at once.
+//! Clients, gates and upstreams that stop halfway, and two pushes at once.
 
 use std::fs;
 use std::io::Write;
@@ -12,10 +12,10 @@ use bottle_contract::queue::Status;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_test_support::sshd::run;
 
-use crate::people::{decide_after, marked};
+use crate::approval::{decide_after, marked};
 use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, until};
 
-/// What a gate's gits are: processes that it started, and theirs.
+/// Number of git processes of this gate.
 fn gits(scene: &Scene) -> Result<usize> {
     let group = scene.at("gate/tool.git").canonicalize()?;
     let processes = fs::read_dir("/proc")?.flatten();
@@ -26,13 +26,13 @@ fn gits(scene: &Scene) -> Result<usize> {
     Ok(own.count())
 }
 
-/// Whether anything is left in the mirror of a push that did not come to its end.
-fn left(scene: &Scene) -> Result<String> {
+/// Temporary files and locks that an incomplete push left in the mirror.
+fn leftovers(scene: &Scene) -> Result<String> {
     scene.shell("find gate/tool.git -name 'tmp_*' -o -name '*.lock'")
 }
 
-/// Half of a push.
-fn begun(scene: &Scene) -> Result<TcpStream> {
+/// Starts a push and stops halfway.
+fn half_push(scene: &Scene) -> Result<TcpStream> {
     let mut socket = scene.begin(RECEIVE, "", 100_000)?;
     socket.write_all(&head(&[format!("{ZERO} {} refs/heads/y", "1".repeat(40))]))?;
     socket.write_all(b"PACK\0\0\0\x02\0\0\0\x09")?;
@@ -43,27 +43,27 @@ pub(crate) async fn half() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    let begun = || begun(&scene);
-    // These stay, with half of a push each, and stop nobody.
+    let begun = || half_push(&scene);
+    // These connections stay open with half a push each and block no one else.
     let stay: Vec<_> = (0..8).map(|_| begun()).collect::<Result<_>>()?;
     for socket in stay.iter().take(4) {
         socket.shutdown(Shutdown::Write)?;
     }
     scene.shell("cd clone; git push -q origin HEAD:x; git fetch -q")?;
-    // These go, more than are served at once, and leave nothing.
+    // These disconnect, more than are served at once, and leave nothing behind.
     drop((0..40).map(|_| begun()).collect::<Result<Vec<_>>>()?);
     drop(stay);
     scene.shell("cd clone; git push -q origin HEAD:z")?;
     until(|| gits(&scene).is_ok_and(|gits| gits == 0))?;
-    until(|| left(&scene).is_ok_and(|left| left.is_empty()))
+    until(|| leftovers(&scene).is_ok_and(|files| files.is_empty()))
 }
 
-/// As many as are served at once, which all stay.
+/// As many connections as are served at once, which all stay open.
 pub(crate) async fn full() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    let stay: Vec<_> = (0..16).map(|_| begun(&scene)).collect::<Result<_>>()?;
+    let stay: Vec<_> = (0..16).map(|_| half_push(&scene)).collect::<Result<_>>()?;
     until(|| gits(&scene).is_ok_and(|gits| gits >= stay.len()))?;
     let began = Instant::now();
     scene.shell("cd clone; git push -q origin HEAD:x")?;
@@ -75,7 +75,7 @@ pub(crate) async fn full() -> Result<()> {
 pub(crate) async fn race() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
-    // Both are read before either goes up.
+    // The gate scans both before it forwards either.
     hook(&scene, "pre-receive", "sleep 0.3")?;
     scene
         .shell("for c in a b; do git clone -q $GATE $c; (cd $c; git commit -q --allow-empty -m $c); done")?;
@@ -85,20 +85,20 @@ pub(crate) async fn race() -> Result<()> {
         let b = scope.spawn(|| push("b"));
         (a.join(), b.join())
     });
-    let (Ok(a), Ok(b)) = (a, b) else { bail!("a thread ended") };
+    let (Ok(a), Ok(b)) = (a, b) else { bail!("a thread panicked") };
     let (a, b) = (a?, b?);
     let (winner, loser) = if a.status.success() { ("a", &b) } else { ("b", &a) };
     ensure!(a.status.success() != b.status.success(), "{a:?} {b:?}");
-    let there = scene.shell("git -C up.git rev-parse race")?;
-    ensure!(there == scene.shell(&format!("git -C {winner} rev-parse HEAD"))?, "{there}");
-    let said = String::from_utf8_lossy(&loser.stderr);
-    ensure!(said.contains("fetch, merge or rebase, and push again"), "{said}");
+    let upstream = scene.shell("git -C up.git rev-parse race")?;
+    ensure!(upstream == scene.shell(&format!("git -C {winner} rev-parse HEAD"))?, "{upstream}");
+    let message = String::from_utf8_lossy(&loser.stderr);
+    ensure!(message.contains("fetch, merge or rebase, and push again"), "{message}");
     Ok(())
 }
 
 pub(crate) async fn client() -> Result<()> {
     let (scene, channel) = marked().await?;
-    // Killed while a user thinks, who then says yes.
+    // Kill the client while the user decides; the user then approves.
     let folder = scene.folder.path().to_owned();
     let address = format!("http://{}:9420/tool.git", scene.address);
     let mut push = Command::new("git")
@@ -111,15 +111,15 @@ pub(crate) async fn client() -> Result<()> {
     let question = decide_after(channel, Status::Approved, || {
         run(Command::new("kill").args(["-9", "--", &group]))?;
         push.wait()?;
-        // And then what the gate had for it ends.
+        // The gate's processes for this push exit.
         until(|| gits(&scene).is_ok_and(|gits| gits == 0))
     });
-    // It is taken back meanwhile.
-    ensure!(question.await.is_err(), "the question stayed");
-    // Somebody else's push comes after it.
+    // The gate withdraws the question meanwhile.
+    ensure!(question.await.is_err(), "the question was not withdrawn");
+    // Another push comes after it.
     scene.shell("cd clone; git checkout -q -b other origin/main; git commit -q --allow-empty -m o; git push -q origin other")?;
-    ensure!(!scene.upstream()?.contains("refs/heads/x"), "it got upstream");
-    until(|| left(&scene).is_ok_and(|left| left.is_empty()))?;
+    ensure!(!scene.upstream()?.contains("refs/heads/x"), "the push reached the upstream");
+    until(|| leftovers(&scene).is_ok_and(|files| files.is_empty()))?;
     Ok(())
 }
 
@@ -136,11 +136,11 @@ pub(crate) async fn gate() -> Result<()> {
                 run(Command::new("kill").args(["-9", &pid]))
             })
         })?;
-        pushing.join().map_err(|_| anyhow::anyhow!("a thread ended"))?
+        pushing.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
     })?;
-    let said = String::from_utf8_lossy(&pushing.stderr);
-    ensure!(!pushing.status.success() && scene.upstream()? == before, "{said}");
-    // What a machine leaves that loses its power.
+    let message = String::from_utf8_lossy(&pushing.stderr);
+    ensure!(!pushing.status.success() && scene.upstream()? == before, "{message}");
+    // Leftovers of a power failure.
     scene.shell(
         "cd gate/tool.git; mkdir -p objects/tmp_objdir-incoming-a/pack; \
          touch packed-refs.lock HEAD.lock refs/heads/main.lock objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
@@ -151,15 +151,15 @@ pub(crate) async fn gate() -> Result<()> {
          cd ../clone; git fetch -q; test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main); \
          git checkout -q -b y origin/main; git commit -q --allow-empty -m y; git push -q origin y",
     )?;
-    ensure!(left(&scene)?.is_empty(), "{}", left(&scene)?);
-    // The same of a refresh that ended in the middle, while the gate lives on.
+    ensure!(leftovers(&scene)?.is_empty(), "{}", leftovers(&scene)?);
+    // Leftovers of an interrupted refresh, while the gate keeps running.
     scene.shell(
         "git -C up.git branch gone main; cd clone; git fetch -q; git -C ../up.git branch -q -D gone; \
          touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/refs/heads/main.lock; \
          cd ../seed; git commit -q --allow-empty -m unlocked; git push -q ../up.git main; cd ../clone; \
          git fetch -q --prune; test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main)",
     )?;
-    // And a mirror that is damaged is made anew.
+    // The gate recreates a damaged mirror.
     scene.shell(
         "cd gate/tool.git; for p in objects/pack/*.pack; do chmod u+w $p; : > $p; done; : > refs/heads/y; \
          cd ../../seed; git commit -q --allow-empty -m again; git push -q ../up.git main; cd ../clone; git fetch -q; \
@@ -177,8 +177,11 @@ pub(crate) async fn upstream() -> Result<()> {
     fs::write(&hang, "")?;
     hook(&scene, "pre-receive", &format!("while [ -e {} ]; do sleep 0.1; done; exit 1", hang.display()))?;
     let began = Instant::now();
-    let words =
-        ["the upstream of tool did not take the push", "within 2 s", "see whether it did, and push again"];
+    let words = [
+        "the upstream of tool did not confirm the push",
+        "within 2 s",
+        "check whether it has it, and push again",
+    ];
     scene.refused("cd clone; git push origin HEAD:x", &words)?;
     ensure!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     fs::remove_file(hang)?;
@@ -188,28 +191,28 @@ pub(crate) async fn upstream() -> Result<()> {
     Ok(())
 }
 
-/// The connection that is kept: one for all, anew when it is gone, and not longer than the gate.
-pub(crate) async fn line() -> Result<()> {
+/// The shared connection: one for all runs of git, reopened when lost, closed with the gate.
+pub(crate) async fn connection() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell(
         "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
     )?;
-    let first = scene.lines()?;
+    let first = scene.masters()?;
     ensure!(first.len() == 1, "{first:?}");
     scene.shell("cd clone; git fetch -q")?;
-    ensure!(scene.lines()? == first, "{:?}, not {first:?}", scene.lines()?);
+    ensure!(scene.masters()? == first, "{:?}, not {first:?}", scene.masters()?);
     run(Command::new("kill").args(["-9", &first[0]]))?;
-    until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))?;
+    until(|| scene.masters().is_ok_and(|masters| masters.is_empty()))?;
     scene.shell("cd clone; git push -q origin HEAD:y")?;
-    let second = scene.lines()?;
+    let second = scene.masters()?;
     ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
-    ensure!(!scene.shell("ls gate")?.contains("tool.line."), "something is left of opening it");
-    // One that is dead, which nobody is told of, is found so and left.
+    ensure!(!scene.shell("ls gate")?.contains("tool.line."), "ssh left a temporary socket behind");
+    // The gate detects a silently dead connection and replaces it.
     scene.sshd.as_ref().context("a server")?.freeze();
     scene.shell("cd clone; git push -q origin HEAD:z")?;
-    let third = scene.lines()?;
+    let third = scene.masters()?;
     ensure!(third.len() == 1 && third != second, "{third:?} after {second:?}");
     drop(scene.gate.take());
-    until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))
+    until(|| scene.masters().is_ok_and(|masters| masters.is_empty()))
 }

@@ -1,7 +1,7 @@
-//! How long a question waits that was rejected before: a user who said no is not asked the same again at once.
+//! Delays questions that were rejected before, so that a user is not asked the same again at once.
 //!
-//! Equal questions are told by what is asked for: the hosts of routes, what was found of a report. What an asker can
-//! vary at no cost (the reason given, a path, a commit) makes no other question.
+//! Questions are equal if they ask for the same hosts or report the same findings. Fields that an asker
+//! can vary at no cost (the reason, a path, a commit) do not count.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use bottle_contract::proposal;
 use bottle_contract::queue::Proposal;
 use serde_json::Value;
 
-/// How long after the first rejection, and at most; it doubles with each.
+/// Cooldown after the first rejection, and its maximum; each rejection doubles it.
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
-/// What is remembered of rejections; beyond it the one that is over first is forgotten.
+/// Most stored rejections; beyond it, the one that ends first is dropped.
 const MOST: usize = 512;
 
-/// Parts of a report that differ from one try to the next.
+/// Fields of a report that an asker can vary.
 const VARIED: [&str; 7] = ["commit", "file", "line", "marked", "method", "path", "refs"];
 
-/// What a question asks for, a word each.
+/// The subjects of a question, one key each.
 pub(crate) type Keys = BTreeSet<String>;
 
-/// What a question asks for: of several things, each of them.
+/// Returns the subjects of a question: its hosts, or its findings.
 pub(crate) fn keys(asked: &Proposal) -> Keys {
     let text = || BTreeSet::from([format!("{} {}", asked.tool.name(), asked.proposed_file)]);
     if !asked.tool.reports() {
@@ -46,21 +46,21 @@ pub(crate) fn keys(asked: &Proposal) -> Keys {
     }
 }
 
-/// What was rejected.
+/// Cooldowns by subject.
 #[derive(Debug, Default)]
-pub(crate) struct Cooling(HashMap<String, Cool>);
+pub(crate) struct Cooldowns(HashMap<String, Cooldown>);
 
 #[derive(Debug)]
-struct Cool {
+struct Cooldown {
     until: Instant,
     step: Duration,
-    /// How often it was asked for since.
+    /// Number of equal questions since the rejection.
     asked: u32,
 }
 
-impl Cooling {
-    /// It is asked for, again perhaps: until when it waits, and how often it was asked for before.
-    pub(crate) fn asked(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
+impl Cooldowns {
+    /// Records a question. Returns the end of its cooldown and the number of equal questions before.
+    pub(crate) fn record_question(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
         self.0.retain(|_, cool| cool.until + LONGEST > now);
         let (mut until, mut before) = (None, 0);
         for key in keys {
@@ -73,10 +73,10 @@ impl Cooling {
         (until, before)
     }
 
-    /// It was rejected.
-    pub(crate) fn rejected(&mut self, keys: Keys, now: Instant) {
+    /// Starts or doubles the cooldown of rejected subjects.
+    pub(crate) fn reject(&mut self, keys: Keys, now: Instant) {
         for key in keys {
-            let cool = self.0.entry(key).or_insert(Cool { until: now, step: FIRST / 2, asked: 0 });
+            let cool = self.0.entry(key).or_insert(Cooldown { until: now, step: FIRST / 2, asked: 0 });
             cool.step = (cool.step * 2).min(LONGEST);
             cool.until = now + cool.step;
         }
@@ -86,8 +86,8 @@ impl Cooling {
         }
     }
 
-    /// It was approved.
-    pub(crate) fn approved(&mut self, keys: &Keys) {
+    /// Removes the cooldown of approved subjects.
+    pub(crate) fn approve(&mut self, keys: &Keys) {
         self.0.retain(|key, _| !keys.contains(key));
     }
 }
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn asks(tool: Tool, file: &str) -> Keys {
+    fn keys_of(tool: Tool, file: &str) -> Keys {
         keys(&Proposal {
             id: Id::from_random([1; 16]),
             bottle_slug: "a-1".parse().expect("slug"),
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_to_vary_makes_no_other_question() {
-        let hosts = asks(Tool::EgressAllow, "[{host: evil.example}]");
-        assert_eq!(asks(Tool::EgressBlock, "[{host: EVIL.example, matches: [{methods: [GET]}]}]"), hosts);
-        assert!(!asks(Tool::EgressAllow, "[{host: evil.example}, {host: a.example}]").is_disjoint(&hosts));
-        assert!(asks(Tool::EgressAllow, "[{host: other.example}]").is_disjoint(&hosts));
+    fn ignores_fields_that_cost_nothing_to_vary() {
+        let hosts = keys_of(Tool::EgressAllow, "[{host: evil.example}]");
+        assert_eq!(keys_of(Tool::EgressBlock, "[{host: EVIL.example, matches: [{methods: [GET]}]}]"), hosts);
+        assert!(!keys_of(Tool::EgressAllow, "[{host: evil.example}, {host: a.example}]").is_disjoint(&hosts));
+        assert!(keys_of(Tool::EgressAllow, "[{host: other.example}]").is_disjoint(&hosts));
         let sends = |path: &str, found: &str| {
-            asks(
+            keys_of(
                 Tool::EgressTokenAllow,
                 &format!(
                     r#"{{"host": "a", "port": 443, "method": "GET", "path": "{path}", "found": "{found}"}}"#
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(sends("/1", "a key"), sends("/2", "a key"));
         assert_ne!(sends("/1", "a key"), sends("/1", "a password"));
         let pushes = |commit: &str, rule: &str| {
-            asks(
+            keys_of(
                 Tool::GitleaksAllow,
                 &format!(
                     r#"{{"repository": "r", "refs": ["{commit}"], "findings": [{{"rule": "{rule}", "commit": "{commit}",
@@ -140,31 +140,35 @@ mod tests {
         };
         assert_eq!(pushes("1", "key"), pushes("2", "key"));
         assert_ne!(pushes("1", "key"), pushes("1", "other"));
-        assert_ne!(asks(Tool::GitleaksAllow, "a"), asks(Tool::GitleaksAllow, "b"));
+        assert_ne!(keys_of(Tool::GitleaksAllow, "a"), keys_of(Tool::GitleaksAllow, "b"));
     }
 
     #[test]
-    fn each_rejection_doubles_the_wait_up_to_a_bound_and_an_approval_ends_it() {
-        let (mut cooling, mut now) = (Cooling::default(), Instant::now());
+    fn each_rejection_doubles_the_cooldown_up_to_a_limit_and_an_approval_removes_it() {
+        let (mut cooldowns, mut now) = (Cooldowns::default(), Instant::now());
         let keys = Keys::from(["k".to_owned()]);
-        assert_eq!(cooling.asked(&keys, now), (None, 0));
+        assert_eq!(cooldowns.record_question(&keys, now), (None, 0));
         let mut step = FIRST;
         for count in 1..=20 {
-            cooling.rejected(keys.clone(), now);
-            assert_eq!(cooling.asked(&keys, now), (Some(now + step), count));
+            cooldowns.reject(keys.clone(), now);
+            assert_eq!(cooldowns.record_question(&keys, now), (Some(now + step), count));
             now += step;
             step = (step * 2).min(LONGEST);
         }
-        assert_eq!(cooling.asked(&keys, now), (None, 21), "it is over");
-        assert_eq!(cooling.asked(&Keys::from(["other".to_owned()]), now), (None, 0));
-        cooling.approved(&keys);
-        assert_eq!(cooling.asked(&keys, now), (None, 0));
+        assert_eq!(cooldowns.record_question(&keys, now), (None, 21), "the cooldown is over");
+        assert_eq!(cooldowns.record_question(&Keys::from(["other".to_owned()]), now), (None, 0));
+        cooldowns.approve(&keys);
+        assert_eq!(cooldowns.record_question(&keys, now), (None, 0));
         for key in 0..MOST + 9 {
-            cooling.rejected(Keys::from([key.to_string()]), now + Duration::from_secs(key as u64));
+            cooldowns.reject(Keys::from([key.to_string()]), now + Duration::from_secs(key as u64));
         }
-        assert_eq!(cooling.0.len(), MOST);
-        assert_eq!(cooling.asked(&Keys::from(["0".to_owned()]), now).1, 0, "the first is forgotten");
-        assert_eq!(cooling.asked(&keys, now + LONGEST * 3), (None, 0));
-        assert!(cooling.0.is_empty(), "and in time all of them");
+        assert_eq!(cooldowns.0.len(), MOST);
+        assert_eq!(
+            cooldowns.record_question(&Keys::from(["0".to_owned()]), now).1,
+            0,
+            "the first is dropped"
+        );
+        assert_eq!(cooldowns.record_question(&keys, now + LONGEST * 3), (None, 0));
+        assert!(cooldowns.0.is_empty(), "all end in time");
     }
 }

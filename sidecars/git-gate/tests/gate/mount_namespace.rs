@@ -1,4 +1,4 @@
-//! A gate whose machine's files are replaced while it runs, as `useradd` replaces `/etc/passwd`.
+//! Replaces files of the machine while the gate runs, as `useradd` replaces `/etc/passwd`.
 
 use std::fs;
 use std::io::Write;
@@ -8,34 +8,34 @@ use bottle_harden::identity::Identity;
 
 use crate::scene::Scene;
 
-/// Runs what follows with a copy of `/etc` in its place, in a view of the files of its own: the machine's own stays
-/// as it is. What is done to the copy outside is seen inside.
+/// Runs the command that follows in a mount namespace with a copy of `/etc`. Changes to the copy outside
+/// are visible inside; the machine's `/etc` does not change.
 const WITH_A_COPY: &str = "mount --make-rprivate / && mount --bind \"$0\" /etc && exec \"$@\"";
 
-/// Nobody of the machine's.
+/// A user id that the machine does not know.
 const STRANGER: Identity = Identity { uid: 64_321, gid: 64_321 };
 
-pub(crate) async fn replaced() -> Result<()> {
-    outlives(Some(STRANGER)).await
+pub(crate) async fn as_root() -> Result<()> {
+    survives_replaced_files(Some(STRANGER)).await
 }
 
-pub(crate) async fn replaced_for_a_user() -> Result<()> {
-    outlives(None).await
+pub(crate) async fn as_user() -> Result<()> {
+    survives_replaced_files(None).await
 }
 
-async fn outlives(identity: Option<Identity>) -> Result<()> {
+async fn survives_replaced_files(identity: Option<Identity>) -> Result<()> {
     if !rustix::process::getuid().is_root() {
-        let _ = writeln!(std::io::stderr(), "skipped: only root has a view of the files of its own");
+        let _ = writeln!(std::io::stderr(), "skipped: only root can create a mount namespace");
         return Ok(());
     }
     let mut scene = Scene::new()?;
     let etc = scene.at("etc");
     scene.shell("cp -a /etc etc")?;
     let copy = etc.display().to_string();
-    scene.within = ["unshare", "-m", "sh", "-c", WITH_A_COPY, &copy].map(str::to_owned).into();
+    scene.wrapper = ["unshare", "-m", "sh", "-c", WITH_A_COPY, &copy].map(str::to_owned).into();
     scene.identity = identity;
     scene.open(|repo| repo.refs.allow = Some(vec!["refs/heads/**".into()])).await?;
-    // Whole, and by another file of the same name.
+    // Replace each file by a new one of the same name.
     for name in ["passwd", "group", "nsswitch.conf", "hosts"] {
         let new = etc.join(format!("{name}+"));
         fs::copy(etc.join(name), &new)?;
