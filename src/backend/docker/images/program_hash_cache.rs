@@ -23,7 +23,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// What is known of a program, and of which file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct ProgramHashCache {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -35,7 +35,7 @@ pub(super) struct Known {
     hash: String,
 }
 
-impl Known {
+impl ProgramHashCache {
     /// What was found in this file, which had these facts before it was read.
     pub(super) fn of(path: &Path, facts: &Metadata, architecture: &str, hash: &str) -> Self {
         Self {
@@ -99,12 +99,12 @@ mod tests {
         std::fs::write(&path, "one").expect("written");
         std::fs::copy(&path, &other).expect("copied");
         let facts = || std::fs::metadata(&path).expect("facts");
-        let known = Known::of(&path, &facts(), "amd64", &hash('a'));
+        let known = ProgramHashCache::of(&path, &facts(), "amd64", &hash('a'));
         assert_eq!(known.hash(&path, &facts(), "amd64"), Some(&*hash('a')));
         assert_eq!(known.hash(&path, &facts(), "arm64"), None);
         assert_eq!(known.hash(&other, &facts(), "amd64"), None);
         assert_eq!(known.hash(&path, &std::fs::metadata(&other).expect("facts"), "amd64"), None);
-        let cut = Known { hash: "a".to_owned(), ..known.clone() };
+        let cut = ProgramHashCache { hash: "a".to_owned(), ..known.clone() };
         assert_eq!(cut.hash(&path, &facts(), "amd64"), None);
         // The same size, and its time set back: it changed all the same.
         let before = facts().modified().expect("time");
@@ -119,15 +119,16 @@ mod tests {
         let home = tempfile::tempdir().expect("folder");
         let path = home.path().join("program");
         std::fs::write(&path, "one").expect("written");
-        let fresh = Known::of(&path, &std::fs::metadata(&path).expect("facts"), "amd64", &hash('a'));
+        let fresh =
+            ProgramHashCache::of(&path, &std::fs::metadata(&path).expect("facts"), "amd64", &hash('a'));
         fresh.write(home.path()).expect("nothing to write");
-        assert_eq!(Known::read(home.path()), None);
-        let settled = Known { changed: (fresh.changed.0 - 60, 0), ..fresh };
+        assert_eq!(ProgramHashCache::read(home.path()), None);
+        let settled = ProgramHashCache { changed: (fresh.changed.0 - 60, 0), ..fresh };
         settled.write(home.path()).expect("written");
-        assert_eq!(Known::read(home.path()), Some(settled));
+        assert_eq!(ProgramHashCache::read(home.path()), Some(settled));
         for damaged in ["", "{", "[1]"] {
             std::fs::write(folder(home.path()).join(NAME), damaged).expect("written");
-            assert_eq!(Known::read(home.path()), None, "{damaged}");
+            assert_eq!(ProgramHashCache::read(home.path()), None, "{damaged}");
         }
     }
 }
