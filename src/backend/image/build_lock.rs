@@ -1,10 +1,10 @@
-//! One making of an image at a time, in a home: another start waits for it and takes what came of it.
+//! Locks image builds of a home: one process builds an image, and others wait for the result.
 //!
 //! ```text
-//! $BOTTLE_HOME/builds/         held by everyone who makes an image, together; by who sweeps, alone
-//! $BOTTLE_HOME/builds/<image>  held by who makes that image
+//! $BOTTLE_HOME/builds/         shared lock of every build; exclusive lock of a cleanup
+//! $BOTTLE_HOME/builds/<image>  exclusive lock of the build of that image
 //! ```
-//! The kernel lets go of both when their process ends, however it ends.
+//! The kernel releases both locks when their process ends.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -15,55 +15,55 @@ use std::time::Duration;
 use crate::backend::{BackendError, ProgressSink, Step};
 use crate::host::Host;
 
-/// Between two looks at a lock that another process holds.
+/// The interval between attempts to get a lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The right to make one image; given back when dropped.
+/// The lock for building one image; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Building {
+pub(crate) struct BuildLock {
     _all: File,
     _image: File,
 }
 
-/// Waits until nobody else of this home makes the image of this hash. `of` names it in what is told.
+/// Waits for the lock of the image with this hash. `subject` names the image in progress reports.
 ///
 /// # Errors
 /// [`BackendError`] when the folder of the locks cannot be used.
-pub(crate) async fn begin(
+pub(crate) async fn lock(
     host: &Host,
     hash: &str,
-    of: &str,
-    told: &ProgressSink<Step>,
-) -> Result<Building, BackendError> {
+    subject: &str,
+    progress: &ProgressSink<Step>,
+) -> Result<BuildLock, BackendError> {
     let folder = folder(host);
     let path = folder.join(hash);
     let failed = |error: io::Error| BackendError::failed(format!("cannot lock {}: {error}", path.display()));
     let all = open(&folder).map_err(failed)?;
-    while !taken(all.try_lock_shared()).map_err(failed)? {
+    while !acquired(all.try_lock_shared()).map_err(failed)? {
         tokio::time::sleep(PAUSE).await;
     }
-    // Opened only now: who sweeps removes these files.
+    // Opened only now, because a cleanup removes these files.
     let image = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     let mut waits = false;
-    while !taken(image.try_lock()).map_err(failed)? {
+    while !acquired(image.try_lock()).map_err(failed)? {
         if !waits {
-            let line = "another start is making it, and this one waits for that".to_owned();
-            told.tell(Step { of: of.to_owned(), line, begins: true });
+            let line = "waiting for another start that is making it".to_owned();
+            progress.report(Step { subject: subject.to_owned(), line, starts_stage: true });
         }
         waits = true;
         tokio::time::sleep(PAUSE).await;
     }
-    Ok(Building { _all: all, _image: image })
+    Ok(BuildLock { _all: all, _image: image })
 }
 
-/// The right to remove what builds of this home left; `None` while one of them goes on.
+/// Gets the lock for removing leftovers of builds; `None` while a build of this home is running.
 ///
 /// # Errors
 /// When the folder of the locks cannot be used.
-pub(crate) fn none_goes_on(host: &Host) -> io::Result<Option<File>> {
+pub(crate) fn lock_for_cleanup(host: &Host) -> io::Result<Option<File>> {
     let folder = folder(host);
     let all = open(&folder)?;
-    if !taken(all.try_lock())? {
+    if !acquired(all.try_lock())? {
         return Ok(None);
     }
     for entry in std::fs::read_dir(&folder)? {
@@ -81,7 +81,7 @@ fn open(folder: &Path) -> io::Result<File> {
     File::open(folder)
 }
 
-fn taken(tried: Result<(), TryLockError>) -> io::Result<bool> {
+fn acquired(tried: Result<(), TryLockError>) -> io::Result<bool> {
     match tried {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_makes_it_the_other_waits_and_nobody_sweeps_meanwhile() {
+    async fn a_build_blocks_other_builds_of_the_image_and_cleanups() {
         let folder = tempfile::tempdir().expect("folder");
         let host = Host {
             env: BTreeMap::new(),
@@ -107,23 +107,23 @@ mod tests {
             runtime: "/nonexistent".into(),
             program: "/nonexistent".into(),
         };
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hearing = heard.clone();
-        let told = ProgressSink::new(move |step: Step| hearing.lock().expect("lock").push(step.line));
-        let first = begin(&host, "a", "it", &told).await.expect("begun");
-        let other = begin(&host, "b", "it", &told).await.expect("another image");
-        assert!(heard.lock().expect("lock").is_empty());
-        assert!(none_goes_on(&host).expect("looked").is_none());
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let sink = lines.clone();
+        let progress = ProgressSink::new(move |step: Step| sink.lock().expect("lock").push(step.line));
+        let first = lock(&host, "a", "it", &progress).await.expect("begun");
+        let other = lock(&host, "b", "it", &progress).await.expect("another image");
+        assert!(lines.lock().expect("lock").is_empty());
+        assert!(lock_for_cleanup(&host).expect("looked").is_none());
         let limit = Duration::from_millis(200);
-        assert!(tokio::time::timeout(limit, begin(&host, "a", "it", &told)).await.is_err());
-        assert_eq!(heard.lock().expect("lock").len(), 1, "it is said once");
+        assert!(tokio::time::timeout(limit, lock(&host, "a", "it", &progress)).await.is_err());
+        assert_eq!(lines.lock().expect("lock").len(), 1, "it is said once");
         drop(first);
-        drop(begin(&host, "a", "it", &told).await.expect("its turn"));
+        drop(lock(&host, "a", "it", &progress).await.expect("its turn"));
         drop(other);
-        let sweeping = none_goes_on(&host).expect("looked").expect("nobody builds");
+        let cleanup = lock_for_cleanup(&host).expect("looked").expect("nobody builds");
         assert_eq!(std::fs::read_dir(host.home.join("builds")).expect("folder").count(), 0);
-        assert!(tokio::time::timeout(limit, begin(&host, "a", "it", &told)).await.is_err());
-        drop(sweeping);
-        begin(&host, "a", "it", &told).await.expect("its turn");
+        assert!(tokio::time::timeout(limit, lock(&host, "a", "it", &progress)).await.is_err());
+        drop(cleanup);
+        lock(&host, "a", "it", &progress).await.expect("its turn");
     }
 }
