@@ -5,7 +5,7 @@
 //!                                   │ bundle started, provisioned, healthy
 //!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
-//! Only a [`Provisioned`] can start an agent, and only a bundle whose every sidecar is ready leads to one. Each phase
+//! Only a [`Provisioned`] can start an agent, and it requires that every sidecar is ready. Each phase
 //! records a resource in the ledger before it creates it, so [`undo`] needs only the ledger to clean up after a
 //! failure, an interrupt or a crash.
 

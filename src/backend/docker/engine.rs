@@ -1,7 +1,7 @@
 //! Connects to a container engine, and converts its errors into messages with hints.
 //!
-//! Every call has a deadline. Requests carry no API version, so the engine uses its newest; [`Pong::api`] tells
-//! versions apart.
+//! Every call has a deadline. Requests carry no API version, so the engine uses its newest; [`Pong::api`] distinguishes
+//! versions.
 
 use std::io;
 use std::path::{Path, PathBuf};

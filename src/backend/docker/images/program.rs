@@ -134,7 +134,7 @@ fn take(
         other => return Err(format!("is for {}", other.unwrap_or("another processor"))),
     }
     let hash = digest(&program);
-    let known = ProgramHashCache::of(path, &facts, architecture, &hash);
+    let known = ProgramHashCache::new(path, &facts, architecture, &hash);
     Ok(Program { hash, path: path.to_owned(), read: Some((program.into(), known)) })
 }
 
