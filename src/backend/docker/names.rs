@@ -41,7 +41,7 @@ impl Part {
             Self::Bundle => "bundle",
             Self::Inner => "inner",
             Self::Outer => "outer",
-            Self::Sockets => "sockets",
+            Self::Sockets => "proxy",
             Self::Kept => "kept",
         }
     }
