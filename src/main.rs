@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bottle::backend::docker::contained;
+use bottle::backend::docker::container_entry;
 use bottle::backend::{fake, guest_entry, local, registry};
 use bottle::host::Host;
 use bottle_contract::names::ASK_COMMAND;
@@ -23,8 +23,8 @@ fn main() -> ExitCode {
         Some("__egress") => bottle_egress::daemon::run(),
         Some("__git-gate") => bottle_git_gate::run(),
         Some("__supervise") => bottle_supervise::run(),
-        Some(contained::GUEST_FLAG) => contained::guest(),
-        Some(contained::BUNDLE_FLAG) => contained::bundle(),
+        Some(container_entry::GUEST_FLAG) => container_entry::guest(),
+        Some(container_entry::BUNDLE_FLAG) => container_entry::bundle(),
         Some("__keeper") => keep(),
         Some("__git-pipe") => bottle::cli::git_pipe(),
         Some("__probe") => bottle::cli::probe_from_inside(),

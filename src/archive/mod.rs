@@ -1,19 +1,19 @@
-//! Files in and out of a bottle, as tar streams with its guest.
+//! Copies files into and out of a bottle, as tar streams to and from its guest.
 //!
-//! - `pack`: files of the host into an archive
-//! - `send`: files of the host on their way in
-//! - `receive`: a stream from inside on its way to the thread that reads it
-//! - `room`: how much of a disk one may take
-//! - `unpack`: what it holds, onto the user's disk
+//! - `pack`: adds host files to an archive
+//! - `send`: streams an archive into a bottle
+//! - `receive`: streams an archive out of a bottle
+//! - `disk_budget`: limits the disk space of an extraction
+//! - `unpack`: extracts an untrusted archive onto the user's disk
 
+mod disk_budget;
 mod pack;
 mod receive;
-mod room;
 mod send;
 mod unpack;
 
+pub(crate) use disk_budget::DiskBudget;
 pub(crate) use pack::{append, append_all};
 pub(crate) use receive::{ReceiveError, receive};
-pub(crate) use room::Room;
 pub(crate) use send::{SendError, send, stream};
 pub(crate) use unpack::{Rules, unpack};

@@ -1,4 +1,4 @@
-//! Files of the host into an archive. What leads elsewhere is not followed, and holes of a file stay holes.
+//! Adds host files to a tar archive, without following links. Sparse files stay sparse.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use bottle_guest::archive::append_file;
 use rustix::fs::OFlags;
 use tar::{Builder, Header};
 
-/// Adds what stands at `path`, under this name; of a folder itself alone.
+/// Adds the entry at `path` to the archive as `name`. A folder is added without its content.
 ///
 /// # Errors
-/// When it cannot be read, or the archive not be written.
+/// When the entry cannot be read, or the archive cannot be written.
 pub(crate) fn append<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
     if !path.symlink_metadata()?.is_file() {
         archive.follow_symlinks(false);
@@ -25,7 +25,7 @@ pub(crate) fn append<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Pat
     append_file(archive, &mut header, name, file)
 }
 
-/// The same with everything in it.
+/// Adds the entry at `path` and, for a folder, everything in it.
 ///
 /// # Errors
 /// As [`append`].

@@ -1,4 +1,4 @@
-//! A tar stream from inside: the channel's frames become a reader on a thread that may block.
+//! Receives a tar stream from a bottle: channel frames become a blocking reader on a thread.
 
 use std::io::{self, Read};
 
@@ -7,19 +7,19 @@ use bottle_contract::session::guest::{Failure, GuestEvent, STDOUT};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-/// Chunks under way between the channel and the thread.
+/// Chunks buffered between the channel and the thread.
 const CHUNKS: usize = 8;
 
-/// Why a stream did not arrive whole.
+/// Why a stream was not received completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReceiveError {
-    /// The guest could not send it.
+    /// The guest reported a failure.
     #[error("{}", .0.message)]
     Refused(Failure),
-    /// What came could not be taken.
+    /// The received archive could not be processed.
     #[error("{0}")]
     Unpacked(io::Error),
-    /// It ended without the guest's word that this was all.
+    /// The stream ended before the guest reported its end.
     #[error("the copy broke off")]
     BrokeOff,
     /// The thread ended without a result.
@@ -27,10 +27,10 @@ pub(crate) enum ReceiveError {
     Stopped(tokio::task::JoinError),
 }
 
-/// Hands the archive on `stream` to `take`, which has it to itself on a thread of its own.
+/// Runs `take` on a blocking thread, with a reader for the archive on `stream`.
 ///
 /// # Errors
-/// [`ReceiveError`]; whatever `take` made of the first part is then not whole.
+/// [`ReceiveError`]; the output of `take` is then incomplete.
 pub(crate) async fn receive<T: Send + 'static>(
     mut stream: Stream,
     take: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
@@ -39,7 +39,7 @@ pub(crate) async fn receive<T: Send + 'static>(
     let taking = tokio::task::spawn_blocking(move || {
         let mut archive = Archive { ready, chunk: Bytes::new(), whole: false };
         let taken = take(&mut archive)?;
-        // An archive's padding; without the guest's word at the end this was only a part.
+        // Reads the archive's padding, and fails when the stream is truncated.
         io::copy(&mut archive, &mut io::sink())?;
         Ok(taken)
     });
@@ -60,8 +60,7 @@ pub(crate) async fn receive<T: Send + 'static>(
             Event::End | Event::Reset(_) => break,
         }
     }
-    // Whole only with the guest's word for it: a broken stream, or a user who leaves, must not become a
-    // shorter copy.
+    // Only the guest's `Done` marks the stream as complete: a broken stream must not become a shorter copy.
     if matches!(answer, Some(GuestEvent::Done)) {
         let _ = chunks.send(Bytes::new()).await;
     }
@@ -75,7 +74,7 @@ pub(crate) async fn receive<T: Send + 'static>(
     }
 }
 
-/// The reading end of an archive under way. An empty chunk means that this was all of it; without one it broke off.
+/// Reads an archive from the received chunks. An empty chunk marks the end; without it the stream is truncated.
 struct Archive {
     ready: mpsc::Receiver<Bytes>,
     chunk: Bytes,

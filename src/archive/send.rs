@@ -1,5 +1,5 @@
-//! A tar stream on its way into a bottle or an engine: a thread reads the files, as fast as the other side
-//! takes them. What is in it, and what the other side answers, is the caller's.
+//! Streams a tar archive into a bottle or an engine: a thread reads the files, with backpressure from the receiver.
+//! The caller writes the archive and reads the receiver's answer.
 
 use std::io::{self, Write};
 
@@ -9,31 +9,31 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Chunks under way between the thread and the channel.
+/// Chunks buffered between the thread and the channel.
 const CHUNKS: usize = 8;
 
 /// Bytes of one chunk.
 const CHUNK: usize = 32 * 1024;
 
-/// Why a stream did not get through whole.
+/// Why a stream was not sent completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     /// A file cannot be read.
     #[error("{0}")]
     Unreadable(io::Error),
-    /// The guest is gone.
+    /// The channel to the guest closed.
     #[error("{0}")]
-    Gone(ChannelError),
+    ChannelClosed(ChannelError),
     /// The thread ended without a result.
     #[error("the copy stopped: {0}")]
     Stopped(tokio::task::JoinError),
 }
 
-/// Sends what `archive` writes, and ends our side of the stream. A guest that refuses says why in its answer:
-/// to stop early because of that is no error here.
+/// Sends the archive that `archive` writes, and ends this side of the stream. A guest that refuses reports the cause
+/// in its answer, so an early stop is no error here.
 ///
 /// # Errors
-/// [`SendError`]; our side is then not ended, so that the guest never takes a part for the whole.
+/// [`SendError`]; this side is then not ended, so that the guest never accepts a truncated archive.
 pub(crate) async fn send(
     stream: &Stream,
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
@@ -47,13 +47,14 @@ pub(crate) async fn send(
     }
     drop(ready);
     match writer.await.map_err(SendError::Stopped)? {
-        Ok(()) => stream.end().await.map_err(SendError::Gone),
+        Ok(()) => stream.end().await.map_err(SendError::ChannelClosed),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(SendError::Unreadable(error)),
     }
 }
 
-/// What `archive` writes, in pieces. The thread's result says whether they are all; it ends with the receiver.
+/// Runs `archive` on a thread and returns its output in chunks. The thread ends when the receiver is dropped; its
+/// result is `Ok` when all chunks were sent.
 fn chunks(
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> (mpsc::Receiver<Vec<u8>>, JoinHandle<io::Result<()>>) {
@@ -66,8 +67,8 @@ fn chunks(
     (ready, writer)
 }
 
-/// The same as a stream that ends with an error when the files cannot be read, so that a part is never taken
-/// for the whole.
+/// Returns the archive as a stream. The stream ends with an error when the files cannot be read, so that a truncated
+/// archive is never accepted.
 pub(crate) fn stream(
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static {

@@ -1,9 +1,9 @@
-//! A tar stream from inside a bottle, onto the user's disk.
+//! Extracts an untrusted tar stream from a bottle onto the user's disk.
 //!
-//! The stream is the agent's to write, so it is taken for hostile. It is unpacked into a fresh folder, for the
-//! caller to move into place when it is whole. Only files, folders and links are made; every parent is a
-//! folder made here, never a link; a link may not lead out of the copy; no bits but rwx are set. Holes of a file stay
-//! holes, and the disk does not get full.
+//! The agent controls the stream, so it counts as hostile. It is extracted into a fresh folder, which the caller
+//! moves into place when it is complete. Only files, folders and links are created; every parent is a folder created
+//! here, never a link; a link may not point out of the copy; only rwx bits are set. Sparse files stay sparse, and
+//! [`DiskBudget`] keeps the disk from filling up.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,108 +14,108 @@ use std::path::{Component, Path, PathBuf};
 use bottle_guest::archive::{Content, Member, Members, What};
 use bottle_scan::Redactor;
 
-use super::Room;
+use super::DiskBudget;
 
-/// Names of what was left out that are told one by one.
-const TOLD: usize = 20;
+/// Skipped entries that are reported by name.
+const MAX_NAMED: usize = 20;
 
-/// The largest file that is read into memory to be masked.
+/// The largest file that is buffered for masking.
 const MASKED_MAX: u64 = 64 << 20;
 
-/// What may be unpacked, and how.
+/// Limits of an extraction.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// The most bytes of all files together; a file that goes beyond is left out. Whatever the rules, what the disk has
-    /// free is the bound ([`Room`]): beyond it is an error.
-    pub(crate) most: Option<u64>,
+    /// The most bytes of all files together; a file beyond it is skipped. Independently, exceeding the
+    /// [`DiskBudget`] is an error.
+    pub(crate) max_bytes: Option<u64>,
     /// Masks secrets in every file.
     pub(crate) mask: Option<Redactor>,
 }
 
-/// What was unpacked.
+/// The result of an extraction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unpacked {
-    /// The first path component, which all entries share; none of an empty archive.
+    /// The first path component, which all entries share; `None` for an empty archive.
     pub(crate) top: Option<PathBuf>,
-    /// Files that were made.
+    /// Number of files created.
     pub(crate) files: u64,
-    /// Names of what was left out, the first of them.
+    /// Names of the first skipped entries.
     pub(crate) skipped: Vec<String>,
 }
 
-/// Unpacks all of it into the empty folder `root`.
+/// Extracts the archive into the empty folder `root`.
 ///
 /// # Errors
-/// When the archive is broken, breaks off or goes beyond a bound, or the disk cannot be written.
+/// When the archive is malformed, truncated or exceeds a bound, or the disk cannot be written.
 pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
-    let mut unpacker = Unpacker::new(root, rules, Room::below(root)?);
+    let mut extractor = Extractor::new(root, rules, DiskBudget::for_folder(root)?);
     let mut archive = tar::Archive::new(archive);
     let mut members = Members::new(archive.entries()?);
     while let Some(mut member) = members.next()? {
-        unpacker.member(&mut member)?;
+        extractor.member(&mut member)?;
     }
-    Ok(Unpacked { top: unpacker.top, files: unpacker.files, skipped: unpacker.skipped })
+    Ok(Unpacked { top: extractor.top, files: extractor.files, skipped: extractor.skipped })
 }
 
-struct Unpacker<'a> {
+struct Extractor<'a> {
     root: &'a Path,
     rules: &'a Rules,
-    room: Room,
+    budget: DiskBudget,
     folders: HashSet<PathBuf>,
     /// The first path component; all entries share it.
     top: Option<PathBuf>,
-    /// Bytes that were unpacked.
+    /// Bytes extracted so far.
     bytes: u64,
     files: u64,
     skipped: Vec<String>,
 }
 
-impl<'a> Unpacker<'a> {
-    fn new(root: &'a Path, rules: &'a Rules, room: Room) -> Self {
+impl<'a> Extractor<'a> {
+    fn new(root: &'a Path, rules: &'a Rules, budget: DiskBudget) -> Self {
         let (folders, skipped) = (HashSet::new(), Vec::new());
-        Self { root, rules, room, folders, top: None, bytes: 0, files: 0, skipped }
+        Self { root, rules, budget, folders, top: None, bytes: 0, files: 0, skipped }
     }
 
     fn member(&mut self, member: &mut Member<'_, impl Read>) -> io::Result<()> {
-        let made = match member.place() {
-            Ok(place) => match self.placed(&member.name, place) {
-                Some(inside) => self.make(member, &inside)?,
+        let created = match member.place() {
+            Ok(path) => match self.under_top(&member.name, path) {
+                Some(relative) => self.create(member, &relative)?,
                 None => false,
             },
             Err(_) => false,
         };
-        if !made && self.skipped.len() < TOLD {
+        if !created && self.skipped.len() < MAX_NAMED {
             self.skipped.push(member.name.display().to_string());
         }
         Ok(())
     }
 
-    /// Makes one entry; false when it is of a kind, or at a place, that is left out.
-    fn make(&mut self, member: &mut Member<'_, impl Read>, inside: &Path) -> io::Result<bool> {
-        let target = self.root.join(inside);
+    /// Creates one entry. Returns false when its kind or path is not allowed.
+    fn create(&mut self, member: &mut Member<'_, impl Read>, relative: &Path) -> io::Result<bool> {
+        let target = self.root.join(relative);
         match &member.what {
-            What::Folder => self.folder(inside),
+            What::Folder => self.folder(relative),
             What::File => {
-                // A file that is masked is written whole.
+                // A masked file is written without holes.
                 let masked = self.rules.mask.is_some();
                 let size = if masked { member.content.size() } else { member.content.taken() };
                 let mode = member.mode;
-                if !self.may_take(size) || !self.parents(inside)? {
+                if !self.within_limits(size) || !self.parents(relative)? {
                     return Ok(false);
                 }
-                self.room.take(size)?;
+                self.budget.take(size)?;
                 let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
-                self.fill(&mut file, &mut member.content)?;
+                self.write_content(&mut file, &mut member.content)?;
                 file.set_permissions(fs::Permissions::from_mode(mode | 0o600))?;
                 self.bytes += size;
                 self.files += 1;
                 Ok(true)
             }
             What::Link(link) => {
-                if !stays_within(inside, link) || !self.parents(inside)? {
+                if !stays_within(relative, link) || !self.parents(relative)? {
                     return Ok(false);
                 }
-                self.room.take(0)?;
+                self.budget.take(0)?;
                 std::os::unix::fs::symlink(link, &target)?;
                 Ok(true)
             }
@@ -123,56 +123,57 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    fn may_take(&self, size: u64) -> bool {
-        let room = self.rules.most.is_none_or(|most| size <= most.saturating_sub(self.bytes));
-        room && (self.rules.mask.is_none() || size <= MASKED_MAX)
+    fn within_limits(&self, size: u64) -> bool {
+        let within =
+            self.rules.max_bytes.is_none_or(|max_bytes| size <= max_bytes.saturating_sub(self.bytes));
+        within && (self.rules.mask.is_none() || size <= MASKED_MAX)
     }
 
-    fn fill(&self, file: &mut File, content: &mut Content<'_, impl Read>) -> io::Result<()> {
+    fn write_content(&self, file: &mut File, content: &mut Content<'_, impl Read>) -> io::Result<()> {
         let Some(mask) = &self.rules.mask else { return content.copy_to(file) };
-        // Whole: a secret that is cut in two is not found.
+        // In one piece: a secret that spans two chunks would be missed.
         let mut bytes = Vec::new();
         content.take(MASKED_MAX).read_to_end(&mut bytes)?;
         file.write_all(&mask.redact_bytes(&bytes))
     }
 
-    /// The place under the one top; nothing when it is under another.
-    fn placed(&mut self, name: &Path, place: PathBuf) -> Option<PathBuf> {
-        // `.` is the folder that was asked for itself: its entries then have no top of their own.
-        let own = name.starts_with(".") || place.as_os_str().is_empty();
-        let inside = if own { Path::new("workspace").join(place) } else { place };
-        let top = PathBuf::from(inside.components().next()?.as_os_str());
-        (*self.top.get_or_insert_with(|| top.clone()) == top).then_some(inside)
+    /// The entry's path under the shared top component; `None` when it is under another one.
+    fn under_top(&mut self, name: &Path, path: PathBuf) -> Option<PathBuf> {
+        // `.` is the requested folder itself: its entries have no top component.
+        let own = name.starts_with(".") || path.as_os_str().is_empty();
+        let relative = if own { Path::new("workspace").join(path) } else { path };
+        let top = PathBuf::from(relative.components().next()?.as_os_str());
+        (*self.top.get_or_insert_with(|| top.clone()) == top).then_some(relative)
     }
 
-    fn folder(&mut self, inside: &Path) -> io::Result<bool> {
-        if self.folders.contains(inside) {
+    fn folder(&mut self, relative: &Path) -> io::Result<bool> {
+        if self.folders.contains(relative) {
             return Ok(true);
         }
-        if !self.parents(inside)? || self.root.join(inside).symlink_metadata().is_ok() {
+        if !self.parents(relative)? || self.root.join(relative).symlink_metadata().is_ok() {
             return Ok(false);
         }
-        self.room.take(0)?;
-        fs::create_dir(self.root.join(inside))?;
-        self.folders.insert(inside.to_owned());
+        self.budget.take(0)?;
+        fs::create_dir(self.root.join(relative))?;
+        self.folders.insert(relative.to_owned());
         Ok(true)
     }
 
-    /// Makes the folders above, unless something else stands in their place.
-    fn parents(&mut self, inside: &Path) -> io::Result<bool> {
-        let Some(parent) = inside.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+    /// Creates the parent folders. Returns false when something else is in their place.
+    fn parents(&mut self, relative: &Path) -> io::Result<bool> {
+        let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
             return Ok(true);
         };
         self.folder(parent)
     }
 }
 
-/// Whether a link at `inside` leads to a place under the copy's top.
+/// Whether a link at `relative` resolves to a path under the copy's top component.
 ///
-/// A way up counts only at its beginning, where it goes through folders that were made here. After a name
-/// it would start from wherever that name leads, which may be another link.
-fn stays_within(inside: &Path, link: &Path) -> bool {
-    let mut depth = inside.components().count() - 1;
+/// `..` is allowed only at the beginning, where it goes through folders created here. After a name, `..` would be
+/// relative to the target of that name, which may be another link.
+fn stays_within(relative: &Path, link: &Path) -> bool {
+    let mut depth = relative.components().count() - 1;
     let mut named = false;
     for component in link.components() {
         match component {
@@ -181,7 +182,7 @@ fn stays_within(inside: &Path, link: &Path) -> bool {
                 depth += 1;
             }
             Component::CurDir => {}
-            // One component is the top itself, which a link must not leave.
+            // One component is the top itself; a link must stay under it.
             Component::ParentDir if depth > 1 && !named => depth -= 1,
             _ => return false,
         }
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_header_beyond_its_bound_is_refused_before_it_is_read() {
+    fn refuses_an_oversized_name_or_header_before_reading_it() {
         for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(kind);
@@ -230,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_the_rules_is_left_out_and_the_rest_is_there() {
+    fn skips_files_beyond_the_byte_limit_and_extracts_the_rest() {
         let bytes = archive(&[
             (EntryType::Regular, "top/one", b"12345"),
             (EntryType::Regular, "top/much", &[b'x'; 100]),
             (EntryType::Regular, "top/two", b"12345"),
             (EntryType::Regular, "top/three", b"1"),
         ]);
-        let (here, unpacked) = unpack_all(&bytes, &Rules { most: Some(10), mask: None });
+        let (here, unpacked) = unpack_all(&bytes, &Rules { max_bytes: Some(10), mask: None });
         let unpacked = unpacked.expect("unpacked");
         assert_eq!(
             (unpacked.files, unpacked.skipped),
@@ -247,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_masked_in_every_file() {
+    fn masks_secrets_in_every_file() {
         let mask = Redactor::new(&[Secret::new("hunter2-hunter2".to_owned())]).expect("redactor");
         let bytes = archive(&[(EntryType::Regular, "log", b"it is hunter2-hunter2.")]);
-        let (here, unpacked) = unpack_all(&bytes, &Rules { most: None, mask: Some(mask) });
+        let (here, unpacked) = unpack_all(&bytes, &Rules { max_bytes: None, mask: Some(mask) });
         assert_eq!(unpacked.expect("unpacked").files, 1);
         assert_eq!(fs::read_to_string(here.path().join("log")).expect("read"), "it is [redacted].");
     }

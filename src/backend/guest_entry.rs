@@ -1,7 +1,7 @@
-//! `bottle __guest`, started by a backend of this machine: the process that becomes pid 1.
+//! Runs `bottle __guest`, the process that becomes pid 1 on the linux and fake backends.
 //!
-//! It runs before anything of the command line, of logging or of an async runtime is set up, because what
-//! it does first (forking, unsharing) has to happen with one thread.
+//! It runs before the command line, logging or an async runtime is set up, because forking and unsharing need a
+//! single-threaded process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,45 +18,45 @@ use super::linux::spec::SandboxSpec;
 use super::linux::sys::close_inherited;
 use super::local::spawn_ipc::{ChildEnd, Report};
 
-/// What it is started for.
+/// The specification that the backend hands off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "guest", rename_all = "kebab-case")]
-pub(crate) enum Birth {
+pub(crate) enum GuestSpec {
     /// Pid 1 of a sandbox.
     Sandbox(Box<SandboxSpec>),
     /// A plain process of the fake backend.
     Plain(PlainSpec),
 }
 
-/// A guest that nothing isolates.
+/// A guest without isolation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlainSpec {
-    /// The folder it takes for its root.
+    /// The folder that it uses as its root.
     pub(crate) root: PathBuf,
 }
 
-/// The role's whole life.
+/// The entry point of `bottle __guest`.
 #[must_use]
 pub fn run() -> ExitCode {
-    match live() {
+    match receive_and_run() {
         Ok(code) => code,
         Err(error) => {
-            // The backend sees the end of the handoff; the sentence goes to the bottle's log.
+            // The backend sees the handoff end; the error goes to the bottle's log.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("guest: {error}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn live() -> io::Result<ExitCode> {
+fn receive_and_run() -> io::Result<ExitCode> {
     bottle_harden::process::leave_folder().map_err(io::Error::other)?;
     close_inherited()?;
-    let (child_end, birth, fds) = ChildEnd::receive::<Birth>()?;
-    match birth {
-        Birth::Plain(spec) => plain(child_end, spec, fds),
-        Birth::Sandbox(spec) => match enter(&spec, child_end).map_err(io::Error::other)? {
+    let (child_end, spec, fds) = ChildEnd::receive::<GuestSpec>()?;
+    match spec {
+        GuestSpec::Plain(spec) => plain(child_end, spec, fds),
+        GuestSpec::Sandbox(spec) => match enter(&spec, child_end).map_err(io::Error::other)? {
             Entered::Outer => Ok(ExitCode::SUCCESS),
-            // A trial: that it was set up is all that was asked.
+            // A trial sandbox ends once it is set up.
             Entered::Inner(_) if spec.own.is_none() => Ok(ExitCode::SUCCESS),
             Entered::Inner(changed) => Ok(bottle_guest::run(GuestConfig {
                 transport: transport(fds)?,
@@ -75,11 +75,11 @@ fn live() -> io::Result<ExitCode> {
     }
 }
 
-/// The host's own network has no place for a proxy of every bottle, so a plain guest has none.
+/// Runs a plain guest. It has no proxy: on the host's network the listeners of several bottles would collide.
 fn plain(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<ExitCode> {
-    // Fails only where the session is its own already.
+    // Fails only for a session leader.
     let _ = rustix::process::setsid();
-    child_end.say(&Report::Born { pid: std::process::id() })?;
+    child_end.report(&Report::Started { pid: std::process::id() })?;
     child_end.ready(std::fs::File::open("/dev/null")?)?;
     Ok(bottle_guest::run(GuestConfig {
         transport: transport(fds)?,
@@ -93,6 +93,6 @@ fn plain(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<
 }
 
 fn transport(fds: Vec<OwnedFd>) -> io::Result<Transport> {
-    let listener = fds.into_iter().next().ok_or_else(|| io::Error::other("no socket came with it"))?;
+    let listener = fds.into_iter().next().ok_or_else(|| io::Error::other("received no socket"))?;
     Ok(Transport::Listener(UnixListener::from(listener)))
 }

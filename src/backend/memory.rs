@@ -1,39 +1,39 @@
-//! How much of a machine a bottle may take where nobody says: the same on every backend.
+//! Default limits on a bottle's memory and processes, the same on every backend.
 
-/// Processes and threads: a large build, with room.
+/// Processes and threads: enough for a large build.
 pub(crate) const PROCESSES: u64 = 4096;
 
-/// Bytes in `/tmp`: room to unpack and build a large package. Many bottles share one machine's memory, so
-/// that a part of it would be too much on a big one.
+/// Bytes in `/tmp`: enough to unpack and build a large package. Not a fraction of the machine's memory, which many
+/// bottles share: on a large machine that would be too much.
 const SCRATCH: u64 = 4 << 30;
 
-/// Of what `/tmp` may hold, the part that shared memory may: browsers need more than the 64 MiB of engines.
+/// Shared memory is this fraction of `/tmp`: browsers need more than the 64 MiB of engines.
 const SHARED_PART: u64 = 4;
 
-/// Bytes in memory for each file: the kernel's part of an empty one is a kilobyte that no size counts.
+/// Bytes of memory per file: the kernel uses about a kilobyte for an empty file, which no size limit counts.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// Bytes of memory that one bottle may take where nothing is asked for: the rest is for the user to end it by.
-pub(crate) fn most() -> u64 {
-    of_the_machine() / 4 * 3
+/// Bytes of memory for a bottle without a memory limit. The rest is reserved for the user to stop the bottle.
+pub(crate) fn default_max() -> u64 {
+    machine_total() / 4 * 3
 }
 
-fn of_the_machine() -> u64 {
+fn machine_total() -> u64 {
     let machine = rustix::system::sysinfo();
     u64::from(machine.mem_unit).saturating_mul(machine.totalram)
 }
 
-/// Bytes in `/tmp`: never more than half of the machine's memory, whatever is asked for.
-pub(crate) fn scratch(asked: Option<u64>) -> u64 {
-    asked.unwrap_or(SCRATCH).min(of_the_machine() / 2)
+/// Bytes in `/tmp`: the requested size, at most half of the machine's memory.
+pub(crate) fn scratch(requested: Option<u64>) -> u64 {
+    requested.unwrap_or(SCRATCH).min(machine_total() / 2)
 }
 
-/// Bytes of shared memory beside so much in `/tmp`.
+/// Bytes of shared memory for a `/tmp` of this size.
 pub(crate) fn shared(scratch: u64) -> u64 {
     scratch / SHARED_PART
 }
 
-/// Files that a file system in memory may have which holds so many bytes.
+/// The inode limit of a tmpfs of this size.
 pub(crate) fn files(bytes: u64) -> u64 {
     bytes / BYTES_PER_FILE
 }

@@ -1,18 +1,18 @@
-//! What isolates a bottle: one trait, few verbs, each a written promise.
+//! The backends that isolate bottles, behind the trait [`Backend`].
 //!
 //! ```text
-//!             prepare          make_network     start_bundle      start_guest
-//!  (nothing) ─────────► facts ─────────────► proxy ───────────► guarded ──────────► pid 1 up
-//!                                              remove undoes any of it, in any order, twice
+//!             prepare             make_network       start_bundle      start_guest
+//!  (nothing) ─────────► Prepared ─────────────► network ──────────► sidecars ──────────► pid 1 up
+//!                                    remove undoes any of it, in any order, repeatedly
 //! ```
-//! `freeze` makes a [`Snapshot`] of a bottle that runs or was kept; a later launch begins with one, or with
-//! what was kept, by the [`Origin`] of its [`Site`].
+//! `freeze` makes a [`Snapshot`] of a running or kept bottle. A later launch starts from a snapshot or from the kept
+//! files, as the [`Origin`] of its [`Launch`] says.
 //!
-//! A backend makes and removes things and opens byte streams to the two ends inside. It decides nothing:
-//! order, provisioning and undoing are [`crate::launch`]'s, what the streams mean is the contract's.
-//! Exec, terminals, copying and logs are the guest's and so the same everywhere. Only the folder of a
-//! backend knows its engine. The promises below are each one function in `tests/backends`, run on every
-//! backend that is here.
+//! A backend creates and removes resources and opens byte streams to the bundle and to pid 1. It makes no decisions:
+//! [`crate::launch`] orders, provisions and undoes the phases, and the contract defines the messages on the streams.
+//! The guest implements exec, terminals, copies and logs, so they work the same on every backend. Only the folder of
+//! a backend knows its engine. Each promise below is one function in `tests/backends`, run on every available
+//! backend.
 
 pub mod docker;
 pub mod fake;
@@ -39,137 +39,134 @@ pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, Origin, Snapshot};
 use crate::plan::Plan;
 
-/// A way to isolate bottles.
+/// A backend that isolates bottles.
 #[async_trait]
 pub trait Backend: Send + Sync {
     /// The name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
-    /// What it can do beyond the promises every backend keeps.
+    /// The optional features of this backend.
     fn capabilities(&self) -> Capabilities;
 
-    /// What is here and what is missing, with the fix for each finding. Changes nothing, and answers
-    /// even when nothing of the engine is installed.
+    /// Checks the machine and reports findings, each with its fix. Changes nothing, and works even when the engine is
+    /// not installed.
     async fn check(&self) -> Check;
 
-    /// As [`Backend::check`], as far as it decides whether a bottle can be started; a backend may leave out
-    /// what takes long and decides nothing.
+    /// Checks only whether a bottle can be started. A backend may skip slow checks that do not affect the answer.
     async fn check_use(&self) -> Check {
         self.check().await
     }
 
-    /// Whether this backend can run this plan at all.
+    /// Whether this backend can run this plan.
     ///
     /// # Errors
-    /// A sentence fragment that names what the plan needs and this backend has not.
-    fn fits(&self, plan: &Plan) -> Result<(), BackendError>;
+    /// A sentence fragment that names the unsupported feature.
+    fn supports(&self, plan: &Plan) -> Result<(), BackendError>;
 
-    /// What a user should know of [`Backend::prepare`] before they agree to it. Makes nothing, and asks
-    /// nobody outside this machine.
+    /// Previews [`Backend::prepare`] for the user to approve. Creates nothing, and does not use the network.
     ///
     /// # Errors
-    /// As [`Backend::prepare`], for what is known to be wrong before anything is made.
+    /// As [`Backend::prepare`], as far as the errors are detectable without creating anything.
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
-    /// Finds or builds what the bottle is made of (the agent's program and what it needs, an image), and tells
-    /// how far that is. Leaves nothing behind that belongs to one bottle. Given up half-way, it leaves what the
-    /// next one goes on with, or finds and removes.
+    /// Finds or builds the agent's program or image, and reports progress. Creates nothing that belongs to one bottle.
+    /// After a cancellation, the next call continues, or removes the partial result.
     ///
     /// # Errors
     /// [`BackendError`] naming the program or image and the next step.
-    async fn prepare(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
+    async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
 
-    /// Makes the bottle's private network and the place of its proxy. Nothing runs yet. With an origin of
-    /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files are still as they were.
+    /// Creates the bottle's private network and the folder of its proxy's sockets. Starts nothing. With
+    /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files stay unchanged.
     ///
     /// # Errors
-    /// [`BackendError`]; what was made so far stands in the ledger.
-    async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError>;
+    /// [`BackendError`]; the ledger names the resources created so far.
+    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError>;
 
-    /// Starts the bundle, unprovisioned: its proxy is closed until the keeper provisions it.
+    /// Starts the bundle, unprovisioned: its proxy accepts no connections until the keeper provisions it.
     ///
     /// # Errors
     /// As [`Backend::make_network`].
-    async fn start_bundle(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+    async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Starts pid 1, isolated, with nothing provisioned; nothing of the image or the agent runs. Its files
-    /// are what the site's [`Origin`] says: a copy of a snapshot takes the place of kept files in one step,
-    /// so that whoever kills this process finds the old ones or the new ones, and never a part.
+    /// Starts pid 1, isolated and unprovisioned; no program of the image or the agent runs yet. Its files come from the
+    /// launch's [`Origin`]. A copy of a snapshot replaces kept files atomically: a crash leaves the old files or the
+    /// new ones, complete.
     ///
     /// # Errors
-    /// As [`Backend::make_network`]; also when the snapshot is not there any more.
-    async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+    /// As [`Backend::make_network`]; also when the snapshot no longer exists.
+    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Opens the channel to the bundle. May be called again after the last one closed, by another process.
+    /// Opens the channel to the bundle. Another process may open it again after it closed.
     ///
     /// # Errors
     /// [`BackendError`] when it is not running.
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// Opens the channel to pid 1. May be called again after the last one closed, by another process.
+    /// Opens the channel to pid 1. Another process may open it again after it closed.
     ///
     /// # Errors
     /// [`BackendError`] when it is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// Addresses at which other bottles, of whatever home, have something that listens: what this one must not
-    /// reach. At most [`OTHERS`] of them; none where bottles have no addresses.
+    /// Listener addresses of other bottles, of any home, which this one must not reach. At most
+    /// [`MAX_OTHER_LISTENERS`]; none where bottles have no addresses.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be asked.
-    async fn others(&self, slug: &Slug) -> Result<Vec<SocketAddr>, BackendError> {
+    /// [`BackendError`] when the engine cannot be queried.
+    async fn other_listeners(&self, slug: &Slug) -> Result<Vec<SocketAddr>, BackendError> {
         let _ = slug;
         Ok(Vec::new())
     }
 
-    /// Every resource of this home that exists, found by what it is labelled with, never by guessing.
-    /// Knows nothing of state: a resource whose metadata was lost is reported all the same.
+    /// Every existing resource of this home, found by its label. Independent of the bottles' metadata: resources whose
+    /// metadata was lost are included.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be asked; an absent engine has no resources.
+    /// [`BackendError`] when the engine cannot be queried; an absent engine has no resources.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
-    /// Whether the bottle's workspace holds anything newer than `since`. Answers for a stopped bottle too.
+    /// Whether the bottle's workspace contains changes newer than `since`. Works for a stopped bottle too.
     ///
     /// # Errors
-    /// [`BackendError`] when it cannot be looked at; the caller then takes it for work.
+    /// [`BackendError`] when the workspace cannot be read; the caller then assumes changes.
     async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
 
-    /// The limit by which the system ended processes of this bottle, when there is one.
+    /// The limit for which the kernel killed processes of this bottle, if any.
     async fn overrun(&self, _: &Slug) -> Option<Overrun> {
         None
     }
 
-    /// What a snapshot of this bottle would not hold, though its agent may count on it, a sentence fragment
-    /// each (`the volume /data`): said to the user before, not found out after. Empty when there is nothing.
+    /// Data of this bottle that a snapshot excludes, a sentence fragment each (`the volume /data`). The user is warned
+    /// of them before a snapshot.
     ///
     /// # Errors
-    /// [`BackendError`] when it cannot be found out.
-    async fn not_frozen(&self, slug: &Slug) -> Result<Vec<String>, BackendError> {
+    /// [`BackendError`] when the bottle cannot be inspected.
+    async fn snapshot_exclusions(&self, slug: &Slug) -> Result<Vec<String>, BackendError> {
         let _ = slug;
         Ok(Vec::new())
     }
 
-    /// Makes a snapshot of the bottle's own files, of a bottle that runs (its processes go on) or of one that
-    /// was kept. It is whole and on disk when this returns.
+    /// Makes a snapshot of the bottle's own files. The bottle is running (its processes continue) or kept. The snapshot
+    /// is complete and durable when this returns.
     ///
-    /// Of a running bottle each file is as it was at one moment between begin and end, not all of them at the
-    /// same one; a file that never holds still is told of in [`Frozen::notes`]. What only belongs to one
-    /// launch is not in it, and no label of ours that would make a copy of it look like a bottle.
+    /// Each file of a running bottle is captured at one moment during the call, though not all at the same moment;
+    /// [`Frozen::notes`] reports files that kept changing. The snapshot excludes files of a single launch, and labels
+    /// that would make a copy of it look like a bottle.
     ///
-    /// `previous` is the bottle's last snapshot. It stays as it is, whatever happens here, until
-    /// [`Backend::remove_snapshot`]; a backend may share with it what did not change. A failure leaves nothing
-    /// of the new one; a crash leaves what [`Backend::enumerate`] or [`Backend::snapshots`] finds.
+    /// `previous` is the bottle's last snapshot. It stays unchanged until [`Backend::remove_snapshot`]; a backend may
+    /// share unchanged files with it. A failure leaves nothing of the new snapshot; a crash leaves only resources that
+    /// [`Backend::enumerate`] or [`Backend::snapshots`] finds.
     ///
     /// # Errors
-    /// [`BackendError`], of kind `Unsupported` when this backend makes none.
+    /// [`BackendError`], of kind `Unsupported` when this backend has no snapshots.
     async fn freeze(
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: ProgressSink,
+        progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
-        let _ = (slug, previous, told);
+        let _ = (slug, previous, progress);
         Err(BackendError {
             kind: BackendErrorKind::Unsupported,
             message: format!("the {} backend makes no snapshots", self.name()),
@@ -177,8 +174,8 @@ pub trait Backend: Send + Sync {
         })
     }
 
-    /// Every whole snapshot of this home, the newest of a bottle last. Knows nothing of state, as
-    /// [`Backend::enumerate`], which does not report them.
+    /// Every complete snapshot of this home, the newest of a bottle last. Independent of metadata, like
+    /// [`Backend::enumerate`], which does not list them.
     ///
     /// # Errors
     /// As [`Backend::enumerate`].
@@ -186,10 +183,11 @@ pub trait Backend: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Removes a snapshot of this home, and nothing that another one shares with it. Gone already is no error.
+    /// Removes a snapshot of this home, and nothing that another snapshot shares with it. A missing snapshot is no
+    /// error.
     ///
     /// # Errors
-    /// [`BackendError`] when it cannot be removed, or is none of this home's.
+    /// [`BackendError`] when it cannot be removed, or belongs to another home.
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         Err(BackendError::failed(format!(
             "the {} backend makes no snapshots, so {} is none of its",
@@ -198,8 +196,7 @@ pub trait Backend: Send + Sync {
         )))
     }
 
-    /// What bottles were made of and none will be any more, on backends that make such things. Never what
-    /// something uses, nor a snapshot. Changes nothing.
+    /// Unused images and similar inputs of earlier bottles. Never anything in use, nor a snapshot. Changes nothing.
     ///
     /// # Errors
     /// As [`Backend::enumerate`].
@@ -207,48 +204,48 @@ pub trait Backend: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Removes what [`Backend::unused`] found, but for what has come into use since, and answers with it.
+    /// Removes the results of [`Backend::unused`], except those used since, and returns the removed ones.
     ///
     /// # Errors
-    /// [`BackendError`] when it cannot be removed.
+    /// [`BackendError`] when one cannot be removed.
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         drop(unused);
         Ok(Vec::new())
     }
 
-    /// How the user moves a snapshot to another machine: a command to type, when there is one.
-    fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
+    /// The shell command that exports a snapshot for another machine, if there is one.
+    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         let _ = snapshot;
         None
     }
 
-    /// Where the user finds the workspace of a stopped bottle on the host, when that is a folder there.
+    /// The host folder with the workspace of a stopped bottle, if there is one.
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
 
-    /// Removes resources: processes first, then what they used. One that is gone already is no error;
-    /// all are tried, every failure is reported.
+    /// Removes resources: processes first, then the resources they used. A missing resource is no error. All are tried,
+    /// and every failure is reported.
     ///
     /// # Errors
     /// [`BackendError`] with all failures in its message.
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
 }
 
-/// Where the guards write their logs, in a bottle's folder. When root starts a bottle they are another user,
-/// and this is theirs: whoever reads in it follows no link.
+/// The folder of the sidecars' logs, in a bottle's folder. When root starts a bottle, the sidecars run as another user
+/// who owns this folder; readers must not follow links in it.
 pub const SIDECAR_LOGS: &str = "logs/guards";
 
-/// Where the git gate has its mirrors, in a bottle's folder; as [`SIDECAR_LOGS`] it may be another user's.
+/// The folder of the git gate's mirrors, in a bottle's folder; like [`SIDECAR_LOGS`] it may belong to another user.
 pub const GATE_FOLDER: &str = "git-gate";
 
-/// How many other bottles a new one is tried against: that one of them is out of reach says the same of all, and a
-/// launch must not take longer the more there are.
-pub const OTHERS: usize = 8;
+/// The most listeners of other bottles that the isolation probe tries: a few are representative, and the duration of a
+/// launch must not grow with the number of bottles.
+pub const MAX_OTHER_LISTENERS: usize = 8;
 
-/// The [`Resource::kind`] of what holds a bottle's files; left in place when its work is preserved.
+/// The [`Resource::kind`] of a bottle's files; they stay when its work is preserved.
 pub const LAYERS: &str = "layers";
 
-/// Where distributions keep the one file with all roots; in a bottle each leads to what the guest provisions,
-/// so that programs that know no variable trust the proxy as well.
+/// The certificate bundle paths of distributions. In a bottle each links to the provisioned bundle, so that programs
+/// without a configurable path trust the proxy too.
 pub(crate) const ROOT_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/cert.pem",
@@ -259,32 +256,32 @@ pub(crate) const ROOT_FILES: [&str; 4] = [
 /// An open byte stream to a guest or a bundle.
 pub type ByteStream = Box<dyn Stream>;
 
-/// What a [`ByteStream`] can do.
+/// The operations of a [`ByteStream`].
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Where and for whom a launch phase works.
-pub struct Site<'a> {
+/// One launch of a bottle, as the phases of a backend see it.
+pub struct Launch<'a> {
     /// The plan; complete and immutable.
     pub plan: &'a Plan,
     /// `$BOTTLE_HOME/state/<slug>`: layers, logs, configuration without secrets.
     pub state: &'a Path,
-    /// Written to before (or, where the engine names it, right after) a resource exists.
+    /// Records each resource before it is created, or right after where the engine assigns its id.
     pub ledger: &'a dyn Ledger,
-    /// What its files are at the start.
+    /// The bottle's initial files.
     pub origin: &'a Origin,
 }
 
-/// The list of what a launch made, kept on disk in the bottle's metadata.
+/// The list of a launch's resources, stored in the bottle's metadata.
 pub trait Ledger: Send + Sync {
-    /// Records resources, durably, before returning. The same one twice is one.
+    /// Records resources durably before returning. Recording a resource again has no effect.
     ///
     /// # Errors
-    /// When the metadata cannot be written: then none of them must be made.
+    /// When the metadata cannot be written; the caller then must not create the resources.
     fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError>;
 
-    /// Records one.
+    /// Records one resource.
     ///
     /// # Errors
     /// As [`Ledger::record_all`].
@@ -293,123 +290,123 @@ pub trait Ledger: Send + Sync {
     }
 }
 
-/// Something a backend made for one bottle.
+/// A resource that a backend created for one bottle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resource {
     /// The bottle it belongs to.
     pub slug: Slug,
-    /// The backend's own word for it (`guest-process`, `runtime-folder`, `network`).
+    /// The backend's name for its kind (`guest-process`, `runtime-folder`, `network`).
     pub kind: String,
-    /// The backend's own id (`pid:start-time`, a path, an engine's id).
+    /// The backend's id (`pid:start-time`, a path, an engine's id).
     pub id: String,
 }
 
-/// Something that no bottle needs any more.
+/// Something that no bottle uses any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unused {
-    /// The backend's own word for it (`image`).
+    /// The backend's name for its kind (`image`).
     pub kind: String,
-    /// The backend's own name or id.
+    /// The backend's name or id.
     pub id: String,
-    /// Why nobody needs it, as the rest of a sentence.
+    /// Why it is unused, as the rest of a sentence.
     pub why: String,
-    /// Its size, with what it shares with others, where that is known.
+    /// Its size in bytes, shared data included, if known.
     pub bytes: Option<u64>,
 }
 
-/// What a backend can do beyond the promises.
+/// The optional features of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// Keeps what it promises about isolation; only the fake backend does not.
+    /// Isolates bottles; only the fake backend does not.
     pub isolates: bool,
     /// Can freeze a bottle into a snapshot.
     pub snapshot: bool,
-    /// Can do so while the bottle goes on.
+    /// Can do so while the bottle runs.
     pub live_commit: bool,
-    /// Can stop and continue a bottle.
+    /// Can pause and resume a bottle.
     pub pause: bool,
 }
 
-/// What [`Backend::check`] found.
+/// The result of [`Backend::check`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Whether a bottle can be started.
     pub usable: bool,
-    /// What is missing or weaker than it could be.
+    /// Missing or weakened features.
     pub findings: Vec<Finding>,
 }
 
 /// One line of `bottle doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was found.
+    /// The finding.
     pub what: String,
     /// The exact fix.
     pub fix: String,
 }
 
-/// What [`Backend::preview`] found.
+/// The result of [`Backend::preview`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Preview {
-    /// Paths of the host beyond the system's own that the bottle will see, read-only.
+    /// Host paths that the bottle will see read-only, besides the system folders.
     pub exposed: Vec<Exposed>,
-    /// What will be built, fetched or loaded, and why, a sentence fragment each.
+    /// Images to build, fetch or load, each with its reason, a sentence fragment each.
     pub makes: Vec<String>,
-    /// How what it is built of differs from what was built before, as lines of a unified difference.
+    /// The changes to the image's source since the last build, as lines of a unified diff.
     pub changed: Vec<String>,
-    /// What of its image has no effect or does not last, as far as the image is there already.
+    /// Image instructions without effect and data that snapshots exclude, if the image exists already.
     pub notes: Vec<String>,
-    /// Which limits are kept only as well as can be here, a sentence each.
+    /// Limits that are enforced only approximately on this machine, a sentence each.
     pub limits: Vec<String>,
 }
 
-/// Facts that [`Backend::prepare`] found, for [`Backend::start_guest`].
+/// The result of [`Backend::prepare`], an input of [`Backend::start_guest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Prepared {
-    /// Paths of the host beyond the system's own that the bottle sees, read-only.
+    /// Host paths that the bottle sees read-only, besides the system folders.
     pub exposed: Vec<Exposed>,
-    /// The program as the bottle sees it, when it was looked up on the host.
+    /// The program's path inside the bottle, when it was found on the host.
     pub program: Option<String>,
-    /// Folders put in front of the bottle's `PATH`.
+    /// Folders prepended to the bottle's `PATH`.
     pub path: Vec<PathBuf>,
-    /// The image that the agent works in, when it works in one.
+    /// The agent's image, if it has one.
     #[serde(default)]
-    pub inside: Option<Inside>,
-    /// What the bottle's containers are made of beside that, on a backend of containers.
+    pub inside: Option<ImageInfo>,
+    /// The other inputs of the bottle's containers, on a container backend.
     #[serde(default)]
-    pub contained: Option<Contained>,
-    /// As [`Preview::notes`], of the image that was made.
+    pub contained: Option<ContainerImages>,
+    /// As [`Preview::notes`], for the prepared image.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// The image that an agent works in, and who it is there.
+/// The agent's image and its user account there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inside {
-    /// The image, by the backend's own name for it.
+pub struct ImageInfo {
+    /// The backend's name for the image.
     pub image: String,
     /// The agent's user id inside; never 0.
     pub uid: u32,
     /// Its group id.
     pub gid: u32,
-    /// Its name.
+    /// Its user name.
     pub user: String,
-    /// Its home.
+    /// Its home directory.
     pub home: String,
-    /// What the image adds to the environment.
+    /// The image's environment variables.
     pub env: BTreeMap<String, String>,
 }
 
-/// What a bottle's containers are made of, in an engine's own words.
+/// The inputs of a bottle's containers besides the agent's image, by the engine's names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Contained {
+pub struct ContainerImages {
     /// The image of the sidecars.
     pub sidecars: String,
     /// The volume with pid 1's program.
     pub program: String,
 }
 
-/// A path of the host that the bottle sees, read-only, at the same place.
+/// A host path that the bottle sees read-only at the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exposed {
     /// The path.
@@ -418,58 +415,59 @@ pub struct Exposed {
     pub why: String,
 }
 
-/// Why a backend could not do something: a lower-case fragment and the next step.
+/// A backend's error: a lower-case fragment and a hint.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct BackendError {
-    /// What kind, for the exit code.
+    /// Its kind, which determines the exit code.
     pub kind: BackendErrorKind,
-    /// What failed, on what, and why.
+    /// The failed action, its object and the cause.
     pub message: String,
-    /// What the user does next.
+    /// The next step for the user.
     pub hint: Option<String>,
 }
 
-/// See [`BackendError::kind`].
+/// The kind of a [`BackendError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendErrorKind {
-    /// The backend is not usable here, or refused (exit 4).
+    /// The backend is not usable on this machine (exit 4).
     Unavailable,
-    /// The plan asks for something it cannot do (exit 4).
+    /// The plan needs a feature that the backend lacks (exit 4).
     Unsupported,
-    /// The agent's program is not there (exit 127 with `-p`, else 4).
+    /// The agent's program does not exist (exit 127 with `-p`, else 4).
     ProgramMissing,
-    /// It is there and cannot be spoken to now (exit 1).
+    /// The bottle exists and cannot be contacted now (exit 1).
     Busy,
-    /// Something failed on the way (exit 1).
+    /// Any other failure (exit 1).
     Failed,
 }
 
 impl BackendError {
-    /// A failure on the way.
+    /// An error of kind [`BackendErrorKind::Failed`].
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self { kind: BackendErrorKind::Failed, message: message.into(), hint: None }
     }
 
-    /// It is there and cannot be spoken to now.
+    /// An error of kind [`BackendErrorKind::Busy`].
     #[must_use]
     pub fn busy(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: BackendErrorKind::Busy, message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// The backend is not usable here.
+    /// An error of kind [`BackendErrorKind::Unavailable`].
     #[must_use]
     pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: BackendErrorKind::Unavailable, message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// Limits that a backend does not keep: a limit must not look as if it were kept.
+    /// Rejects limits that a backend cannot enforce. `limits` are pairs of whether the plan sets the limit and its key
+    /// under `resources`.
     ///
     /// # Errors
-    /// The first of `asked` that a plan asks for, by its key under `resources`.
-    pub(crate) fn refuse_limits(backend: &str, asked: &[(bool, &str)]) -> Result<(), Self> {
-        let Some((_, key)) = asked.iter().find(|(asked, _)| *asked) else { return Ok(()) };
+    /// Names the first limit that is set.
+    pub(crate) fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
+        let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
         Err(Self {
             kind: BackendErrorKind::Unsupported,
             message: format!("`resources.{key}` is not available on the {backend} backend"),
@@ -477,7 +475,7 @@ impl BackendError {
         })
     }
 
-    /// Adds the next step.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

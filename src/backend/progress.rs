@@ -1,49 +1,49 @@
-//! How far something is that takes its time, told to whoever shows it.
+//! Progress reports of long operations.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a copy is: a freeze, or that of the working directory.
+/// The progress of a copy: a snapshot, or the working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Copied {
-    /// Files looked at, where they are counted.
+    /// Files visited, where they are counted.
     pub files: u64,
-    /// Bytes that had to be copied.
+    /// Bytes copied.
     pub bytes: u64,
 }
 
-/// How far the making of an image is: one line, harmless to a terminal.
+/// The progress of an image build: one line, safe to print on a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What is being made (`the image for claude`).
-    pub of: String,
-    /// What is said of it.
+    /// The image being made (`the image for claude`).
+    pub subject: String,
+    /// The line.
     pub line: String,
-    /// Whether something begins with it; otherwise it is a line of what that prints.
-    pub begins: bool,
+    /// Whether the line starts a stage; otherwise it is output of the current stage.
+    pub starts_stage: bool,
 }
 
-/// Is told how far something is, from any thread, as often as whoever does it likes.
+/// Receives progress reports, from any thread and at any rate.
 #[derive(Clone)]
 pub struct ProgressSink<T = Copied>(Arc<dyn Fn(T) + Send + Sync>);
 
 impl<T> ProgressSink<T> {
-    /// Tells this function.
-    pub fn new(tell: impl Fn(T) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+    /// A sink that calls this function.
+    pub fn new(report: impl Fn(T) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(report))
     }
 
-    /// Tells nobody.
+    /// A sink that discards all reports.
     #[must_use]
-    pub fn nobody() -> Self {
+    pub fn discard() -> Self {
         Self::new(|_| ())
     }
 
-    /// Says how far it is.
-    pub fn tell(&self, far: T) {
-        (self.0)(far);
+    /// Reports progress.
+    pub fn report(&self, progress: T) {
+        (self.0)(progress);
     }
 }
 

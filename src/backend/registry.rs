@@ -1,4 +1,4 @@
-//! The backends by name. A bottle's record keeps its backend's name, so that resume and cleanup find it.
+//! Lists the backends by name. A bottle's record stores its backend's name, so that resume and cleanup find it.
 
 use super::Backend;
 use super::docker::DockerBackend;
@@ -6,8 +6,7 @@ use super::fake::FakeBackend;
 use super::linux::LinuxBackend;
 use crate::host::Host;
 
-/// Every backend of this build, the preferred one first. The fake one stands last: it is never chosen,
-/// only named.
+/// Every backend of this build, the preferred one first. The fake backend is last: it is never chosen, only named.
 #[must_use]
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     vec![

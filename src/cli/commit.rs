@@ -109,14 +109,14 @@ async fn commit_kept(
     });
     let commit = commit.await?;
     Ok(Committed {
-        moved_by: backend.moved_by(&commit.snapshot),
+        moved_by: backend.export_command(&commit.snapshot),
         snapshot: commit.snapshot,
         notes: commit.notes,
     })
 }
 
 async fn say_what_is_left_out(backend: &dyn Backend, slug: &Slug, output: &Output) {
-    match backend.not_frozen(slug).await {
+    match backend.snapshot_exclusions(slug).await {
         Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
         Err(error) => output.warn(format!("cannot say what a snapshot will lack: {error}")),
     }

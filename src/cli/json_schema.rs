@@ -11,7 +11,7 @@ use super::supervise::Unsaved;
 use crate::backend::{Finding, Unused};
 use crate::instance::audit::Entry;
 use crate::instance::record::Service;
-use crate::launch::isolation::{Control, Tried};
+use crate::launch::isolation::{Control, JudgedAttempt};
 
 /// One line of `bottle list active --json`.
 #[derive(Debug, Serialize)]
@@ -284,8 +284,8 @@ pub(crate) struct ProbeAttempt {
     pub(crate) control: &'static str,
 }
 
-impl From<&Tried> for ProbeAttempt {
-    fn from(tried: &Tried) -> Self {
+impl From<&JudgedAttempt> for ProbeAttempt {
+    fn from(tried: &JudgedAttempt) -> Self {
         let Attempt { target, via, result, seen, .. } = tried.attempt.clone();
         let control = match tried.control {
             Control::Answered => "answered",

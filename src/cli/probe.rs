@@ -23,7 +23,7 @@ use super::output::{Output, inert};
 use super::style::{Color, Styles};
 use crate::host::Host;
 use crate::instance::{State, Store};
-use crate::launch::isolation::{Controls, Tried, holds};
+use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 
 /// All attempts run side by side, each with a deadline of its own; together they stay well below this.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
@@ -47,16 +47,16 @@ impl Probe {
         } else {
             output.print(&table(&attempts, output.styles()))?;
         }
-        Ok(if holds(&attempts) { exit::DONE } else { exit::ISOLATION })
+        Ok(if all_blocked(&attempts) { exit::DONE } else { exit::ISOLATION })
     }
 
-    async fn ask(&self, host: &Host) -> Result<Vec<Tried>, CliError> {
+    async fn ask(&self, host: &Host) -> Result<Vec<JudgedAttempt>, CliError> {
         let channel = connect(host, &self.slug).await?;
         let others = match Store::of(host).state(&self.slug) {
-            Some(State::Alive(record)) => backend_of(host, &record)?.others(&self.slug).await?,
+            Some(State::Alive(record)) => backend_of(host, &record)?.other_listeners(&self.slug).await?,
             _ => return Err(lost("it ended")),
         };
-        let controls = Controls::stand().await;
+        let controls = Controls::listen().await;
         let controls = controls
             .map_err(|error| CliError::failed(format!("cannot list this machine's addresses: {error}")))?;
         let request = controls.request(others, false);
@@ -80,7 +80,7 @@ pub fn inside() -> ExitCode {
         super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
     let printed = attempts.and_then(|attempts| {
         output.print(&table(&attempts, output.styles()))?;
-        Ok(holds(&attempts))
+        Ok(all_blocked(&attempts))
     });
     match printed {
         Ok(true) => ExitCode::from(exit::DONE),

@@ -103,12 +103,12 @@ impl Progress {
 
     /// How far the making of an image is.
     pub(crate) fn step(&self, step: &Step) {
-        let words = format!("{}: {}", step.of, step.line.trim());
+        let words = format!("{}: {}", step.subject, step.line.trim());
         let words = match words.char_indices().nth(STEP_MAX) {
             Some((end, _)) => format!("{}…", &words[..end]),
             None => words,
         };
-        if step.begins { self.phase(&words) } else { self.say(&words) }
+        if step.starts_stage { self.phase(&words) } else { self.say(&words) }
     }
 
     /// How far that is; said too often for lines in a pipe.

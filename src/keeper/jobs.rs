@@ -35,7 +35,7 @@ pub(super) fn commit<'a>(
     Box::pin(async move {
         let event = match snapshots::commit(backend, claim, progress(events.clone())).await {
             Ok(commit) => KeeperEvent::Committed(Committed {
-                moved_by: backend.moved_by(&commit.snapshot),
+                moved_by: backend.export_command(&commit.snapshot),
                 snapshot: commit.snapshot,
                 notes: commit.notes,
             }),

@@ -51,7 +51,7 @@ use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
 use crate::instance::{Claim, ClaimError, Store, routes};
 use crate::launch::order::LaunchOrder;
-use crate::launch::{self, Canary, LaunchError, Planned, Running, Work};
+use crate::launch::{self, Canary, LaunchContext, LaunchError, Planned, Running};
 use crate::plan::{Plan, Workspace};
 use owner::Owned;
 use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
@@ -285,12 +285,13 @@ async fn launch_watched(
             false => BTreeMap::new(),
         };
         enter(Phase::Network).await?;
-        let canary = Canary::draw(&order.plan.env);
-        let told = jobs::progress(events);
-        let planned = Planned::new(Work { host, backend, order, claim, told, canary, deploy_keys });
+        let canary = Canary::generate(&order.plan.env);
+        let progress = jobs::progress(events);
+        let planned =
+            Planned::new(LaunchContext { host, backend, order, claim, progress, canary, deploy_keys });
         let networked = planned.network().await?;
         enter(Phase::Guard).await?;
-        let guarded = networked.guard().await?;
+        let guarded = networked.start_sidecars().await?;
         enter(Phase::Provision).await?;
         let provisioned = guarded.provision().await?;
         enter(Phase::Agent).await?;

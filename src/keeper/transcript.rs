@@ -50,7 +50,7 @@ async fn copy_out(
     let mut found = false;
     for path in paths {
         let mask = Redactor::new(secrets).map_err(failed)?;
-        let rules = Rules { most: Some(MAX_BYTES), mask: Some(mask) };
+        let rules = Rules { max_bytes: Some(MAX_BYTES), mask: Some(mask) };
         match receive(guest, path, &new.path().join(parent_of(path)), rules).await {
             Ok(files) => found |= files > 0,
             // The agent has had no conversation.

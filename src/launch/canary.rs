@@ -1,4 +1,4 @@
-//! A secret that opens nothing, under a name that invites: whoever sends it away was looking for secrets.
+//! Generates canary secrets: worthless values under attractive names. An agent that sends one is exfiltrating secrets.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ const FIRST: [&str; 16] = [
     "HARBOR", "BEACON", "ATLAS", "ORCHID", "SUMMIT", "RIVER", "COBALT", "MERCURY", "CEDAR", "FALCON",
     "AURORA", "GRANITE", "LANTERN", "MERIDIAN", "PRAIRIE", "ZEPHYR",
 ];
-/// What the secret would be for.
+/// Second words: the apparent purpose.
 const SECOND: [&str; 8] = ["CIPHER", "DEPLOY", "SIGNING", "BACKUP", "LEDGER", "BILLING", "SYNC", "ADMIN"];
-/// What it would be.
+/// Last words: the apparent kind of secret.
 const LAST: [&str; 4] = ["SECRET", "TOKEN", "KEY", "PASSWORD"];
 
 /// Random characters of a value.
 const LENGTH: usize = 32;
 
-/// One launch's canary: a variable of the agent's environment, known to the proxy.
+/// One launch's canary: a variable of the agent's environment that the proxy scans for.
 #[derive(Debug, Clone)]
 pub struct Canary {
     /// The variable.
@@ -30,9 +30,9 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// A new one, under a name that `taken` does not hold.
+    /// Generates a canary whose name is not in `taken`.
     #[must_use]
-    pub fn draw<V>(taken: &BTreeMap<String, V>) -> Self {
+    pub fn generate<V>(taken: &BTreeMap<String, V>) -> Self {
         let mut random = rand::rng();
         let name = loop {
             let mut word = |words: &[&'static str]| *words.choose(&mut random).unwrap_or(&"VAULT");
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_launch_has_another_and_none_hides_a_variable() {
+    fn canaries_differ_and_shadow_no_variable() {
         let none = BTreeMap::<String, ()>::new();
-        let (one, other) = (Canary::draw(&none), Canary::draw(&none));
+        let (one, other) = (Canary::generate(&none), Canary::generate(&none));
         assert_ne!(one.value, other.value);
         assert!(canary::is_canary(&one.name, one.value.0.expose()));
-        let taken: BTreeMap<String, ()> = (0..200).map(|_| (Canary::draw(&none).name, ())).collect();
+        let taken: BTreeMap<String, ()> = (0..200).map(|_| (Canary::generate(&none).name, ())).collect();
         for _ in 0..20 {
-            assert!(!taken.contains_key(&Canary::draw(&taken).name));
+            assert!(!taken.contains_key(&Canary::generate(&taken).name));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! A resumed agent's conversations: whether there are any in the bottle, and giving back those that were
-//! copied out.
+//! Finds a resumed agent's transcripts in its bottle, and restores saved ones.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,11 +14,15 @@ use super::guest::open;
 use super::{LaunchError, workspace};
 use crate::archive;
 
-/// How long pid 1 may take to find a first file.
+/// How long pid 1 may take to find the first file.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Copies conversations into the bottle, each to its own path; `folder` holds them as seen from the root.
-pub(super) async fn give_back(guest: &Channel, folder: &Path, paths: &[String]) -> Result<(), LaunchError> {
+/// Copies saved transcripts into the bottle, each to its own path; `folder` mirrors the bottle's root.
+pub(super) async fn restore_transcripts(
+    guest: &Channel,
+    folder: &Path,
+    paths: &[String],
+) -> Result<(), LaunchError> {
     for path in paths {
         let inside = Path::new(path);
         let copied = folder.join(inside.strip_prefix("/").unwrap_or(inside));
@@ -42,7 +45,7 @@ fn pack(copied: &Path, name: &Path, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Whether any of these paths holds a file.
-pub(super) async fn is_there(guest: &Channel, paths: &[String]) -> bool {
+pub(super) async fn exists(guest: &Channel, paths: &[String]) -> bool {
     for path in paths {
         if matches!(tokio::time::timeout(WITHIN, holds_a_file(guest, path)).await, Ok(true)) {
             return true;
@@ -56,7 +59,7 @@ async fn holds_a_file(guest: &Channel, path: &str) -> bool {
     let Ok(stream) = guest.open(&request).await else { return false };
     let found = Arc::new(AtomicBool::new(false));
     let finding = found.clone();
-    // One is enough: the rest of the stream is given up, which is the error that comes back.
+    // One file is enough: the error cancels the rest of the stream.
     let _ = archive::receive(stream, move |archive| {
         finding.store(has_a_file(archive)?, Ordering::Relaxed);
         Err::<(), _>(io::ErrorKind::Interrupted.into())

@@ -1,4 +1,4 @@
-//! Pid 1: started, greeted, provisioned, and asked to start the agent.
+//! Starts pid 1, provisions it, runs the isolation probe, and starts the agent.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +10,28 @@ use bottle_contract::session::guest::{
 use bottle_contract::session::{Hello, Role};
 
 use super::isolation::{self, Controls};
-use super::{LaunchError, Trust, Work, conversation, environment, workspace};
+use super::{LaunchContext, LaunchError, Trust, conversation, environment, workspace};
 
 /// How long pid 1 may take to write a few files, or to start a program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// Starts pid 1 and greets it.
-pub(super) async fn start(work: &Work<'_>) -> Result<Channel, LaunchError> {
-    work.backend.start_guest(&work.site(), &work.order.prepared).await?;
-    let stream = work.backend.connect_guest(&work.order.plan.identity.slug).await?;
+/// Starts pid 1 and establishes its channel.
+pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
+    context.backend.start_guest(&context.launch(), &context.order.prepared).await?;
+    let stream = context.backend.connect_guest(&context.order.plan.identity.slug).await?;
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
         .await
-        .map_err(|error| LaunchError::guest(format!("did not greet: {error}")))?;
+        .map_err(|error| LaunchError::guest(format!("did not complete the handshake: {error}")))?;
     Ok(channel)
 }
 
-/// Certificates, environment and files.
-pub(super) async fn provision(work: &Work<'_>, guest: &Channel, trust: &Trust) -> Result<(), LaunchError> {
-    let plan = &work.order.plan;
+/// Sends certificates, environment and files.
+pub(super) async fn provision(
+    context: &LaunchContext<'_>,
+    guest: &Channel,
+    trust: &Trust,
+) -> Result<(), LaunchError> {
+    let plan = &context.order.plan;
     let own = |path: &str, content: &str| ProvisionedFile {
         path: path.to_owned(),
         mode: 0o644,
@@ -38,23 +42,23 @@ pub(super) async fn provision(work: &Work<'_>, guest: &Channel, trust: &Trust) -
     let mut files = vec![own(names::CA_FILE, authority), own(names::CA_BUNDLE_FILE, &all)];
     files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
     files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
-    let request = GuestRequest::Provision(Provision { env: environment::of(work)?, files });
+    let request = GuestRequest::Provision(Provision { env: environment::build(context)?, files });
     expect_done(guest, &request).await?;
     if plan.files.is_empty() {
         return Ok(());
     }
     let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: "/".to_owned() })).await?;
-    workspace::send(&mut stream, workspace::archive_of(&plan.files)).await
+    workspace::send(&mut stream, workspace::planned_files_archive(&plan.files)).await
 }
 
-/// Has pid 1 try every way out, where the backend promises that there is none but the proxy.
-pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchError> {
-    if !work.backend.capabilities().isolates {
+/// Runs the isolation probe on backends that isolate.
+pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel) -> Result<(), LaunchError> {
+    if !context.backend.capabilities().isolates {
         return Ok(());
     }
     let begun = Instant::now();
-    let slug = &work.order.plan.identity.slug;
-    let (controls, others) = tokio::join!(Controls::stand(), work.backend.others(slug));
+    let slug = &context.order.plan.identity.slug;
+    let (controls, others) = tokio::join!(Controls::listen(), context.backend.other_listeners(slug));
     let controls = controls
         .map_err(|error| LaunchError::Host(format!("cannot list this machine's addresses: {error}")))?;
     let request = GuestRequest::Probe(controls.request(others?, true));
@@ -62,29 +66,29 @@ pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), Laun
     let attempts = match answer(&mut stream).await? {
         GuestEvent::Probed { attempts } => attempts,
         GuestEvent::Failed(failure) => return Err(LaunchError::guest(failure.message)),
-        _ => return Err(LaunchError::guest("answered out of turn")),
+        _ => return Err(LaunchError::guest("sent an unexpected answer")),
     };
     let mut attempts: Vec<_> =
         controls.judge(attempts).await.into_iter().map(|tried| tried.attempt).collect();
-    tracing::info!("isolation measured by {} attempts in {:?}", attempts.len(), begun.elapsed());
-    if isolation::holds(&attempts) {
+    tracing::info!("isolation probe made {} attempts in {:?}", attempts.len(), begun.elapsed());
+    if isolation::all_blocked(&attempts) {
         return Ok(());
     }
     attempts.retain(|attempt| attempt.result != Reach::Blocked);
     Err(LaunchError::Isolation(attempts))
 }
 
-/// Asks for the agent; the stream that comes back brings its end.
-pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
-    let agent = &work.order.plan.agent;
-    let mut argv = match &work.order.resumed {
-        // An agent that finds no conversation to go on with ends with an error.
-        Some(resumed) if !conversation::is_there(guest, &work.order.plan.transcript).await => {
+/// Starts the agent; the returned stream reports its exit.
+pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
+    let agent = &context.order.plan.agent;
+    let mut argv = match &context.order.resumed {
+        // An agent exits with an error when it finds no conversation to resume.
+        Some(resumed) if !conversation::exists(guest, &context.order.plan.transcript).await => {
             resumed.anew.clone()
         }
         _ => agent.argv.clone(),
     };
-    if let (Some(program), Some(first)) = (&work.order.prepared.program, argv.first_mut()) {
+    if let (Some(program), Some(first)) = (&context.order.prepared.program, argv.first_mut()) {
         first.clone_from(program);
     }
     let request = GuestRequest::StartAgent(Process {
@@ -94,7 +98,7 @@ pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stre
         terminal: agent.terminal,
         stdin: agent.stdin,
         user: None,
-        awaited: !work.order.plan.detached,
+        awaited: !context.order.plan.detached,
     });
     let mut stream = open(guest, &request).await?;
     match answer(&mut stream).await? {
@@ -104,12 +108,12 @@ pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stre
             FailureKind::NotExecutable => LaunchError::ProgramRefused(failure.message),
             _ => LaunchError::guest(failure.message),
         }),
-        _ => Err(LaunchError::guest("answered out of turn")),
+        _ => Err(LaunchError::guest("sent an unexpected answer")),
     }
 }
 
-/// Waits for the agent's end on the stream of [`start_agent`] or of an attach, whose output is passed
-/// over; absent when pid 1 went away first.
+/// Waits for the agent's exit on the stream of [`start_agent`] or of an attach, ignoring its output; `None` when
+/// pid 1 disconnected first.
 pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
     loop {
         match agent.next().await? {
@@ -128,18 +132,18 @@ pub(super) async fn open(guest: &Channel, request: &GuestRequest) -> Result<Stre
     guest.open(request).await.map_err(lost)
 }
 
-/// Opens a stream whose only answer is that it was carried out.
+/// Sends a request whose only answer is `Done`.
 async fn expect_done(guest: &Channel, request: &GuestRequest) -> Result<(), LaunchError> {
     let mut stream = open(guest, request).await?;
     done(&mut stream).await
 }
 
-/// Reads that answer.
+/// Reads a `Done` answer.
 pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
     match answer(stream).await? {
         GuestEvent::Done => Ok(()),
-        GuestEvent::Failed(failure) => Err(LaunchError::guest(format!("could not: {}", failure.message))),
-        _ => Err(LaunchError::guest("answered out of turn")),
+        GuestEvent::Failed(failure) => Err(LaunchError::guest(format!("failed: {}", failure.message))),
+        _ => Err(LaunchError::guest("sent an unexpected answer")),
     }
 }
 
@@ -151,5 +155,5 @@ pub(super) async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchErro
 }
 
 pub(super) fn lost(error: ChannelError) -> LaunchError {
-    LaunchError::guest(format!("went away: {error}"))
+    LaunchError::guest(format!("disconnected: {error}"))
 }

@@ -1,12 +1,12 @@
-//! Isolation is measured, not assumed: what a bottle tries to reach from inside, and that outside it would have
-//! been reached at that moment.
+//! Runs the isolation probe: the guest tries to reach targets outside, and the machine tries the same targets as a
+//! control.
 //!
 //! ```text
-//!  listen on every address of this machine ──► the guest tries them, and all else ──► the machine tries them
-//!                    │ whoever comes who is not the machine itself came from the bottle         │ the control
+//!  listen on every address of this machine ──► the guest tries them and more ──► the machine tries them
+//!                    │ any other contact came from the bottle                            │ the control
 //! ```
-//! An attempt is closed by the word of the bottle's own kernel that no way leads there. Where it only had no
-//! answer, that counts when the same address answered outside, and else it is unknown, which is not closed.
+//! An attempt counts as blocked when the bottle's kernel reports that the target is unreachable. A timeout counts as
+//! blocked only when the control reached the same address; otherwise it is unknown, which fails the probe.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,75 +23,75 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::host::addresses;
 
-/// Addresses that are listened on at most. A machine with more has them for bottles and containers, and each of
-/// them is the same machine.
-const MOST: usize = 64;
+/// The most addresses to listen on. A machine with more has them for bottles and containers, and all of them reach
+/// the same machine.
+const MAX_ADDRESSES: usize = 64;
 
-/// Ports tried until one is free for TCP and UDP alike.
-const TRIES: usize = 16;
+/// Attempts to find a port that is free for both TCP and UDP.
+const MAX_BIND_ATTEMPTS: usize = 16;
 
-/// How long this machine may take to answer itself.
+/// Timeout of the machine's own control connection.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// How many visitors of one address are remembered.
-const VISITORS: usize = 256;
+/// Contacts recorded per listener.
+const MAX_VISITS: usize = 256;
 
-/// An attempt, and what its control says.
+/// An attempt with its control.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tried {
-    /// The attempt, judged.
+pub struct JudgedAttempt {
+    /// The attempt with its final result.
     pub attempt: Attempt,
-    /// Its control.
+    /// The control's result.
     pub control: Control,
 }
 
-/// What is known of the target from outside the bottle.
+/// The result of trying the target from outside the bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// It answered outside.
+    /// The target answered.
     Answered,
-    /// What was seen can mean nothing else.
+    /// The attempt's result is conclusive without a control.
     NotNeeded,
-    /// Nothing, and it would have been needed.
+    /// The attempt needs a control, and there is none.
     Missing,
 }
 
-/// Whether every attempt found its target closed. Nothing tried is nothing shown.
+/// Whether every attempt was blocked. False for no attempts.
 #[must_use]
-pub fn holds(attempts: &[Attempt]) -> bool {
+pub fn all_blocked(attempts: &[Attempt]) -> bool {
     !attempts.is_empty() && attempts.iter().all(|attempt| attempt.result == Reach::Blocked)
 }
 
-/// Listeners on this machine's own addresses, until dropped.
+/// The control listeners on this machine's addresses. Dropping them closes them.
 pub struct Controls(Vec<Listener>);
 
 impl Controls {
     /// Listens on every address by which another machine or a bottle could reach this one.
     ///
     /// # Errors
-    /// When the machine's addresses cannot be listed. One that cannot be listened on is left out.
-    pub async fn stand() -> io::Result<Self> {
+    /// When the machine's addresses cannot be listed. An address that cannot be bound is skipped.
+    pub async fn listen() -> io::Result<Self> {
         let mut ports = BTreeSet::new();
         let mut listeners = Vec::new();
-        for address in addresses::reachable()?.into_iter().take(MOST) {
+        for address in addresses::reachable()?.into_iter().take(MAX_ADDRESSES) {
             match Listener::on(address, &mut ports).await {
                 Ok(listener) => listeners.push(listener),
-                // Such as one that went away since.
-                Err(error) => tracing::debug!("nothing listens on {address}: {error}"),
+                // For example, an address that was removed meanwhile.
+                Err(error) => tracing::debug!("cannot listen on {address}: {error}"),
             }
         }
         Ok(Self(listeners))
     }
 
-    /// What the guest is asked to try.
+    /// The probe request for the guest.
     #[must_use]
     pub fn request(&self, others: Vec<SocketAddr>, isolation_only: bool) -> Probe {
-        let host = self.0.iter().map(|listener| without_link(listener.address)).collect();
+        let host = self.0.iter().map(|listener| without_scope(listener.address)).collect();
         Probe { host, others, isolation_only }
     }
 
-    /// What the guest's attempts mean. Tries the same addresses from here.
-    pub async fn judge(&self, attempts: Vec<Attempt>) -> Vec<Tried> {
+    /// Judges the guest's attempts, after trying the same addresses from this machine.
+    pub async fn judge(&self, attempts: Vec<Attempt>) -> Vec<JudgedAttempt> {
         let controls = join_all(self.0.iter().map(Listener::control)).await;
         let of = |attempt: &Attempt| {
             let port = attempt.to?.port();
@@ -102,24 +102,26 @@ impl Controls {
             .into_iter()
             .map(|attempt| {
                 let found = of(&attempt);
-                judged(attempt, found)
+                judge(attempt, found)
             })
             .collect()
     }
 }
 
-/// What a listener knows at the end.
+/// What a listener observed.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct ListenerResult {
+    /// The control reached it.
     answered: bool,
-    visited: bool,
+    /// Another peer reached it: the bottle.
+    contacted: bool,
 }
 
-fn judged(attempt: Attempt, found: Option<Found>) -> Tried {
+fn judge(attempt: Attempt, found: Option<ListenerResult>) -> JudgedAttempt {
     let answered = found.is_some_and(|found| found.answered);
-    if found.is_some_and(|found| found.visited) {
-        let seen = "it was heard outside".to_owned();
-        return Tried {
+    if found.is_some_and(|found| found.contacted) {
+        let seen = "it was received outside".to_owned();
+        return JudgedAttempt {
             attempt: Attempt { result: Reach::Reached, seen, ..attempt },
             control: Control::Answered,
         };
@@ -127,142 +129,144 @@ fn judged(attempt: Attempt, found: Option<Found>) -> Tried {
     match attempt.result {
         Reach::Unknown if answered => {
             let seen = format!("{}, while it answered outside", attempt.seen);
-            Tried { attempt: Attempt { result: Reach::Blocked, seen, ..attempt }, control: Control::Answered }
+            JudgedAttempt {
+                attempt: Attempt { result: Reach::Blocked, seen, ..attempt },
+                control: Control::Answered,
+            }
         }
-        Reach::Unknown => Tried { attempt, control: Control::Missing },
+        Reach::Unknown => JudgedAttempt { attempt, control: Control::Missing },
         Reach::Reached | Reach::Blocked => {
             let control = if answered { Control::Answered } else { Control::NotNeeded };
-            Tried { attempt, control }
+            JudgedAttempt { attempt, control }
         }
     }
 }
 
-/// What this machine says when it comes itself: an address would not tell it from a bottle, whose packets a firewall
-/// may give another one.
-type Word = [u8; 16];
+/// Identifies the control's own contacts. A source address cannot: a firewall may translate a bottle's address.
+type Nonce = [u8; 16];
 
 /// One address of this machine, over TCP and UDP on one port.
 struct Listener {
     address: SocketAddr,
-    visitors: Arc<Visitors>,
-    hearing: [JoinHandle<()>; 2],
+    visits: Arc<Visits>,
+    tasks: [JoinHandle<()>; 2],
 }
 
-/// Everybody who came, each with what they said; nothing yet, or nothing that long, is nothing.
+/// The contacts of a listener, each with the nonce it sent; `None` until a whole nonce is received.
 #[derive(Default)]
-struct Visitors {
-    came: Mutex<Vec<Option<Word>>>,
-    news: Notify,
+struct Visits {
+    recorded: Mutex<Vec<Option<Nonce>>>,
+    changed: Notify,
 }
 
-impl Visitors {
-    fn came(&self) -> MutexGuard<'_, Vec<Option<Word>>> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+impl Visits {
+    fn recorded(&self) -> MutexGuard<'_, Vec<Option<Nonce>>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that somebody is here; their number, unless there were too many.
-    fn enter(&self) -> Option<usize> {
-        let mut came = self.came();
-        let number = came.len();
-        (number < VISITORS).then(|| {
-            came.push(None);
+    /// Registers a contact and returns its number; `None` beyond [`MAX_VISITS`].
+    fn admit(&self) -> Option<usize> {
+        let mut recorded = self.recorded();
+        let number = recorded.len();
+        (number < MAX_VISITS).then(|| {
+            recorded.push(None);
             number
         })
     }
 
-    fn said(&self, number: usize, words: &[u8]) {
-        if let (Some(visitor), Ok(word)) = (self.came().get_mut(number), words.try_into()) {
-            *visitor = Some(word);
+    fn record(&self, number: usize, received: &[u8]) {
+        if let (Some(contact), Ok(nonce)) = (self.recorded().get_mut(number), received.try_into()) {
+            *contact = Some(nonce);
         }
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    /// Waits until so many said this word.
-    async fn wait_for(&self, word: Word, count: usize) {
+    /// Waits until `count` contacts sent this nonce.
+    async fn wait_for(&self, nonce: Nonce, count: usize) {
         loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // From here on nobody's coming is missed.
-            news.as_mut().enable();
-            if self.came().iter().filter(|said| **said == Some(word)).count() >= count {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the check, so that no notification is missed.
+            changed.as_mut().enable();
+            if self.recorded().iter().filter(|record| **record == Some(nonce)).count() >= count {
                 return;
             }
-            news.await;
+            changed.await;
         }
     }
 }
 
 impl Listener {
     async fn on(address: SocketAddr, ports: &mut BTreeSet<u16>) -> io::Result<Self> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_BIND_ATTEMPTS {
             let tcp = TcpListener::bind(address).await?;
             let address = tcp.local_addr()?;
             let Ok(udp) = UdpSocket::bind(address).await else { continue };
-            // By its port an attempt is told from others.
+            // The port identifies the listener of an attempt.
             if !ports.insert(address.port()) {
                 continue;
             }
-            let visitors = Arc::new(Visitors::default());
-            let tcp = tokio::spawn(accept(tcp, visitors.clone()));
-            let udp = tokio::spawn(receive(udp, visitors.clone()));
-            return Ok(Self { address, visitors, hearing: [tcp, udp] });
+            let visits = Arc::new(Visits::default());
+            let tcp = tokio::spawn(accept(tcp, visits.clone()));
+            let udp = tokio::spawn(receive(udp, visits.clone()));
+            return Ok(Self { address, visits, tasks: [tcp, udp] });
         }
         Err(io::Error::other("no port is free"))
     }
 
-    /// Whether it answers this machine, and whether anybody else came.
-    async fn control(&self) -> Found {
-        let word: Word = rand::random();
+    /// Whether the listener answers this machine, and whether another peer contacted it.
+    async fn control(&self) -> ListenerResult {
+        let nonce: Nonce = rand::random();
         let answered =
-            tokio::time::timeout(ANSWERS_WITHIN, self.visit(word)).await.is_ok_and(|done| done.is_ok());
-        // Without an answer one of these may be our own.
-        let visited = answered && self.visitors.came().iter().any(|said| *said != Some(word));
-        Found { answered, visited }
+            tokio::time::timeout(ANSWERS_WITHIN, self.contact(nonce)).await.is_ok_and(|done| done.is_ok());
+        // Without an answer one of these contacts may be the control's own.
+        let contacted = answered && self.visits.recorded().iter().any(|record| *record != Some(nonce));
+        ListenerResult { answered, contacted }
     }
 
-    async fn visit(&self, word: Word) -> io::Result<()> {
-        TcpStream::connect(self.address).await?.write_all(&word).await?;
+    async fn contact(&self, nonce: Nonce) -> io::Result<()> {
+        TcpStream::connect(self.address).await?.write_all(&nonce).await?;
         let mut any = self.address;
         any.set_port(0);
-        UdpSocket::bind(any).await?.send_to(&word, self.address).await?;
-        self.visitors.wait_for(word, 2).await;
+        UdpSocket::bind(any).await?.send_to(&nonce, self.address).await?;
+        self.visits.wait_for(nonce, 2).await;
         Ok(())
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.hearing.iter().for_each(JoinHandle::abort);
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-/// Hears each visitor beside the others, until the listener is dropped.
-async fn accept(listener: TcpListener, visitors: Arc<Visitors>) {
-    let mut hearing = JoinSet::new();
-    // A failure ends it, and then the control has no answer.
-    while let Ok((mut visitor, _)) = listener.accept().await {
-        let Some(number) = visitors.enter() else { continue };
-        let visitors = visitors.clone();
-        hearing.spawn(async move {
-            let mut word = Word::default();
-            if visitor.read_exact(&mut word).await.is_ok() {
-                visitors.said(number, &word);
+/// Accepts contacts concurrently until the listener is dropped.
+async fn accept(listener: TcpListener, visits: Arc<Visits>) {
+    let mut tasks = JoinSet::new();
+    // A failure ends the task, and then the control has no answer.
+    while let Ok((mut contact, _)) = listener.accept().await {
+        let Some(number) = visits.admit() else { continue };
+        let visits = visits.clone();
+        tasks.spawn(async move {
+            let mut nonce = Nonce::default();
+            if contact.read_exact(&mut nonce).await.is_ok() {
+                visits.record(number, &nonce);
             }
         });
     }
 }
 
-async fn receive(socket: UdpSocket, visitors: Arc<Visitors>) {
-    let mut room = [0; 64];
-    while let Ok((length, _)) = socket.recv_from(&mut room).await {
-        if let Some(number) = visitors.enter() {
-            visitors.said(number, &room[..length]);
+async fn receive(socket: UdpSocket, visits: Arc<Visits>) {
+    let mut buffer = [0; 64];
+    while let Ok((length, _)) = socket.recv_from(&mut buffer).await {
+        if let Some(number) = visits.admit() {
+            visits.record(number, &buffer[..length]);
         }
     }
 }
 
-/// An address without its interface, which has another number inside.
-fn without_link(mut address: SocketAddr) -> SocketAddr {
+/// The address without its scope id: interface numbers differ inside the bottle.
+fn without_scope(mut address: SocketAddr) -> SocketAddr {
     if let SocketAddr::V6(v6) = &mut address {
         v6.set_scope_id(0);
     }
@@ -280,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_counts_only_beside_one_outside_and_a_visit_is_a_hole_whatever_was_seen() {
-        let found = |answered, visited| Some(Found { answered, visited });
+    fn a_timeout_counts_as_blocked_only_with_a_control_and_a_contact_always_counts_as_reached() {
+        let found = |answered, contacted| Some(ListenerResult { answered, contacted });
         for (seen, found, result, control) in [
             (Reach::Blocked, None, Reach::Blocked, Control::NotNeeded),
             (Reach::Blocked, found(false, false), Reach::Blocked, Control::NotNeeded),
@@ -293,14 +297,14 @@ mod tests {
             (Reach::Reached, found(true, false), Reach::Reached, Control::Answered),
             (Reach::Reached, None, Reach::Reached, Control::NotNeeded),
         ] {
-            let tried = judged(attempt(seen, None), found);
+            let tried = judge(attempt(seen, None), found);
             assert_eq!((tried.attempt.result, tried.control), (result, control), "{seen:?} {found:?}");
         }
-        assert!(!holds(&[]), "nothing was tried");
+        assert!(!all_blocked(&[]), "nothing was tried");
     }
 
     #[tokio::test]
-    async fn a_listener_tells_this_machines_own_visit_from_another() {
+    async fn a_listener_distinguishes_the_control_from_other_contacts() {
         let mut ports = BTreeSet::new();
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let controls = Controls(vec![
@@ -309,14 +313,14 @@ mod tests {
             Listener::on(here, &mut ports).await.expect("listener"),
         ]);
         let addresses = controls.request(Vec::new(), true).host;
-        let visit = TcpStream::connect(addresses[1]).await.expect("a visit");
+        let contact = TcpStream::connect(addresses[1]).await.expect("a visit");
         let socket = UdpSocket::bind(here).await.expect("socket");
         socket.send_to(b"sixteen bytes ok", addresses[2]).await.expect("sent");
-        controls.0[2].visitors.wait_for(*b"sixteen bytes ok", 1).await;
+        controls.0[2].visits.wait_for(*b"sixteen bytes ok", 1).await;
         let attempts = addresses.iter().map(|&address| attempt(Reach::Unknown, Some(address))).collect();
         let tried = controls.judge(attempts).await;
         let results: Vec<_> = tried.iter().map(|tried| tried.attempt.result).collect();
         assert_eq!(results, [Reach::Blocked, Reach::Reached, Reach::Reached]);
-        drop(visit);
+        drop(contact);
     }
 }

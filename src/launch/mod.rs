@@ -1,13 +1,13 @@
-//! From a plan to a running agent, in phases that the types keep in order.
+//! Launches an agent from a plan, in phases whose order the types enforce.
 //!
 //! ```text
-//! Planned ──network──► Networked ──guard──► SidecarsReady ──provision──► Provisioned ──start──► Running
+//! Planned ──network──► Networked ──start_sidecars──► SidecarsReady ──provision──► Provisioned ──start_agent──► Running
 //!                                   │ bundle started, provisioned, healthy
-//!                                   │ pid 1 started (at once; nothing but the guest runs in it)
+//!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
-//! There is no way to start an agent without a [`Provisioned`], and none to get one without every guard's
-//! word. What a phase makes stands in the ledger before it exists, so undoing needs no phase's memory:
-//! [`undo`] removes what the ledger names, after a failure, an interrupt or a crash alike.
+//! Only a [`Provisioned`] can start an agent, and it requires that every sidecar is ready. Each phase
+//! records a resource in the ledger before it creates it, so [`undo`] needs only the ledger to clean up after a
+//! failure, an interrupt or a crash.
 
 mod canary;
 mod conversation;
@@ -20,7 +20,7 @@ mod workspace;
 
 pub use canary::Canary;
 pub use guest::agent_end;
-use workspace::AskedReady;
+use workspace::PendingReadyTime;
 
 use std::collections::BTreeMap;
 
@@ -31,34 +31,34 @@ use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
 use self::order::LaunchOrder;
-use crate::backend::{Backend, BackendError, LAYERS, ProgressSink, Site};
+use crate::backend::{Backend, BackendError, LAYERS, Launch, ProgressSink};
 use crate::forge::ForgeError;
 use crate::host::{Host, roots};
 use crate::instance::Claim;
 use crate::instance::deploy_keys::{self, KeyError, Tokens};
 use crate::instance::transcripts::Transcripts;
 
-/// What every phase works with.
-pub struct Work<'a> {
+/// The inputs of every phase.
+pub struct LaunchContext<'a> {
     /// The machine.
     pub host: &'a Host,
-    /// The backend that launches.
+    /// The backend that runs the bottle.
     pub backend: &'a dyn Backend,
-    /// The plan, what was prepared for it, and the secrets.
+    /// The plan, its prepared image and program, and the secrets.
     pub order: &'a LaunchOrder,
     /// The bottle's folder, lock and ledger.
     pub claim: &'a Claim,
-    /// Is told how much of the working directory is copied.
-    pub told: ProgressSink,
-    /// What this launch puts into the agent's environment for nobody to use.
+    /// Receives the progress of the working directory copy.
+    pub progress: ProgressSink,
+    /// The canary secret in the agent's environment.
     pub canary: Canary,
-    /// The private halves of the deploy keys that were made for it, by the repositories' names.
+    /// The private deploy keys of this launch, by repository name.
     pub deploy_keys: BTreeMap<Name, SecretText>,
 }
 
-impl Work<'_> {
-    fn site(&self) -> Site<'_> {
-        Site {
+impl LaunchContext<'_> {
+    fn launch(&self) -> Launch<'_> {
+        Launch {
             plan: &self.order.plan,
             state: self.claim.folder(),
             ledger: self.claim,
@@ -67,107 +67,108 @@ impl Work<'_> {
     }
 }
 
-/// Nothing exists but the claim.
-pub struct Planned<'a>(Work<'a>);
+/// Phase: only the claim exists.
+pub struct Planned<'a>(LaunchContext<'a>);
 
-/// The private network and the place of the proxy exist.
+/// Phase: the private network and the folder of the proxy's sockets exist.
 pub struct Networked<'a> {
-    work: Work<'a>,
+    context: LaunchContext<'a>,
     roots: JoinHandle<String>,
 }
 
-/// Every daemon of the bundle answered and holds its secrets; pid 1 waits.
+/// Phase: every sidecar is ready and has its secrets; pid 1 waits.
 pub struct SidecarsReady<'a> {
-    work: Work<'a>,
+    context: LaunchContext<'a>,
     bundle: Channel,
     guest: Channel,
     trust: Trust,
-    ready: Option<AskedReady>,
+    ready: Option<PendingReadyTime>,
 }
 
-/// What programs in the bottle have to trust, PEM.
+/// The certificates that programs in the bottle trust, as PEM.
 struct Trust {
-    /// The proxy's own authority.
+    /// The proxy's certificate authority.
     authority: String,
-    /// The machine's roots.
+    /// The machine's trusted roots.
     roots: String,
 }
 
-/// Pid 1 has everything that the agent needs.
+/// Phase: pid 1 has everything that the agent needs.
 pub struct Provisioned<'a> {
-    work: Work<'a>,
+    context: LaunchContext<'a>,
     bundle: Channel,
     guest: Channel,
 }
 
-/// The agent runs.
+/// Phase: the agent runs.
 pub struct Running {
-    /// To the bundle.
+    /// The channel to the bundle.
     pub bundle: Channel,
-    /// To pid 1.
+    /// The channel to pid 1.
     pub guest: Channel,
-    /// Brings the agent's end.
+    /// Reports the agent's exit.
     pub agent: Stream,
 }
 
 impl<'a> Planned<'a> {
-    /// The first phase. Touches nothing.
+    /// The first phase. Changes nothing.
     #[must_use]
-    pub fn new(work: Work<'a>) -> Self {
-        Self(work)
+    pub fn new(context: LaunchContext<'a>) -> Self {
+        Self(context)
     }
 
-    /// Makes the private network and the place of the proxy.
+    /// Creates the private network and the folder of the proxy's sockets.
     ///
     /// # Errors
-    /// [`LaunchError`]; see [`undo`].
+    /// [`LaunchError`]; the caller then runs [`undo`].
     pub async fn network(self) -> Result<Networked<'a>, LaunchError> {
-        // Hundreds of small files on many machines: read while everything else is made.
+        // Hundreds of small files on many machines, so they are read in parallel with the following phases.
         let roots = tokio::task::spawn_blocking(roots::of_this_machine);
-        self.0.backend.make_network(&self.0.site()).await?;
-        Ok(Networked { work: self.0, roots })
+        self.0.backend.make_network(&self.0.launch()).await?;
+        Ok(Networked { context: self.0, roots })
     }
 }
 
 impl<'a> Networked<'a> {
-    /// Starts the bundle and pid 1 side by side and waits for every guard's word.
+    /// Starts the bundle and pid 1 in parallel and waits until every sidecar is ready.
     ///
     /// # Errors
     /// [`LaunchError`]; both attempts have ended by then.
-    pub async fn guard(self) -> Result<SidecarsReady<'a>, LaunchError> {
-        // Joined, not raced: the first failure is reported, and nothing is being made while it is undone.
-        let waiting = async {
-            let guest = guest::start(&self.work).await?;
-            let ready = workspace::ask_ready(&self.work, &guest).await?;
+    pub async fn start_sidecars(self) -> Result<SidecarsReady<'a>, LaunchError> {
+        // Joined, not raced: both end before the first failure is reported, so that nothing is created during the undo.
+        let starting_guest = async {
+            let guest = guest::start(&self.context).await?;
+            let ready = workspace::request_ready_time(&self.context, &guest).await?;
             Ok::<_, LaunchError>((guest, ready))
         };
-        let (guarded, waiting) = tokio::join!(sidecars::raise(&self.work, self.roots), waiting);
-        let (bundle, trust) = guarded?;
-        let (guest, ready) = waiting?;
-        Ok(SidecarsReady { bundle, trust, guest, ready, work: self.work })
+        let (sidecars, guest) = tokio::join!(sidecars::start(&self.context, self.roots), starting_guest);
+        let (bundle, trust) = sidecars?;
+        let (guest, ready) = guest?;
+        Ok(SidecarsReady { bundle, trust, guest, ready, context: self.context })
     }
 }
 
 impl<'a> SidecarsReady<'a> {
-    /// Gives pid 1 certificates, environment, files and the workspace, and has it try every way out meanwhile.
+    /// Sends certificates, environment, files and the workspace to pid 1, and runs the isolation probe in parallel.
     ///
     /// # Errors
-    /// [`LaunchError`], [`LaunchError::Isolation`] among them; see [`undo`].
+    /// [`LaunchError`], [`LaunchError::Isolation`] among them; the caller then runs [`undo`].
     pub async fn provision(mut self) -> Result<Provisioned<'a>, LaunchError> {
         let ready = self.ready.take();
-        // A hole is reported before anything else that failed.
-        let (measured, filled) = tokio::join!(guest::measure(&self.work, &self.guest), self.fill(ready));
-        measured.and(filled)?;
-        Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
+        let (probed, filled) =
+            tokio::join!(guest::probe_isolation(&self.context, &self.guest), self.fill(ready));
+        // A failed isolation probe takes precedence over other failures.
+        probed.and(filled)?;
+        Ok(Provisioned { context: self.context, bundle: self.bundle, guest: self.guest })
     }
 
-    async fn fill(&self, ready: Option<AskedReady>) -> Result<(), LaunchError> {
-        guest::provision(&self.work, &self.guest, &self.trust).await?;
-        workspace::fill(&self.work, &self.guest, ready).await?;
-        if self.work.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
-            let transcripts = Transcripts::of(&self.work.host.home, &self.work.claim.record());
-            let paths = &self.work.order.plan.transcript;
-            conversation::give_back(&self.guest, transcripts.folder(), paths).await?;
+    async fn fill(&self, ready: Option<PendingReadyTime>) -> Result<(), LaunchError> {
+        guest::provision(&self.context, &self.guest, &self.trust).await?;
+        workspace::fill(&self.context, &self.guest, ready).await?;
+        if self.context.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
+            let transcripts = Transcripts::of(&self.context.host.home, &self.context.claim.record());
+            let paths = &self.context.order.plan.transcript;
+            conversation::restore_transcripts(&self.guest, transcripts.folder(), paths).await?;
         }
         Ok(())
     }
@@ -177,18 +178,17 @@ impl Provisioned<'_> {
     /// Starts the agent.
     ///
     /// # Errors
-    /// [`LaunchError`], with `ProgramMissing` or `ProgramRefused` when it is the agent's own program.
+    /// [`LaunchError`]; `ProgramMissing` or `ProgramRefused` when the agent's program cannot be executed.
     pub async fn start_agent(self) -> Result<Running, LaunchError> {
-        let agent = guest::start_agent(&self.work, &self.guest).await?;
+        let agent = guest::start_agent(&self.context, &self.guest).await?;
         Ok(Running { bundle: self.bundle, guest: self.guest, agent })
     }
 }
 
-/// Removes everything that the ledger names, last made first, and what a launch that was cut off made
-/// without getting to write it down; revokes its deploy keys. What an earlier launch left in the layers stays. The
-/// answer is what could not be looked at, removed or revoked.
+/// Undoes a launch: removes everything in the ledger, newest first, and the resources of an interrupted launch that
+/// never reached the ledger; revokes its deploy keys. Kept layers of an earlier launch stay. Returns the failures.
 pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &Tokens) -> Vec<String> {
-    // Side by side: a forge that hangs holds nothing else up.
+    // In parallel: a forge that hangs delays nothing else.
     let (mut left, keys) = tokio::join!(remove(backend, claim), deploy_keys::revoke(host, claim, tokens));
     left.extend(keys);
     left
@@ -202,9 +202,9 @@ async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let mut left = Vec::new();
     match backend.enumerate().await {
         Ok(found) => {
-            let unwritten = found.into_iter().filter(|found| found.slug == record.slug);
-            let unwritten: Vec<_> = unwritten.filter(|found| !resources.contains(found)).collect();
-            resources.splice(0..0, unwritten);
+            let unrecorded = found.into_iter().filter(|found| found.slug == record.slug);
+            let unrecorded: Vec<_> = unrecorded.filter(|found| !resources.contains(found)).collect();
+            resources.splice(0..0, unrecorded);
         }
         Err(error) => left.push(error.to_string()),
     }
@@ -213,24 +213,24 @@ async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     left
 }
 
-/// Attempts that did not end as they must, in a row.
-fn holes(attempts: &[Attempt]) -> String {
-    let words = attempts.iter().map(|attempt| {
+/// Describes the attempts that were not blocked, separated by semicolons.
+fn failed_attempts(attempts: &[Attempt]) -> String {
+    let described = attempts.iter().map(|attempt| {
         let Attempt { target, via, seen, result, .. } = attempt;
         let result =
-            if *result == Reach::Reached { "was reached" } else { "could not be shown to be closed" };
+            if *result == Reach::Reached { "was reached" } else { "could not be confirmed as blocked" };
         inert(&format!("{target} {result} by {via} ({seen})"))
     });
-    words.collect::<Vec<_>>().join("; ")
+    described.collect::<Vec<_>>().join("; ")
 }
 
-/// Why a launch did not get to a running agent.
+/// Why a launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The backend could not.
+    /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// A process inside did not answer, or not what it must.
+    /// The bundle or the guest did not answer, or answered wrongly.
     #[error("the {who} {what}")]
     Peer {
         /// `bundle` or `guest`.
@@ -238,22 +238,22 @@ pub enum LaunchError {
         /// What it did, as the rest of the sentence.
         what: String,
     },
-    /// Something of the host that the launch needs is not as it must be.
+    /// The host does not meet a requirement of the launch.
     #[error("{0}")]
     Host(String),
-    /// A forge did not give a deploy key.
+    /// A forge did not register a deploy key.
     #[error(transparent)]
     Forge(ForgeError),
-    /// The bottle reached what it must not, or could not be shown not to.
-    #[error("isolation could not be proven: {}", holes(.0))]
+    /// The isolation probe reached a target, or could not confirm that the target is blocked.
+    #[error("isolation could not be proven: {}", failed_attempts(.0))]
     Isolation(Vec<Attempt>),
     /// The agent's program is not in the bottle.
     #[error("{0}")]
     ProgramMissing(String),
-    /// The agent's program is there and cannot be run.
+    /// The agent's program exists and cannot be executed.
     #[error("{0}")]
     ProgramRefused(String),
-    /// The user or a signal stopped it.
+    /// The user or a signal interrupted it.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,4 +1,4 @@
-//! Raising the guard: the bundle is started, gets its secrets, and says that every daemon holds them.
+//! Starts the bundle, sends each sidecar its configuration and secrets, and waits until all are ready.
 
 use std::time::Duration;
 
@@ -14,31 +14,34 @@ use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use tokio::task::JoinHandle;
 
-use super::{LaunchError, Trust, Work};
+use super::{LaunchContext, LaunchError, Trust};
 use crate::host::{OwnRules, addresses, roots};
 use crate::plan::{PlannedKey, PlannedRepo, Value};
 
-/// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
+/// How long a bundle may take to be ready; it generates one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the bundle and provisions it.
-pub(super) async fn raise(
-    work: &Work<'_>,
+pub(super) async fn start(
+    context: &LaunchContext<'_>,
     roots: JoinHandle<String>,
 ) -> Result<(Channel, Trust), LaunchError> {
-    work.backend.start_bundle(&work.site(), &work.order.prepared).await?;
-    let stream = work.backend.connect_bundle(&work.order.plan.identity.slug).await?;
+    context.backend.start_bundle(&context.launch(), &context.order.prepared).await?;
+    let stream = context.backend.connect_bundle(&context.order.plan.identity.slug).await?;
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
         .await
-        .map_err(|error| LaunchError::bundle(format!("did not greet: {error}")))?;
+        .map_err(|error| LaunchError::bundle(format!("did not complete the handshake: {error}")))?;
     let roots = roots
         .await
         .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
-    let told = SidecarConfig::of(work, &roots)?;
-    let plan = &work.order.plan;
-    let egress = BundleRequest::Provision(Box::new(provision(work, &told)?));
-    let gate =
-        if plan.repos.is_empty() { None } else { Some(BundleRequest::Gate(Box::new(gate(work, told)?))) };
+    let config = SidecarConfig::load(context, &roots)?;
+    let plan = &context.order.plan;
+    let egress = BundleRequest::Provision(Box::new(provision(context, &config)?));
+    let gate = if plan.repos.is_empty() {
+        None
+    } else {
+        Some(BundleRequest::Gate(Box::new(gate(context, config)?)))
+    };
     let supervise = plan.supervise.then(|| {
         let routes = Routes::first(plan.egress.routes.clone());
         BundleRequest::Supervise(SuperviseProvision { routes, call_seconds: plan.waits.call_seconds })
@@ -46,37 +49,37 @@ pub(super) async fn raise(
     let egress = async {
         match ask(&channel, egress, "take its routes").await? {
             BundleEvent::Ready { ca_certificate } => Ok(ca_certificate),
-            _ => Err(out_of_turn()),
+            _ => Err(unexpected_answer()),
         }
     };
     let gate = open(&channel, gate, "open the git gate", |event| matches!(event, BundleEvent::GateOpen));
     let supervise =
         open(&channel, supervise, "open the MCP server", |event| matches!(event, BundleEvent::SuperviseOpen));
-    // Side by side: each is another process's work.
+    // In parallel: each is a different process.
     let (authority, (), ()) = tokio::try_join!(egress, gate, supervise)?;
     Ok((channel, Trust { authority, roots }))
 }
 
-/// What every guard is told, read once.
+/// The configuration that several sidecars share, read once.
 struct SidecarConfig {
-    /// Trusted upstream: this machine's, and the bottle's own.
+    /// Trusted roots for upstream connections: this machine's, and the bottle's own.
     upstream_roots: String,
-    /// Read again, as the host's roots are: whoever started it was told what is wrong with them.
+    /// The user's rules, read again here; `bottle start` has already reported errors in them.
     rules: Vec<RuleFile>,
 }
 
 impl SidecarConfig {
-    fn of(work: &Work<'_>, roots: &str) -> Result<Self, LaunchError> {
-        let extra = work.order.plan.egress.ca_bundle.as_deref().map(roots::bundle);
+    fn load(context: &LaunchContext<'_>, roots: &str) -> Result<Self, LaunchError> {
+        let extra = context.order.plan.egress.ca_bundle.as_deref().map(roots::bundle);
         let extra = extra.transpose().map_err(LaunchError::Host)?;
-        let own = OwnRules::load(work.host).map_err(|error| LaunchError::Host(error.to_string()))?;
+        let own = OwnRules::load(context.host).map_err(|error| LaunchError::Host(error.to_string()))?;
         Ok(Self { upstream_roots: format!("{roots}{}", extra.unwrap_or_default()), rules: own.files })
     }
 }
 
-/// Has the bundle do one thing, named as the end of a sentence, and brings its word.
+/// Sends one request and returns the bundle's answer. `what` names the action for errors (`open the git gate`).
 async fn ask(channel: &Channel, request: BundleRequest, what: &str) -> Result<BundleEvent, LaunchError> {
-    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
+    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("disconnected: {error}"));
     let exchange = async {
         let mut stream = channel.open(&request).await.map_err(lost)?;
         stream.receive().await.map_err(lost)
@@ -88,7 +91,7 @@ async fn ask(channel: &Channel, request: BundleRequest, what: &str) -> Result<Bu
     }
 }
 
-/// The same for what this bottle may have no use for, and whose word says nothing more than that it is done.
+/// Sends an optional request whose answer only confirms it.
 async fn open(
     channel: &Channel,
     request: Option<BundleRequest>,
@@ -96,17 +99,17 @@ async fn open(
     is_done: fn(&BundleEvent) -> bool,
 ) -> Result<(), LaunchError> {
     let Some(request) = request else { return Ok(()) };
-    if is_done(&ask(channel, request, what).await?) { Ok(()) } else { Err(out_of_turn()) }
+    if is_done(&ask(channel, request, what).await?) { Ok(()) } else { Err(unexpected_answer()) }
 }
 
-fn out_of_turn() -> LaunchError {
-    LaunchError::bundle("answered out of turn")
+fn unexpected_answer() -> LaunchError {
+    LaunchError::bundle("sent an unexpected answer")
 }
 
-/// What the git gate is given: the keys, and all that must not leave in a push.
-fn gate(work: &Work<'_>, told: SidecarConfig) -> Result<GateProvision, LaunchError> {
-    let plan = &work.order.plan;
-    let secrets = &work.order.secrets;
+/// The git gate's configuration: the repository keys, and the secrets to scan pushes for.
+fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvision, LaunchError> {
+    let plan = &context.order.plan;
+    let secrets = &context.order.secrets;
     let value = |id: &String, name: &Name| {
         secrets
             .get(id)
@@ -121,7 +124,7 @@ fn gate(work: &Work<'_>, told: SidecarConfig) -> Result<GateProvision, LaunchErr
                 GateKey::Ssh { private: value(secret, &repo.name)?, known_hosts: known_hosts(repo)? }
             }
             PlannedKey::Deploy { .. } => {
-                let made = work.deploy_keys.get(&repo.name).cloned();
+                let made = context.deploy_keys.get(&repo.name).cloned();
                 let none = || LaunchError::Host(format!("no deploy key was made for {}", repo.name));
                 GateKey::Ssh { private: made.ok_or_else(none)?, known_hosts: known_hosts(repo)? }
             }
@@ -135,33 +138,38 @@ fn gate(work: &Work<'_>, told: SidecarConfig) -> Result<GateProvision, LaunchErr
             stale_ok: repo.stale_ok,
         });
     }
-    let held = secrets_of_the_environment(work);
+    let env_secrets = environment_secrets(context);
     Ok(GateProvision {
         slug: plan.identity.slug.clone(),
         repos,
         credentials: secrets
             .values()
-            .chain(work.deploy_keys.values())
-            .filter(|secret| !held.contains(secret))
+            .chain(context.deploy_keys.values())
+            .filter(|secret| !env_secrets.contains(secret))
             .cloned()
             .collect(),
-        known_secrets: held.iter().chain(&work.order.marked).chain([&work.canary.value]).cloned().collect(),
+        known_secrets: env_secrets
+            .iter()
+            .chain(&context.order.marked)
+            .chain([&context.canary.value])
+            .cloned()
+            .collect(),
         placeholders: plan.placeholders.clone(),
-        rules: told.rules,
-        upstream_roots: told.upstream_roots,
+        rules: config.rules,
+        upstream_roots: config.upstream_roots,
         ask_seconds: plan.supervise.then_some(plan.waits.git_seconds),
     })
 }
 
-/// The host keys that are trusted: nothing is at first sight. Whoever started it was told of missing ones.
+/// The trusted host keys. There is no trust on first use; `bottle start` has already reported missing keys.
 fn known_hosts(repo: &PlannedRepo) -> Result<String, LaunchError> {
     let known = repo.host_keys().map_err(|error| LaunchError::Host(error.to_string()))?;
     Ok(known.unwrap_or_default())
 }
 
-fn provision(work: &Work<'_>, told: &SidecarConfig) -> Result<Provision, LaunchError> {
-    let plan = &work.order.plan;
-    let secrets = &work.order.secrets;
+fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Provision, LaunchError> {
+    let plan = &context.order.plan;
+    let secrets = &context.order.secrets;
     let table = route::parse_routes(&plan.egress.routes, Form::Runtime)
         .map_err(|error| LaunchError::Host(format!("the plan's routes do not parse: {error}")))?;
     let credentials = credential::bindings(&table)
@@ -172,13 +180,13 @@ fn provision(work: &Work<'_>, told: &SidecarConfig) -> Result<Provision, LaunchE
         slug: plan.identity.slug.clone(),
         routes: Routes::first(plan.egress.routes.clone()),
         credentials,
-        known_secrets: secrets_of_the_environment(work),
-        marked: work.order.marked.clone(),
+        known_secrets: environment_secrets(context),
+        marked: context.order.marked.clone(),
         placeholders: plan.placeholders.clone(),
-        rules: told.rules.clone(),
-        canary: Some(work.canary.value.clone()),
+        rules: config.rules.clone(),
+        canary: Some(context.canary.value.clone()),
         ask_seconds: plan.supervise.then_some(plan.waits.token_seconds),
-        upstream_roots: told.upstream_roots.clone(),
+        upstream_roots: config.upstream_roots.clone(),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
             Value::Literal(url) => Some(url.as_str().into()),
             Value::Secret(id) => secrets.get(id).cloned(),
@@ -192,10 +200,10 @@ fn provision(work: &Work<'_>, told: &SidecarConfig) -> Result<Provision, LaunchE
     })
 }
 
-/// The secrets that the agent holds: those of the bottle's variables.
-fn secrets_of_the_environment(work: &Work<'_>) -> Vec<SecretText> {
-    let values = work.order.plan.env.values().filter_map(|value| match value {
-        Value::Secret(id) => work.order.secrets.get(id).cloned(),
+/// The secrets in the agent's environment.
+fn environment_secrets(context: &LaunchContext<'_>) -> Vec<SecretText> {
+    let values = context.order.plan.env.values().filter_map(|value| match value {
+        Value::Secret(id) => context.order.secrets.get(id).cloned(),
         Value::Literal(_) => None,
     });
     values.collect()

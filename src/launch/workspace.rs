@@ -1,7 +1,7 @@
-//! The workspace's first content, and the other files of a launch, as one tar stream to pid 1.
+//! Copies the initial workspace and the plan's files into a bottle, as tar streams to pid 1.
 //!
-//! The same on every backend: nothing is copied behind the guest's back, so ownership and confinement are
-//! its business alone.
+//! This works the same on every backend: only the guest writes the files, so it alone handles ownership and
+//! confinement.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,66 +11,71 @@ use bottle_contract::names;
 use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
 
 use super::guest::{answer, done, lost, open};
-use super::{LaunchError, Work};
+use super::{LaunchContext, LaunchError};
 use crate::archive::{self, SendError};
 use crate::backend::{Copied, Origin, ProgressSink};
 use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
 
-/// Pid 1 was asked when the workspace was ready.
-pub(super) struct AskedReady(Stream);
+/// A pending request for the time at which the workspace was ready.
+pub(super) struct PendingReadyTime(Stream);
 
-/// Asks as soon as nothing more comes into the workspace: where it is that of a snapshot pid 1 answers after a tick
-/// of its clock, and meanwhile there is other work to do. Nothing where something comes, or nobody has to know.
-pub(super) async fn ask_ready(work: &Work<'_>, guest: &Channel) -> Result<Option<AskedReady>, LaunchError> {
-    if copied(work).is_some() || work.order.origin == Origin::Kept {
+/// Requests the ready time early, when no copy into the workspace follows. For the workspace of a snapshot pid 1
+/// answers only after a tick of its clock, so the launch continues meanwhile. `None` when a copy follows, or when the
+/// workspace is kept and has a ready time.
+pub(super) async fn request_ready_time(
+    context: &LaunchContext<'_>,
+    guest: &Channel,
+) -> Result<Option<PendingReadyTime>, LaunchError> {
+    if copied(context).is_some() || context.order.origin == Origin::Kept {
         return Ok(None);
     }
-    // What is there in an empty one is work, so that there is nothing to tell it from.
-    let empty = work.order.origin == Origin::New;
+    // Any file in an empty workspace is a change, so there is no need to wait for a tick.
+    let empty = context.order.origin == Origin::New;
     let request = if empty { GuestRequest::Now } else { GuestRequest::Moment };
-    open(guest, &request).await.map(AskedReady).map(Some)
+    open(guest, &request).await.map(PendingReadyTime).map(Some)
 }
 
-/// Whether the working directory is copied in, and then whether all of it is.
-fn copied(work: &Work<'_>) -> Option<bool> {
-    match work.order.plan.workspace {
+/// `None` when the working directory is not copied; otherwise whether ignored files are included.
+fn copied(context: &LaunchContext<'_>) -> Option<bool> {
+    match context.order.plan.workspace {
         Workspace::Empty => None,
         Workspace::Copy => Some(false),
         Workspace::CopyAll => Some(true),
     }
 }
 
-/// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
+/// Copies the working directory when the plan requests it, and records when the workspace was ready.
 pub(super) async fn fill(
-    work: &Work<'_>,
+    context: &LaunchContext<'_>,
     guest: &Channel,
-    asked: Option<AskedReady>,
+    pending: Option<PendingReadyTime>,
 ) -> Result<(), LaunchError> {
-    let plan = &work.order.plan;
-    if let Some(everything) = copied(work) {
+    let plan = &context.order.plan;
+    if let Some(everything) = copied(context) {
         let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
         let mut stream = open(guest, &request).await?;
         let folder = plan.identity.cwd.clone();
-        let told = work.told.clone();
+        let progress = context.progress.clone();
         let archive = move |out: &mut dyn Write| {
-            archive_folder(&folder, everything, &mut Counted { out, bytes: 0, told: &told })
+            archive_folder(&folder, everything, &mut CountingWriter { out, bytes: 0, progress: &progress })
         };
         send(&mut stream, archive).await?;
     }
-    if work.order.origin == Origin::Kept {
-        // What is in it is work of an earlier launch, from when it was ready then.
+    if context.order.origin == Origin::Kept {
+        // The ready time of the earlier launch still applies.
         return Ok(());
     }
-    let mut stream = match asked {
-        Some(AskedReady(stream)) => stream,
+    let mut stream = match pending {
+        Some(PendingReadyTime(stream)) => stream,
         None => open(guest, &GuestRequest::Moment).await?,
     };
-    // By the clocks that stamp the bottle's files, which need not be this machine's.
+    // From the clock that stamps the bottle's files, which can differ from this machine's.
     let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {
-        return Err(LaunchError::guest("answered out of turn"));
+        return Err(LaunchError::guest("sent an unexpected answer"));
     };
-    work.claim
+    context
+        .claim
         .update(|record| {
             record.workspace_ready = Some(ready);
             record.clock_lead = Some(clock::boot_offset());
@@ -78,18 +83,18 @@ pub(super) async fn fill(
         .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
 }
 
-/// Says how much was written.
-struct Counted<'a> {
+/// Reports the number of bytes written.
+struct CountingWriter<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
-    told: &'a ProgressSink,
+    progress: &'a ProgressSink,
 }
 
-impl Write for Counted<'_> {
+impl Write for CountingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.bytes += written as u64;
-        self.told.tell(Copied { files: 0, bytes: self.bytes });
+        self.progress.report(Copied { files: 0, bytes: self.bytes });
         Ok(written)
     }
 
@@ -98,13 +103,13 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Sends what `files` writes and waits for the guest's word that it is unpacked.
+/// Sends the archive that `files` writes and waits until the guest has extracted it.
 pub(super) async fn send(
     stream: &mut Stream,
     files: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<(), LaunchError> {
     archive::send(stream, files).await.map_err(|error| match error {
-        SendError::Gone(error) => lost(error),
+        SendError::ChannelClosed(error) => lost(error),
         SendError::Stopped(_) => LaunchError::Host(error.to_string()),
         SendError::Unreadable(error) => {
             LaunchError::Host(format!("cannot copy the working directory: {error}"))
@@ -113,8 +118,10 @@ pub(super) async fn send(
     done(stream).await
 }
 
-/// The plan's own files, as a writer of one archive with paths from the root.
-pub(super) fn archive_of(files: &[PlannedFile]) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + use<> {
+/// Returns a function that writes the plan's files as one archive, with paths relative to the root.
+pub(super) fn planned_files_archive(
+    files: &[PlannedFile],
+) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + use<> {
     let files = files.to_vec();
     move |out| {
         let mut archive = tar::Builder::new(out);
@@ -128,7 +135,7 @@ pub(super) fn archive_of(files: &[PlannedFile]) -> impl FnOnce(&mut dyn Write) -
     }
 }
 
-/// Walks `folder`: without `everything`, what its `.gitignore` files leave out stays out.
+/// Archives `folder`. Without `everything`, files that its `.gitignore` files exclude are skipped.
 fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
@@ -150,7 +157,7 @@ fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::R
     archive.finish()
 }
 
-/// One entry. Sockets, devices and pipes stay where they are; a file that vanished meanwhile is no error.
+/// Adds one entry. Sockets, devices and pipes are skipped; a file removed meanwhile is no error.
 fn append(archive: &mut tar::Builder<&mut dyn Write>, path: &Path, inside: &Path) -> io::Result<()> {
     let kind = match path.symlink_metadata() {
         Ok(metadata) => metadata.file_type(),
@@ -187,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_build_output_stays_out_unless_asked_for_and_git_comes_along() {
+    fn copies_git_data_and_skips_ignored_files_unless_requested() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);

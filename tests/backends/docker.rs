@@ -1,5 +1,5 @@
-//! What only a container engine can get wrong: what it shows of a bottle, its networks and addresses, its
-//! names, and an engine that is not there. In both ways to the proxy.
+//! Tests engine-specific behaviour: a bottle's visible configuration, networks, addresses and names, and an absent
+//! engine. With both transports to the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
@@ -12,9 +12,9 @@ use bottle::plan::Resources;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
 use bottle_test_support::{engine, skip};
 
-use crate::stand::{Bottle, Stand, docker, run};
+use crate::fixture::{Bottle, Fixture, docker, run};
 
-/// Said to pid 1 and to nobody else.
+/// A secret that is sent only to pid 1.
 const SECRET: &str = "s3cr3t-of-the-agent-7f1c";
 
 fn said(arguments: &[&str]) -> String {
@@ -27,7 +27,7 @@ fn id(bottle: &Bottle<'_>, kind: &str) -> String {
     all.iter().find(|resource| resource.kind == kind).unwrap_or_else(|| panic!("{kind}: {all:?}")).id.clone()
 }
 
-/// Where something in the bundle's network listens, but loopback, as the kernel lists it (proc_pid_net(5)).
+/// The listeners in the bundle's network except loopback, as the kernel lists them (proc_pid_net(5)).
 fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
     const LISTENS: &str = "0A";
     let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(bottle, "bundle-process")]);
@@ -48,7 +48,7 @@ fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
     listening.filter(|address| !address.is_loopback()).collect()
 }
 
-/// Whether what answers there, if anything does, is a bottle's proxy.
+/// Whether a bottle's proxy answers there.
 fn is_a_proxy(target: SocketAddr) -> bool {
     use std::io::{Read, Write};
     let patience = std::time::Duration::from_millis(500);
@@ -60,7 +60,7 @@ fn is_a_proxy(target: SocketAddr) -> bool {
     String::from_utf8_lossy(&answer).to_ascii_lowercase().contains("x-bottle-reason")
 }
 
-/// Asks each address for a page, at this port, and prints what is answered.
+/// Requests a page from each address at this port, and prints the answers.
 const ASK: &str = "import sys, socket\n\
     for a in sys.argv[2:]:\n\
     \x20 s = socket.socket(); s.settimeout(2)\n\
@@ -70,7 +70,7 @@ const ASK: &str = "import sys, socket\n\
     \x20   print(s.recv(4096))\n\
     \x20 except OSError as e: print(e)\n";
 
-/// Says hello to each `kind/address/port`, and prints those that answer.
+/// Contacts each `kind/address/port`, and prints those that answer.
 const GREET: &str = "import sys, socket\n\
     for t in sys.argv[1:]:\n\
     \x20 kind, a, p = t.split('/')\n\
@@ -80,7 +80,7 @@ const GREET: &str = "import sys, socket\n\
     \x20   if s.recv(9) == b'here': print(t, flush=True)\n\
     \x20 except OSError: pass\n";
 
-/// Answers at these addresses, over TCP and UDP, at this port; says when it does.
+/// Listens at these addresses, over TCP and UDP, at this port; prints when it is ready.
 const ANSWER: &str = "import sys, socket, threading\n\
     p = int(sys.argv[1])\n\
     def tcp(s):\n\
@@ -93,7 +93,7 @@ const ANSWER: &str = "import sys, socket, threading\n\
     \x20 for f, x in [(tcp, s), (udp, u)]: threading.Thread(target=f, args=(x,)).start()\n\
     print('up', flush=True)\n";
 
-/// Something that answers, in the network of a process or of this machine. Ends with it.
+/// A responder in the network of a process or of this machine. Dropping it ends it.
 struct Answering(std::process::Child);
 
 impl Answering {
@@ -118,7 +118,7 @@ impl Drop for Answering {
     }
 }
 
-/// The addresses of a container, and the process that its network can be entered by.
+/// The addresses of a container, and the process whose network to enter.
 fn network_of(container: &str) -> (String, Vec<String>) {
     let format = "{{.State.Pid}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}";
     let text = said(&["inspect", "--format", format, container]);
@@ -143,21 +143,21 @@ fn greeted(enter: &[&str], targets: &[String]) -> Vec<String> {
 /// Host, resolvers, the bundle's outer side and another bottle: each answers over TCP and UDP where it may be
 /// reached, at the same port at the same moment, and the agent gets to none of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_answers_elsewhere_does_not_answer_the_agent() {
+async fn services_on_the_host_do_not_answer_the_agent() {
     const PORT: u16 = 41_953;
     if !rustix::process::getuid().is_root() {
         skip::aloud("what answers elsewhere", &"only root may enter a container's network");
         return;
     }
-    for stand in docker().await {
-        let (bottle, other) = (stand.bottle("asks").await, stand.bottle("answers").await);
+    for fixture in docker().await {
+        let (bottle, other) = (fixture.bottle("asks").await, fixture.bottle("answers").await);
         bottle.start_bundle().await;
         other.start_bundle().await;
         let containers =
             [id(&bottle, "bundle-process"), id(&other, "bundle-process"), id(&other, "guest-process")];
         let own = bottle::host::addresses::of_this_host().expect("addresses");
         let of_host = own.iter().filter(|address| address.is_ipv4() && !address.is_loopback());
-        // Bridges of other tests' bottles come and go.
+        // Other tests create and remove bridges.
         let gateways: Vec<IpAddr> = containers.iter().flat_map(|container| gateways_of(container)).collect();
         let of_host: Vec<String> = of_host
             .filter(|address| TcpListener::bind((**address, 0)).is_ok())
@@ -194,9 +194,9 @@ async fn what_answers_elsewhere_does_not_answer_the_agent() {
             agents.iter().any(same_net) && own_bundle.iter().any(|own| own == address)
         };
         let (neighbours, others): (Vec<&str>, Vec<&str>) = reached.into_iter().partition(neighbour);
-        assert_eq!(others, [] as [&str; 0], "{}", stand.name());
-        // The control of the asking itself.
-        assert_eq!(neighbours.is_empty(), !stand.is_networked(), "{output}");
+        assert_eq!(others, [] as [&str; 0], "{}", fixture.name());
+        // The control of the probe itself.
+        assert_eq!(neighbours.is_empty(), !fixture.is_networked(), "{output}");
         drop(answering);
         bottle.remove().await;
         other.remove().await;
@@ -222,9 +222,9 @@ fn in_its_network(bottle: &Bottle<'_>, program: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_engine_shows_two_containers_with_nothing_of_the_images_and_nothing_secret() {
-    for stand in docker().await {
-        let bottle = stand.bottle("shown").await;
+async fn containers_run_no_image_program_and_show_no_secrets() {
+    for fixture in docker().await {
+        let bottle = fixture.bottle("shown").await;
         bottle.start_bundle().await;
         let channel = bottle.connect().await;
         let file =
@@ -235,7 +235,7 @@ async fn the_engine_shows_two_containers_with_nothing_of_the_images_and_nothing_
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
         let (inside, _) =
             run(&channel, &["/bin/sh", "-c", "echo $TOKEN; cat /run/bottle/prompt.md"]).await.expect("ran");
-        assert_eq!(inside, format!("{SECRET}\n{SECRET}"), "{}", stand.name());
+        assert_eq!(inside, format!("{SECRET}\n{SECRET}"), "{}", fixture.name());
 
         for kind in ["guest-process", "bundle-process"] {
             let id = id(&bottle, kind);
@@ -259,7 +259,7 @@ async fn the_engine_shows_two_containers_with_nothing_of_the_images_and_nothing_
             let user = field("Config.User");
             assert!(!user.starts_with("\"0") && user.contains(':'), "{kind}: {user}");
             assert_eq!(field("HostConfig.ReadonlyRootfs"), (kind == "bundle-process").to_string(), "{kind}");
-            // What the runtime keeps of it, and what the engine does.
+            // The runtime's and the engine's files of it.
             for folder in ["/run/docker", "/var/lib/docker/containers", "/run/containerd"] {
                 let found = Command::new("grep").args(["-rlsF", SECRET, folder]).output().expect("grep");
                 assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{kind} {folder}");
@@ -274,11 +274,11 @@ async fn the_engine_shows_two_containers_with_nothing_of_the_images_and_nothing_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn neither_the_host_nor_its_other_networks_are_reached() {
-    for stand in docker().await {
-        let (bottle, other) = (stand.bottle("alone").await, stand.bottle("other").await);
+    for fixture in docker().await {
+        let (bottle, other) = (fixture.bottle("alone").await, fixture.bottle("other").await);
         bottle.start_bundle().await;
         let channel = bottle.provisioned().await;
-        // Each of these answers, outside the bottle, at this moment.
+        // Each of these answers outside the bottle at this moment.
         let own = bottle::host::addresses::of_this_host().expect("addresses");
         let listeners: Vec<TcpListener> = own
             .iter()
@@ -318,9 +318,9 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ipv6_stays_off_whatever_the_agent_does() {
-    for stand in docker().await {
-        let bottle = stand.bottle("four").await;
+async fn the_agent_cannot_enable_ipv6() {
+    for fixture in docker().await {
+        let bottle = fixture.bottle("four").await;
         let output = bottle
             .shell(
                 "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do \
@@ -328,7 +328,7 @@ async fn ipv6_stays_off_whatever_the_agent_does() {
                  cat /proc/net/if_inet6 2>/dev/null | grep -v ' lo$' | wc -l",
             )
             .await;
-        assert_eq!(output, "1\n0\n", "{}", stand.name());
+        assert_eq!(output, "1\n0\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }
@@ -338,12 +338,12 @@ async fn ipv6_stays_off_whatever_the_agent_does() {
 /// stands against.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
-    for stand in docker().await {
-        if !stand.is_networked() || !rustix::process::getuid().is_root() {
+    for fixture in docker().await {
+        if !fixture.is_networked() || !rustix::process::getuid().is_root() {
             skip::aloud("link-local addresses", &"there is no network to look at, or only root may");
             continue;
         }
-        let bottle = stand.bottle("link").await;
+        let bottle = fixture.bottle("link").await;
         let network = bottle.ledger.all().into_iter().find(|resource| {
             resource.kind == "network"
                 && said(&["network", "inspect", "--format", "{{.Internal}}", &resource.id]) == "true"
@@ -358,7 +358,7 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
             let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("listener");
             let port = listener.local_addr().expect("address").port().to_string();
             let refused = bottle.shell(&format!("python3 -c \"{inside}\" {address} {port}")).await;
-            assert_ne!(refused.trim(), "0", "{}: reached {address}", stand.name());
+            assert_ne!(refused.trim(), "0", "{}: reached {address}", fixture.name());
             // The control: with IPv6 switched on from outside, the same attempt gets there. So it is the switch
             // that the agent cannot turn which closes it.
             let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
@@ -374,7 +374,7 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
             }
             assert!(listener.as_raw_fd() >= 0);
         }
-        // Nor is there an address of version 4 on it.
+        // Nor is there an IPv4 address on it.
         let addresses =
             Command::new("ip").args(["-4", "-o", "addr", "show", "dev", &bridge]).output().expect("ip");
         assert_eq!(String::from_utf8_lossy(&addresses.stdout), "", "{bridge}");
@@ -382,7 +382,7 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
     }
 }
 
-/// Switches IPv6 on in a container's network, from outside; whether an address came of it.
+/// Enables IPv6 in a container's network from outside; returns whether it got an address.
 fn enable_ipv6(pid: &str) -> bool {
     let script = "for f in all default eth0; do echo 0 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done; \
         ip link set eth0 down && ip link set eth0 up; sleep 0.2; ip -6 addr show dev eth0 | grep -q fe80";
@@ -400,9 +400,9 @@ fn link_local(interface: &str) -> Option<IpAddr> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_name_is_the_bundle_and_no_other_resolver_is_asked() {
-    for stand in docker().await {
-        let bottle = stand.bottle("names").await;
+async fn every_name_resolves_to_the_bundle() {
+    for fixture in docker().await {
+        let bottle = fixture.bottle("names").await;
         bottle.start_bundle().await;
         let bundle = crate::listeners::bundle(&bottle).await;
         crate::listeners::provision(&bottle, &bundle).await;
@@ -411,18 +411,18 @@ async fn every_name_is_the_bundle_and_no_other_resolver_is_asked() {
             .await;
         let lines: Vec<&str> = output.lines().collect();
         assert_eq!(lines.len(), 3, "{output}");
-        assert!(lines.iter().all(|line| *line == lines[0]), "{}: {output}", stand.name());
+        assert!(lines.iter().all(|line| *line == lines[0]), "{}: {output}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxies_ports_are_the_bottles_alone() {
-    for stand in docker().await {
-        if !stand.is_networked() {
+async fn the_proxy_listens_only_on_the_bottles_network() {
+    for fixture in docker().await {
+        if !fixture.is_networked() {
             continue;
         }
-        let bottle = stand.bottle("ports").await;
+        let bottle = fixture.bottle("ports").await;
         bottle.start_bundle().await;
         let bundle = crate::listeners::bundle(&bottle).await;
         crate::listeners::provision(&bottle, &bundle).await;
@@ -452,7 +452,7 @@ async fn the_proxies_ports_are_the_bottles_alone() {
                 let said = ask_as(&plain, port);
                 assert!(!said.to_ascii_lowercase().contains("x-bottle-reason"), "{port}: {said}");
             }
-            // That user gets an answer where there is one.
+            // That user gets an answer where a listener exists.
             let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
             let control = ["nsenter", "--net", "--target", &pid];
             let as_user = [&control[..], &plain].concat();
@@ -472,59 +472,60 @@ async fn the_proxies_ports_are_the_bottles_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_the_engines() {
-    for stand in docker().await {
+async fn the_engine_enforces_limits() {
+    for fixture in docker().await {
         let resources = Resources { memory: Some(96 << 20), cpus: Some(500), ..Resources::default() };
-        let bottle = stand.bottle_with("limited", Default::default(), resources).await;
+        let bottle = fixture.bottle_with("limited", Default::default(), resources).await;
         let host = said(&[
             "inspect",
             "--format",
             "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.NanoCpus}}",
             &id(&bottle, "guest-process"),
         ]);
-        assert_eq!(host, format!("{0} {0} 500000000", 96 << 20), "{}", stand.name());
+        assert_eq!(host, format!("{0} {0} 500000000", 96 << 20), "{}", fixture.name());
         let channel = bottle.provisioned().await;
         let greedy = "x = bytearray(200 << 20); print('had it')";
         let (output, exit) = run(&channel, &["python3", "-c", greedy]).await.expect("ran");
-        assert!(!output.contains("had it"), "{}: {exit:?}", stand.name());
+        assert!(!output.contains("had it"), "{}: {exit:?}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_range_without_room_is_named_and_nothing_is_left() {
-    for stand in docker().await {
-        if !stand.is_networked() {
+async fn an_exhausted_subnet_range_is_reported_and_leaves_nothing() {
+    for fixture in docker().await {
+        if !fixture.is_networked() {
             continue;
         }
-        stand.set("docker: {subnets: 10.214.99.0/27}\n");
+        fixture.set("docker: {subnets: 10.214.99.0/27}\n");
         // One network for its two ends, one for its bundle's way out.
-        let first = stand.bottle("first").await;
+        let first = fixture.bottle("first").await;
         first.start_bundle().await;
-        let second = stand.planned("second");
-        let error = stand.backend.make_network(&second.site()).await.expect_err("no room");
+        let second = fixture.planned("second");
+        let error = fixture.backend.make_network(&second.launch()).await.expect_err("no room");
         assert!(error.message.contains("10.214.99.0/27"), "{error}");
         assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("docker.subnets")), "{error:?}");
         second.remove().await;
-        assert_eq!(second.found().await, [], "{}", stand.name());
+        assert_eq!(second.found().await, [], "{}", fixture.name());
         first.remove().await;
-        let again = stand.bottle("second").await;
+        let again = fixture.bottle("second").await;
         again.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn launches_at_the_same_time_get_addresses_of_their_own() {
-    for stand in docker().await {
+async fn concurrent_launches_get_different_addresses() {
+    for fixture in docker().await {
         // Little room, so that they meet.
-        stand.set(&format!(
+        fixture.set(&format!(
             "docker: {{subnets: 10.214.{}.0/24, proxy: {}}}\n",
-            100 + u8::from(stand.is_networked()),
-            if stand.is_networked() { "network" } else { "socket" }
+            100 + u8::from(fixture.is_networked()),
+            if fixture.is_networked() { "network" } else { "socket" }
         ));
         let bottles: Vec<Bottle<'_>> =
-            (0..6).map(|number| stand.planned(&format!("racer-{number}"))).collect();
-        let made = bottles.iter().map(|bottle| async { stand.backend.make_network(&bottle.site()).await });
+            (0..6).map(|number| fixture.planned(&format!("racer-{number}"))).collect();
+        let made =
+            bottles.iter().map(|bottle| async { fixture.backend.make_network(&bottle.launch()).await });
         for result in futures_util::future::join_all(made).await {
             result.expect("network");
         }
@@ -546,19 +547,19 @@ async fn launches_at_the_same_time_get_addresses_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_taken_is_said_and_what_has_it_stays() {
-    for stand in docker().await {
-        let bottle = stand.planned("taken");
-        stand.backend.make_network(&bottle.site()).await.expect("network");
-        let name = format!("bottle-{}-agent-taken", stand.host.home_hash());
+async fn a_taken_container_name_is_reported_and_its_container_stays() {
+    for fixture in docker().await {
+        let bottle = fixture.planned("taken");
+        fixture.backend.make_network(&bottle.launch()).await.expect("network");
+        let name = format!("bottle-{}-agent-taken", fixture.host.home_hash());
         let foreign = said(&["create", "--name", &name, "--entrypoint", "/bin/true", engine::BASE_IMAGE]);
-        let error = stand.backend.start_guest(&bottle.site(), &bottle.prepared).await.expect_err("taken");
+        let error = fixture.backend.start_guest(&bottle.launch(), &bottle.prepared).await.expect_err("taken");
         assert!(error.message.contains("already in use") && error.hint.is_some(), "{error:?}");
-        // It has our name and not our labels: neither found nor removed, whatever a ledger says.
+        // It has our name but not our labels: it is neither found nor removed, even when a ledger names it.
         assert!(bottle.found().await.iter().all(|resource| resource.id != foreign));
         let claimed =
             Resource { slug: bottle.slug().clone(), kind: "layers".to_owned(), id: foreign.clone() };
-        let error = stand.backend.remove(&[claimed]).await.expect_err("refused");
+        let error = fixture.backend.remove(&[claimed]).await.expect_err("refused");
         assert!(error.message.contains("not this bottle's"), "{error}");
         assert_eq!(said(&["inspect", "--format", "{{.Id}}", &foreign]), foreign);
         said(&["rm", &foreign]);
@@ -567,32 +568,32 @@ async fn a_name_that_is_taken_is_said_and_what_has_it_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_is_not_there_is_one_clear_cause() {
-    let stand = Stand::new("docker", &[]);
+async fn an_absent_engine_is_reported_as_one_cause() {
+    let fixture = Fixture::new("docker", &[]);
     let folder = tempfile::tempdir().expect("folder");
     let socket = format!("unix://{}/docker.sock", folder.path().display());
     for (address, words) in
         [(socket.as_str(), "no container engine answers"), ("tcp://192.0.2.1:2375", "DOCKER_HOST")]
     {
         let env = BTreeMap::from([("DOCKER_HOST".into(), address.into())]);
-        let host = Host { env, ..stand.host.clone() };
+        let host = Host { env, ..fixture.host.clone() };
         let backend = registry::by_name(&host, "docker").expect("docker");
         let check = backend.check().await;
         assert!(!check.usable && check.findings[0].what.contains(words), "{check:?}");
-        let bottle = stand.planned("nowhere");
-        let error = backend.make_network(&bottle.site()).await.expect_err("no engine");
+        let bottle = fixture.planned("nowhere");
+        let error = backend.make_network(&bottle.launch()).await.expect_err("no engine");
         assert_eq!(error.kind, BackendErrorKind::Unavailable, "{error}");
         assert!(error.message.contains(words) && error.hint.is_some(), "{error:?}");
         assert!(bottle.ledger.all().is_empty());
     }
     let env = BTreeMap::from([("DOCKER_HOST".into(), socket.as_str().into())]);
-    let absent = registry::by_name(&Host { env, ..stand.host.clone() }, "docker").expect("docker");
+    let absent = registry::by_name(&Host { env, ..fixture.host.clone() }, "docker").expect("docker");
     assert_eq!(absent.enumerate().await.expect("nothing is there"), []);
     assert_eq!(absent.snapshots().await.expect("nothing is there"), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_ledger_could_not_take_is_found_all_the_same() {
+async fn finds_resources_that_the_ledger_failed_to_record() {
     struct Full;
     impl Ledger for Full {
         fn record_all(&self, resources: &[Resource]) -> Result<(), bottle::backend::BackendError> {
@@ -602,30 +603,30 @@ async fn what_a_ledger_could_not_take_is_found_all_the_same() {
             Ok(())
         }
     }
-    for stand in docker().await {
-        let bottle = stand.planned("unwritten");
-        let site = bottle::backend::Site { ledger: &Full, ..bottle.site() };
-        let prepared = stand.prepared().await.expect("prepared");
+    for fixture in docker().await {
+        let bottle = fixture.planned("unwritten");
+        let launch = bottle::backend::Launch { ledger: &Full, ..bottle.launch() };
+        let prepared = fixture.prepared().await.expect("prepared");
         let launched = async {
-            stand.backend.make_network(&site).await?;
-            stand.backend.start_bundle(&site, &prepared).await
+            fixture.backend.make_network(&launch).await?;
+            fixture.backend.start_bundle(&launch, &prepared).await
         };
         launched.await.expect_err("not written");
         let found = bottle.found().await;
-        assert!(found.iter().any(|resource| resource.kind == "network"), "{}: {found:?}", stand.name());
-        stand.backend.remove(&found).await.expect("removed");
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert!(found.iter().any(|resource| resource.kind == "network"), "{}: {found:?}", fixture.name());
+        fixture.backend.remove(&found).await.expect("removed");
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_users_machine_is_reached_by_its_word_and_by_nothing_else() {
+async fn only_a_host_route_reaches_the_users_machine() {
     const FETCH: &str = "import sys, urllib.request, urllib.error\n\
         try: print(urllib.request.urlopen(sys.argv[1], timeout=20).read())\n\
         except urllib.error.HTTPError as e: print(e.code)";
-    for stand in docker().await {
-        let mut bottle = stand.planned("machine");
-        bottle.prepared = stand.prepared().await.expect("prepared");
+    for fixture in docker().await {
+        let mut bottle = fixture.planned("machine");
+        bottle.prepared = fixture.prepared().await.expect("prepared");
         let listener = TcpListener::bind("0.0.0.0:0").expect("a port");
         let port = listener.local_addr().expect("address").port();
         drop(listener);
@@ -663,7 +664,7 @@ async fn the_users_machine_is_reached_by_its_word_and_by_nothing_else() {
             let command = proxied(&url);
             let command: Vec<&str> = command.iter().map(String::as_str).collect();
             let (output, _) = run(&guest, &command).await.expect("ran");
-            assert_eq!(output.trim(), answer, "{} {url}", stand.name());
+            assert_eq!(output.trim(), answer, "{} {url}", fixture.name());
         }
         bottle.remove().await;
     }
@@ -679,9 +680,9 @@ fn serve_one(listener: &TcpListener) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_run_by_hand_is_no_bottle() {
-    for stand in docker().await {
-        let bottle = stand.bottle("frozen").await;
+async fn a_container_of_a_snapshot_is_not_a_bottle() {
+    for fixture in docker().await {
+        let bottle = fixture.bottle("frozen").await;
         let snapshot = bottle.freeze(None).await;
         bottle.remove().await;
         let labels = said(&["image", "inspect", "--format", "{{json .Config.Labels}}", &snapshot.reference]);
@@ -689,9 +690,9 @@ async fn a_snapshot_run_by_hand_is_no_bottle() {
             assert!(labels.contains(&format!("\"{label}\":\"\"")), "{label}: {labels}");
         }
         let container = said(&["run", "--detach", "--network", "none", &snapshot.reference, "sleep", "60"]);
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
         said(&["rm", "--force", &container]);
-        stand.backend.remove_snapshot(&snapshot).await.expect("removed");
-        assert_eq!(stand.backend.snapshots().await.expect("listed"), []);
+        fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
+        assert_eq!(fixture.backend.snapshots().await.expect("listed"), []);
     }
 }

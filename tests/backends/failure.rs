@@ -1,4 +1,4 @@
-//! Setups that fail say one cause and leave nothing running.
+//! Failed setups report one cause and leave nothing running.
 
 use std::process::{Command, Stdio};
 
@@ -7,60 +7,60 @@ use bottle::plan::ImageSource;
 use bottle_test_support::program::Program;
 use bottle_test_support::skip;
 
-use crate::stand::{Stand, every_backend, every_isolating_backend, run};
+use crate::fixture::{Fixture, every_backend, every_isolating_backend, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setup_that_fails_names_its_step_and_leaves_no_process() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.planned("broken");
-        stand.backend.make_network(&bottle.site()).await.expect("network");
-        if !stand.shows_the_host() {
+async fn a_failed_setup_names_its_step_and_leaves_no_process() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.planned("broken");
+        fixture.backend.make_network(&bottle.launch()).await.expect("network");
+        if !fixture.shows_the_host() {
             let mut prepared = bottle.prepared.clone();
             let (kind, said) =
-                if stand.is_in_image() { ("", "is gone") } else { ("sha256:", "No such image") };
+                if fixture.is_in_image() { ("", "was removed") } else { ("sha256:", "No such image") };
             let nowhere = format!("{kind}{}", "0".repeat(64));
             prepared.inside.as_mut().expect("images").image.clone_from(&nowhere);
-            let error = stand.backend.start_guest(&bottle.site(), &prepared).await.expect_err("fails");
+            let error = fixture.backend.start_guest(&bottle.launch(), &prepared).await.expect_err("fails");
             assert!(error.message.contains(said) && error.hint.is_some(), "{error}");
             bottle.remove().await;
-            assert_eq!(bottle.found().await, [], "{}", stand.name());
+            assert_eq!(bottle.found().await, [], "{}", fixture.name());
             continue;
         }
-        // A file where a folder has to be: the new process finds out, long after it was started.
-        let inner = stand.host.user_home.join("file/inner");
+        // A file in place of a folder: the new process fails long after its start.
+        let inner = fixture.host.user_home.join("file/inner");
         std::fs::create_dir_all(inner.parent().expect("parent")).expect("made");
         std::fs::write(&inner, "x").expect("written");
         let exposed = |path: &std::path::Path| Exposed { path: path.to_owned(), why: "a test".to_owned() };
         let exposed = vec![exposed(&inner), exposed(std::path::Path::new("/proc/self/../stat"))];
         let prepared = Prepared { exposed, ..Prepared::default() };
-        let error = stand.backend.start_guest(&bottle.site(), &prepared).await.expect_err("fails");
-        assert!(error.message.contains("/proc/self/../stat"), "{}: {error}", stand.name());
+        let error = fixture.backend.start_guest(&bottle.launch(), &prepared).await.expect_err("fails");
+        assert!(error.message.contains("/proc/self/../stat"), "{}: {error}", fixture.name());
         let left = bottle.found().await;
         assert!(
             left.iter().all(|resource| !resource.kind.ends_with("process")),
             "{}: {left:?}",
-            stand.name()
+            fixture.name()
         );
         bottle.remove().await;
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connecting_to_nothing_is_an_error_that_names_it() {
-    for stand in every_backend().await {
-        let bottle = stand.planned("absent");
-        let error = stand.backend.connect_guest(bottle.slug()).await.err().expect("nothing is there");
-        assert!(error.message.contains("absent"), "{}: {error}", stand.name());
-        let error = stand.backend.connect_bundle(bottle.slug()).await.err().expect("nothing is there");
-        assert!(error.message.contains("absent"), "{}: {error}", stand.name());
+async fn connecting_to_a_missing_bottle_names_it() {
+    for fixture in every_backend().await {
+        let bottle = fixture.planned("absent");
+        let error = fixture.backend.connect_guest(bottle.slug()).await.err().expect("nothing is there");
+        assert!(error.message.contains("absent"), "{}: {error}", fixture.name());
+        let error = fixture.backend.connect_bundle(bottle.slug()).await.err().expect("nothing is there");
+        assert!(error.message.contains("absent"), "{}: {error}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_is_killed_is_gone_with_everything_in_it() {
-    for stand in every_backend().await {
-        let bottle = stand.bottle("killed").await;
+async fn a_killed_guest_takes_its_processes_with_it() {
+    for fixture in every_backend().await {
+        let bottle = fixture.bottle("killed").await;
         let channel = bottle.provisioned().await;
         let program = tokio::spawn(async move { run(&channel, &["sleep", "61.5"]).await.map(drop) });
         while !is_sleeping() {
@@ -68,20 +68,20 @@ async fn a_guest_that_is_killed_is_gone_with_everything_in_it() {
         }
         let processes: Vec<_> =
             bottle.ledger.all().into_iter().filter(|resource| resource.kind == "guest-process").collect();
-        assert_eq!(processes.len(), 1, "{}", stand.name());
-        stand.backend.remove(&processes).await.expect("killed");
+        assert_eq!(processes.len(), 1, "{}", fixture.name());
+        fixture.backend.remove(&processes).await.expect("killed");
         program.abort();
         let mut patience = 100;
         while is_sleeping() && patience > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             patience -= 1;
         }
-        assert!(!is_sleeping(), "{}", stand.name());
+        assert!(!is_sleeping(), "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
-/// Whether the program of the test above runs, by an argument that no other has, for this user.
+/// Whether the program of the test above runs for this user, identified by a unique argument.
 fn is_sleeping() -> bool {
     let own = rustix::process::getuid().as_raw();
     std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok).any(|entry| {
@@ -90,23 +90,23 @@ fn is_sleeping() -> bool {
     })
 }
 
-/// A bottle of root's has a user of its own.
+/// A bottle that root starts runs as a separate user.
 fn belongs_to(process: &std::path::Path, own: u32) -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(process).is_ok_and(|found| own == 0 && found.uid() != 64_242 || found.uid() == own)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
+async fn the_fake_backend_fails_at_the_requested_step() {
     for step in ["prepare", "make_network", "start_bundle", "start_guest", "connect_guest", "remove"] {
-        let stand = Stand::new("fake", &[("BOTTLE_FAKE_FAIL", step)]);
-        let bottle = stand.planned("struck");
-        let backend = &stand.backend;
+        let fixture = Fixture::new("fake", &[("BOTTLE_FAKE_FAIL", step)]);
+        let bottle = fixture.planned("struck");
+        let backend = &fixture.backend;
         let mut struck = Vec::new();
-        struck.push(("prepare", backend.prepare(&bottle.plan, &ProgressSink::nobody()).await.is_err()));
-        struck.push(("make_network", backend.make_network(&bottle.site()).await.is_err()));
+        struck.push(("prepare", backend.prepare(&bottle.plan, &ProgressSink::discard()).await.is_err()));
+        struck.push(("make_network", backend.make_network(&bottle.launch()).await.is_err()));
         if step != "make_network" {
-            let guest = backend.start_guest(&bottle.site(), &Prepared::default()).await;
+            let guest = backend.start_guest(&bottle.launch(), &Prepared::default()).await;
             struck.push(("start_guest", guest.is_err()));
         }
         if !["make_network", "start_guest"].contains(&step) {
@@ -118,7 +118,7 @@ async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
         }
         if step == "remove" {
             let healthy = bottle::backend::registry::by_name(
-                &bottle::host::Host { env: Default::default(), ..stand.host.clone() },
+                &bottle::host::Host { env: Default::default(), ..fixture.host.clone() },
                 "fake",
             );
             healthy.expect("fake").remove(&bottle.ledger.all()).await.expect("removed");
@@ -127,23 +127,23 @@ async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_that_does_not_fit_is_refused_before_anything_exists() {
-    for stand in every_backend().await {
-        let mut bottle = stand.planned("misfit");
-        match stand.name() {
+async fn refuses_an_unsupported_plan_before_creating_anything() {
+    for fixture in every_backend().await {
+        let mut bottle = fixture.planned("misfit");
+        match fixture.name() {
             "fake" => bottle.plan.agent.argv = vec!["/bin/sh".to_owned()],
             "linux" => bottle.plan.image = ImageSource::Reference("team/agent:1".to_owned()),
             _ => bottle.plan.resources.nested = true,
         }
-        let error = stand.backend.fits(&bottle.plan).expect_err("refused");
-        assert_eq!(error.kind, BackendErrorKind::Unsupported, "{}", stand.name());
-        assert!(error.hint.is_some(), "{}", stand.name());
+        let error = fixture.backend.supports(&bottle.plan).expect_err("refused");
+        assert_eq!(error.kind, BackendErrorKind::Unsupported, "{}", fixture.name());
+        assert!(error.hint.is_some(), "{}", fixture.name());
     }
 }
 
-/// A machine without user namespaces, as a user of it sees it.
+/// Simulates a machine without user namespaces.
 #[test]
-fn without_user_namespaces_a_start_says_so_and_makes_nothing() {
+fn a_start_without_user_namespaces_reports_it_and_creates_nothing() {
     let folder = tempfile::tempdir().expect("folder");
     let home = folder.path().join("home");
     let program = Program::bottle().expect("built");
@@ -170,7 +170,7 @@ fn without_user_namespaces_a_start_says_so_and_makes_nothing() {
     let hint = "hint: sudo sysctl -w user.max_user_namespaces=";
     assert!(said(&start.stderr).contains(hint), "{}", said(&start.stderr));
     let doctor = said(&bottle(&["doctor"]).stdout);
-    assert!(doctor.contains("user namespaces are switched off (user.max_user_namespaces is 0)"), "{doctor}");
+    assert!(doctor.contains("user namespaces are disabled (user.max_user_namespaces is 0)"), "{doctor}");
     assert_eq!(doctor.matches("fix: sudo sysctl -w user.max_user_namespaces=").count(), 1, "{doctor}");
     let left = std::fs::read_dir(home.join("state")).into_iter().flatten().count();
     assert_eq!(left, 0, "nothing is half made");

@@ -1,4 +1,4 @@
-//! What an agent may write, and where.
+//! Tests the files that an agent may write, and their limits.
 
 use bottle::backend::{Exposed, Prepared};
 use bottle::plan::Resources;
@@ -6,17 +6,17 @@ use bottle_contract::names::GUEST_PROGRAM;
 use bottle_contract::session::guest::Exit;
 use jiff::Timestamp;
 
-use crate::stand::{every_backend, every_isolating_backend, run};
+use crate::fixture::{every_backend, every_isolating_backend, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn home_and_workspace_are_writable_and_the_system_is_not() {
-    for stand in every_isolating_backend().await {
-        if stand.is_in_image() {
+    for fixture in every_isolating_backend().await {
+        if fixture.is_in_image() {
             continue;
         }
-        let bottle = stand.bottle("writes").await;
-        // In a container the program's usual name is a link of the bottle's own to it.
-        let program = if stand.name() == "docker" { "/run/bottle/bin/bottle" } else { GUEST_PROGRAM };
+        let bottle = fixture.bottle("writes").await;
+        // In a container the program's usual path is a link that the bottle creates.
+        let program = if fixture.name() == "docker" { "/run/bottle/bin/bottle" } else { GUEST_PROGRAM };
         let output = bottle
             .shell(
                 &"for f in /home/agent/f /workspace/f /tmp/f /var/tmp/f /run/f /dev/shm/f; do \
@@ -29,45 +29,45 @@ async fn home_and_workspace_are_writable_and_the_system_is_not() {
                     .replace("PROGRAM", program),
             )
             .await;
-        assert_eq!(output, "/workspace\n", "{}", stand.name());
-        if let Some(workspace) = stand.backend.kept_workspace(bottle.slug()) {
-            assert!(workspace.join("f").exists(), "{}", stand.name());
+        assert_eq!(output, "/workspace\n", "{}", fixture.name());
+        if let Some(workspace) = fixture.backend.kept_workspace(bottle.slug()) {
+            assert!(workspace.join("f").exists(), "{}", fixture.name());
         }
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exposed_paths_are_seen_at_their_place_read_only_and_nothing_beside_them() {
-    for stand in every_isolating_backend().await {
-        if !stand.shows_the_host() {
+async fn exposed_paths_are_read_only_and_their_siblings_invisible() {
+    for fixture in every_isolating_backend().await {
+        if !fixture.shows_the_host() {
             continue;
         }
-        let tools = stand.host.user_home.join("tools/v1");
+        let tools = fixture.host.user_home.join("tools/v1");
         std::fs::create_dir_all(tools.join("bin")).expect("made");
         std::fs::write(tools.join("bin/tool"), "the tool").expect("written");
-        std::fs::write(stand.host.user_home.join("secret"), "a secret").expect("written");
-        let link = stand.host.user_home.join("tools/current");
+        std::fs::write(fixture.host.user_home.join("secret"), "a secret").expect("written");
+        let link = fixture.host.user_home.join("tools/current");
         std::os::unix::fs::symlink("v1", &link).expect("link");
         let exposed = |path: &std::path::Path| Exposed { path: path.to_owned(), why: "a test".to_owned() };
         let prepared = Prepared { exposed: vec![exposed(&tools), exposed(&link)], ..Prepared::default() };
-        let bottle = stand.bottle_with("exposed", prepared, Resources::default()).await;
-        let user = stand.host.user_home.display();
+        let bottle = fixture.bottle_with("exposed", prepared, Resources::default()).await;
+        let user = fixture.host.user_home.display();
         let output = bottle
             .shell(&format!(
                 "cat {user}/tools/current/bin/tool; echo; ls -A {user}; \
                  touch {user}/tools/v1/f {user}/f 2>/dev/null && echo wrote; true"
             ))
             .await;
-        assert_eq!(output, "the tool\ntools\n", "{}", stand.name());
+        assert_eq!(output, "the tool\ntools\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_is_seen_and_closed_folders_are_removed() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("work").await;
+async fn detects_changes_and_removes_unreadable_folders() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("work").await;
         let pause = || tokio::time::sleep(std::time::Duration::from_millis(20));
         pause().await;
         let before = Timestamp::now();
@@ -75,36 +75,36 @@ async fn work_is_seen_and_closed_folders_are_removed() {
         bottle.shell("mkdir -p a/b; echo x >a/b/c; cd ~ && mkdir -p shut/in && echo x >shut/in/f && chmod 0 shut/in shut").await;
         pause().await;
         let after = Timestamp::now();
-        // Where one stream leads to pid 1, a backend that looks takes it over: nothing is run after this.
+        // A backend with a single stream to pid 1 takes it over for the query, so nothing runs after this.
         let slug = bottle.slug();
-        assert!(stand.backend.holds_work(slug, before).await.expect("looked"), "{}", stand.name());
-        assert!(!stand.backend.holds_work(slug, after).await.expect("looked"), "{}", stand.name());
+        assert!(fixture.backend.holds_work(slug, before).await.expect("looked"), "{}", fixture.name());
+        assert!(!fixture.backend.holds_work(slug, after).await.expect("looked"), "{}", fixture.name());
         bottle.remove().await;
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_are_bounded() {
-    for stand in every_isolating_backend().await {
+    for fixture in every_isolating_backend().await {
         let resources = Resources { pids: Some(24), ..Resources::default() };
-        let bottle = stand.bottle_with("bounded", Prepared::default(), resources).await;
+        let bottle = fixture.bottle_with("bounded", Prepared::default(), resources).await;
         let output = bottle
             .shell(
                 "sh -c 'i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done' 2>/tmp/e; \
                  read -r line </tmp/e; echo \"$line\"",
             )
             .await;
-        assert!(output.contains("Cannot fork"), "{}: {output:?}", stand.name());
+        assert!(output.contains("Cannot fork"), "{}: {output:?}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_in_memory_is_bounded() {
-    for stand in every_isolating_backend().await {
+async fn tmpfs_folders_are_bounded() {
+    for fixture in every_isolating_backend().await {
         let resources = Resources { disk: Some(8 << 20), ..Resources::default() };
-        let bottle = stand.bottle_with("small", Prepared::default(), resources).await;
+        let bottle = fixture.bottle_with("small", Prepared::default(), resources).await;
         let output = bottle
             .shell(
                 "head -c 6m /dev/zero >/tmp/fits && echo fits; \
@@ -113,27 +113,27 @@ async fn what_is_kept_in_memory_is_bounded() {
                  [ $i -lt 1000 ] && echo no more files",
             )
             .await;
-        assert_eq!(output, "fits\nfull\nno more files\n", "{}", stand.name());
+        assert_eq!(output, "fits\nfull\nno more files\n", "{}", fixture.name());
         bottle.remove().await;
 
-        let bottle = stand.bottle("usual-room").await;
+        let bottle = fixture.bottle("usual-room").await;
         let output = bottle.shell("df -k --output=size /tmp /dev/shm /run | tail -n +2").await;
         let sizes: Vec<u64> = output.lines().filter_map(|line| line.trim().parse().ok()).collect();
-        assert_eq!(sizes.len(), 3, "{}: {output}", stand.name());
-        assert!(sizes.iter().all(|size| *size <= 4 << 20), "{}: {output}", stand.name());
+        assert_eq!(sizes.len(), 3, "{}: {output}", fixture.name());
+        assert!(sizes.iter().all(|size| *size <= 4 << 20), "{}: {output}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_codes_come_out_as_they_are() {
-    for stand in every_backend().await {
-        let bottle = stand.bottle("codes").await;
+async fn exit_codes_are_passed_through() {
+    for fixture in every_backend().await {
+        let bottle = fixture.bottle("codes").await;
         let channel = bottle.provisioned().await;
         let (argv, code): (&[&str], _) =
-            if stand.name() == "fake" { (&["exit", "7"], 7) } else { (&["/bin/sh", "-c", "exit 7"], 7) };
+            if fixture.name() == "fake" { (&["exit", "7"], 7) } else { (&["/bin/sh", "-c", "exit 7"], 7) };
         let (_, exit) = run(&channel, argv).await.expect("ran");
-        assert_eq!(exit, Exit::Code(code), "{}", stand.name());
+        assert_eq!(exit, Exit::Code(code), "{}", fixture.name());
         bottle.remove().await;
     }
 }

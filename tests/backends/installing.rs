@@ -1,4 +1,4 @@
-//! Software is installed in a bottle whose system is the host's, and nothing of the host changes.
+//! Installs software in a bottle on the host's system, without changing the host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use bottle::backend::Origin;
 use bottle_test_support::skip;
 
-use crate::stand::{Stand, every_isolating_backend, run};
+use crate::fixture::{Fixture, every_isolating_backend, run};
 
-async fn stands() -> Vec<Stand> {
-    let mut stands = every_isolating_backend().await;
-    stands.retain(Stand::shows_the_host);
-    stands
+async fn fixtures() -> Vec<Fixture> {
+    let mut fixtures = every_isolating_backend().await;
+    fixtures.retain(Fixture::shows_the_host);
+    fixtures
 }
 
 fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
@@ -67,10 +67,10 @@ const INSTALLED: [(&str, &str, &str); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn software_is_installed_beside_the_system_and_stays_with_the_bottle() {
-    for stand in stands().await {
+async fn software_installs_to_the_prefix_and_is_in_snapshots() {
+    for fixture in fixtures().await {
         let before = all_below(Path::new("/usr/local"));
-        let bottle = stand.bottle("installs").await;
+        let bottle = fixture.bottle("installs").await;
         let channel = bottle.provisioned().await;
         for (name, needs, line) in INSTALLED {
             let script = format!(
@@ -104,10 +104,10 @@ async fn software_is_installed_beside_the_system_and_stays_with_the_bottle() {
         // It stays with the bottle's home.
         let snapshot = bottle.freeze(None).await;
         bottle.stop().await;
-        let kept = stand.bottle_from("installs", Origin::Kept).await;
+        let kept = fixture.bottle_from("installs", Origin::Kept).await;
         assert_eq!(kept.shell("tool").await, "fine\n", "kept");
         kept.remove().await;
-        let again = stand.bottle_from("installs", Origin::Snapshot(snapshot)).await;
+        let again = fixture.bottle_from("installs", Origin::Snapshot(snapshot)).await;
         assert_eq!(
             again.shell("tool; cat /opt/made/bin/made | tail -1").await,
             "fine\necho fine\n",

@@ -1,30 +1,30 @@
-//! What a bottle cannot see, reach or do. Only on backends that isolate.
+//! Tests the isolation of a bottle, on backends that isolate.
 
 use std::collections::BTreeMap;
 
 use bottle_test_support::skip;
 
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
-/// `/proc/self/status` as a table.
+/// Parses `/proc/self/status`.
 fn status(text: &str) -> BTreeMap<&str, &str> {
     text.lines().filter_map(|line| line.split_once(":\t")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_process_has_a_capability_or_can_gain_one() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("bare").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("bare").await;
         for process in ["self", "1"] {
-            let bottle = stand.bottle(&format!("bare-{process}")).await;
+            let bottle = fixture.bottle(&format!("bare-{process}")).await;
             let text = bottle.shell(&format!("cat /proc/{process}/status")).await;
             let status = status(&text);
             for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-                assert_eq!(status[set], "0000000000000000", "{} {process} {set}", stand.name());
+                assert_eq!(status[set], "0000000000000000", "{} {process} {set}", fixture.name());
             }
-            assert_eq!(status["NoNewPrivs"], "1", "{} {process}", stand.name());
-            assert_eq!(status["Seccomp"], "2", "{} {process}", stand.name());
-            assert_eq!(status["Uid"], "1000\t1000\t1000\t1000", "{} {process}", stand.name());
+            assert_eq!(status["NoNewPrivs"], "1", "{} {process}", fixture.name());
+            assert_eq!(status["Seccomp"], "2", "{} {process}", fixture.name());
+            assert_eq!(status["Uid"], "1000\t1000\t1000\t1000", "{} {process}", fixture.name());
             bottle.remove().await;
         }
         bottle.remove().await;
@@ -32,12 +32,12 @@ async fn no_process_has_a_capability_or_can_gain_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_agent_is_nobody_privileged_outside() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("outside").await;
+async fn the_agent_is_unprivileged_outside() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("outside").await;
         let channel = bottle.provisioned().await;
         let sleeper = tokio::spawn(async move {
-            crate::stand::run(&channel, &["sleep", "63.25"]).await.expect("ran");
+            crate::fixture::run(&channel, &["sleep", "63.25"]).await.expect("ran");
         });
         let uid = loop {
             if let Some(uid) = outside_uid_of("63.25") {
@@ -46,13 +46,13 @@ async fn the_agent_is_nobody_privileged_outside() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         };
         let own = rustix::process::getuid().as_raw();
-        if stand.name() == "docker" {
-            // The engine's own mapping, which may be none.
-            assert_ne!(uid, 0, "{}", stand.name());
+        if fixture.name() == "docker" {
+            // The engine's id mapping, which may be the identity.
+            assert_ne!(uid, 0, "{}", fixture.name());
         } else if own == 0 {
-            assert!((0x7000_0000..0x7100_0000).contains(&uid), "{}: {uid}", stand.name());
+            assert!((0x7000_0000..0x7100_0000).contains(&uid), "{}: {uid}", fixture.name());
         } else {
-            assert_eq!(uid, own, "{}", stand.name());
+            assert_eq!(uid, own, "{}", fixture.name());
         }
         bottle.remove().await;
         sleeper.abort();
@@ -72,7 +72,7 @@ fn outside_uid_of(argument: &str) -> Option<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_outside_is_unreachable_whatever_the_way() {
+async fn no_protocol_reaches_the_outside() {
     let script = "import socket, errno\n\
         for family, kind, address in [\n\
           (socket.AF_INET, socket.SOCK_STREAM, ('198.51.100.1', 443)),\n\
@@ -96,13 +96,13 @@ async fn the_outside_is_unreachable_whatever_the_way() {
         skip::aloud("every way out", &"there is no /usr/bin/python3 to try it with");
         return;
     }
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("island").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("island").await;
         let output = bottle.shell(&format!("/usr/bin/python3 -c \"{script}\"")).await;
         let lines: Vec<&str> = output.lines().collect();
-        // On a network of its own there may be a way to a gateway that is not there.
+        // A bottle's network may have a route to a gateway that does not exist.
         let networked = lines.last() == Some(&"['eth0', 'lo']");
-        assert_eq!(networked, stand.is_networked(), "{}: {output}", stand.name());
+        assert_eq!(networked, fixture.is_networked(), "{}: {output}", fixture.name());
         let mut expected = match networked {
             true => vec!["EHOSTUNREACH"; 3],
             false => vec!["ENETUNREACH"; 3],
@@ -110,25 +110,25 @@ async fn the_outside_is_unreachable_whatever_the_way() {
         if networked && lines[0] == "ENETUNREACH" {
             expected = vec!["ENETUNREACH"; 3];
         }
-        // Where IPv6 is switched off altogether there is no address to send from.
-        expected.push(if stand.name() == "docker" { "EADDRNOTAVAIL" } else { "ENETUNREACH" });
+        // Where IPv6 is disabled there is no source address.
+        expected.push(if fixture.name() == "docker" { "EADDRNOTAVAIL" } else { "ENETUNREACH" });
         expected.extend(["EPERM"; 4]);
         expected.push(if networked { "['eth0', 'lo']" } else { "['lo']" });
-        assert_eq!(lines, expected, "{}", stand.name());
+        assert_eq!(lines, expected, "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hosts_files_and_processes_are_not_there() {
-    for stand in every_isolating_backend().await {
-        let secret = stand.host.home.join("secret");
-        let bottle = stand.bottle("blind").await;
+async fn the_hosts_files_and_processes_are_invisible() {
+    for fixture in every_isolating_backend().await {
+        let secret = fixture.host.home.join("secret");
+        let bottle = fixture.bottle("blind").await;
         std::fs::write(&secret, "a secret").expect("written");
         let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
         let system = "/root /etc/shadow /etc/gshadow /etc/ssh /etc/sudoers /var/lib /var/log /mnt /boot";
-        // An image has a system of its own.
-        let shown = if stand.shows_the_host() { format!("{home} {system}") } else { String::new() };
+        // An image has its own system files.
+        let shown = if fixture.shows_the_host() { format!("{home} {system}") } else { String::new() };
         let output = bottle
             .shell(&format!(
                 "for f in {} {shown} /run/user /run/docker.sock /var/run/docker.sock \
@@ -141,9 +141,9 @@ async fn the_hosts_files_and_processes_are_not_there() {
             .await;
         let lines: Vec<&str> = output.lines().map(str::trim).collect();
         let processes: usize = lines[0].parse().unwrap_or_else(|_| panic!("{output}"));
-        assert!(processes <= 5, "{}: {processes} processes", stand.name());
-        let program = (stand.name() == "docker").then_some("bin");
-        let proxy = (!stand.is_networked()).then_some("proxy");
+        assert!(processes <= 5, "{}: {processes} processes", fixture.name());
+        let program = (fixture.name() == "docker").then_some("bin");
+        let proxy = (!fixture.is_networked()).then_some("proxy");
         let expected: Vec<&str> = ["0"]
             .into_iter()
             .chain(program)
@@ -151,15 +151,15 @@ async fn the_hosts_files_and_processes_are_not_there() {
             .chain(proxy)
             .chain(["blind", "agent"])
             .collect();
-        assert_eq!(lines[1..], expected, "{}", stand.name());
+        assert_eq!(lines[1..], expected, "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pid_1_is_closed_to_the_agent() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("closed").await;
+async fn the_agent_cannot_read_pid_1() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("closed").await;
         let output = bottle
             .shell(
                 "for f in environ mem maps fd/0 exe cwd root/etc; do \
@@ -171,20 +171,20 @@ async fn pid_1_is_closed_to_the_agent() {
             .await;
         let mut lines = output.lines();
         let label = lines.next().expect("a command line");
-        if stand.name() == "docker" {
+        if fixture.name() == "docker" {
             assert!(label.starts_with("/run/bottle/bin/bottle __contained-guest {\"by-socket\""), "{label}");
         } else {
             assert!(label.starts_with("bottle __guest ") && label.trim_end().ends_with(" closed"), "{label}");
         }
-        assert_eq!(lines.next(), Some("alive"), "{}: {output}", stand.name());
+        assert_eq!(lines.next(), Some("alive"), "{}: {output}", fixture.name());
         let names: Vec<&str> = lines.filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
-        assert!(names.iter().all(|name| ["PATH", "PWD"].contains(name)), "{}: {names:?}", stand.name());
+        assert!(names.iter().all(|name| ["PATH", "PWD"].contains(name)), "{}: {names:?}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pid_1_is_neither_limited_nor_slowed_by_the_agent() {
+async fn the_agent_cannot_limit_or_slow_pid_1() {
     let script = "import errno, os, resource as r\n\
         def tried(what, call):\n\
         \x20 try: call(); print(what, 'done')\n\
@@ -201,27 +201,27 @@ async fn pid_1_is_neither_limited_nor_slowed_by_the_agent() {
         skip::aloud("limits of pid 1", &"there is no /usr/bin/python3 to try it with");
         return;
     }
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("limits").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("limits").await;
         let output = bottle.shell(&format!("/usr/bin/python3 -c \"{script}\"")).await;
         let lines: Vec<&str> = output.lines().collect();
         let expected = [
             ["limit EPERM", "affinity EPERM", "policy EPERM", "priority EPERM"],
             ["limit done", "affinity done", "policy done", "priority done"],
-            // Limits are set as `setrlimit` does it, without a number.
+            // As with `setrlimit`, limits are set without a process id.
             ["limit EPERM", "affinity done", "policy done", "priority done"],
         ];
-        assert_eq!(lines[..12], expected.concat(), "{}", stand.name());
-        assert_eq!(lines[12..], ["all EPERM", "read done"], "{}", stand.name());
+        assert_eq!(lines[..12], expected.concat(), "{}", fixture.name());
+        assert_eq!(lines[12..], ["all EPERM", "read done"], "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn proc_tells_of_the_bottle_and_nothing_of_the_machines_disks_and_devices() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("blank").await;
-        // Whatever this kernel has there: what no program needs is empty and takes nothing.
+async fn proc_hides_the_machines_disks_and_devices() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("blank").await;
+        // On any kernel: entries that programs do not need are empty and not writable.
         let output = bottle
             .shell(
                 "for f in /proc/* /proc/.[!.]*; do case ${f#/proc/} in \
@@ -238,15 +238,15 @@ async fn proc_tells_of_the_bottle_and_nothing_of_the_machines_disks_and_devices(
                  (echo x >/proc/sys/kernel/hostname) 2>/dev/null && echo wrote; true",
             )
             .await;
-        assert_eq!(output, "1\n1\n/proc/sys/kernel/hostname\n", "{}", stand.name());
+        assert_eq!(output, "1\n1\n/proc/sys/kernel/hostname\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_namespaces_mounts_and_set_id_programs_give_nothing() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("stuck").await;
+async fn namespaces_mounts_and_set_id_programs_grant_nothing() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("stuck").await;
         let output = bottle
             .shell(
                 "for w in -U -m -n -p -i -u -C; do unshare $w true 2>/dev/null && echo unshared $w; done; \
@@ -261,22 +261,22 @@ async fn new_namespaces_mounts_and_set_id_programs_give_nothing() {
                  cp /bin/sh /tmp/s && chmod 4755 /tmp/s && /tmp/s -p -c 'id -u'",
             )
             .await;
-        assert_eq!(output, "1000\n", "{}", stand.name());
+        assert_eq!(output, "1000\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_bottles_do_not_meet() {
-    for stand in every_isolating_backend().await {
-        let (one, other) = (stand.bottle("one").await, stand.bottle("other").await);
+async fn two_bottles_are_isolated_from_each_other() {
+    for fixture in every_isolating_backend().await {
+        let (one, other) = (fixture.bottle("one").await, fixture.bottle("other").await);
         let channel = one.provisioned().await;
         let script = "echo mine >/tmp/f; echo mine >/home/agent/f; \
                       /usr/bin/python3 -c \"import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 7000)); \
                       s.listen(); print('up', flush=True); time.sleep(60)\"";
         let server =
             tokio::spawn(
-                async move { crate::stand::run(&channel, &["/bin/sh", "-c", script]).await.map(drop) },
+                async move { crate::fixture::run(&channel, &["/bin/sh", "-c", script]).await.map(drop) },
             );
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         let output = other
@@ -286,7 +286,7 @@ async fn two_bottles_do_not_meet() {
             )
             .await;
         // Connection refused: the other's loopback has no listener.
-        assert_eq!(output, "0\n111\n", "{}", stand.name());
+        assert_eq!(output, "0\n111\n", "{}", fixture.name());
         one.remove().await;
         other.remove().await;
         server.abort();
@@ -294,9 +294,9 @@ async fn two_bottles_do_not_meet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_work_as_they_do_on_any_machine() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("usual").await;
+async fn ordinary_programs_work() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("usual").await;
         let output = bottle
             .shell(
                 "id -un; hostname; getent hosts egress | tr -s ' '; head -c4 /dev/urandom | wc -c; \
@@ -305,7 +305,7 @@ async fn programs_work_as_they_do_on_any_machine() {
                  git --version >/dev/null && echo git; wc -c </etc/machine-id",
             )
             .await;
-        let (hosts, resolver) = match (stand.name(), stand.is_networked()) {
+        let (hosts, resolver) = match (fixture.name(), fixture.is_networked()) {
             ("docker", true) => {
                 let proxy =
                     output.lines().nth(2).and_then(|line| line.split(' ').next()).expect("an address");
@@ -317,7 +317,7 @@ async fn programs_work_as_they_do_on_any_machine() {
         let expected = format!(
             "agent\nusual\n{hosts}\n4\nnull\nfds\n1\n{resolver}\n/run/bottle/ca-bundle.pem\ngit\n33\n"
         );
-        assert_eq!(output, expected, "{}", stand.name());
+        assert_eq!(output, expected, "{}", fixture.name());
         bottle.remove().await;
     }
 }

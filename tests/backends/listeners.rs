@@ -1,26 +1,26 @@
-//! The bundle: started, found, connected to, and what becomes of the proxy without it.
+//! Tests the bundle's start, enumeration and channel, and the proxy with and without it.
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::names::EGRESS_PORT;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_contract::session::{Hello, Role};
 
-use crate::stand::{Bottle, every_backend, every_isolating_backend, run};
+use crate::fixture::{Bottle, every_backend, every_isolating_backend, run};
 
-/// Tries the proxy from inside: the number of the error, or 0.
-const KNOCK: &str = "import socket; s = socket.socket(); s.settimeout(5); \
+/// A script that connects to the proxy from inside and prints the error number, or 0.
+const TRY_CONNECT: &str = "import socket; s = socket.socket(); s.settimeout(5); \
     e = s.connect_ex(('egress', 9099)); \
     e or s.sendall(b'GET http://198.51.100.1/ HTTP/1.1\\r\\nHost: 198.51.100.1\\r\\n\\r\\n'); \
     print(e, s.recv(12) if not e else b'')";
 
-/// How often an open proxy is tried: a machine under load stands still for seconds.
+/// Attempts to connect to an open proxy: a machine under load can stall for seconds.
 const TRIES: usize = 6;
 
-/// What an open proxy says, at last.
-async fn answer_of_the_proxy(guest: &Channel) -> String {
+/// The answer of an open proxy, with retries.
+async fn proxy_answer(guest: &Channel) -> String {
     let mut answer = String::new();
     for _ in 0..TRIES {
-        (answer, _) = run(guest, &["/usr/bin/python3", "-c", KNOCK]).await.expect("ran");
+        (answer, _) = run(guest, &["/usr/bin/python3", "-c", TRY_CONNECT]).await.expect("ran");
         if answer.contains("HTTP/1.1") {
             break;
         }
@@ -29,7 +29,7 @@ async fn answer_of_the_proxy(guest: &Channel) -> String {
 }
 
 pub(crate) async fn bundle(bottle: &Bottle<'_>) -> Channel {
-    let stream = bottle.stand.backend.connect_bundle(bottle.slug()).await.expect("connect");
+    let stream = bottle.fixture.backend.connect_bundle(bottle.slug()).await.expect("connect");
     let hello = Hello::of(Role::Keeper);
     let (channel, _, peer) = Channel::establish(stream, Side::Dialed, hello).await.expect("greeted");
     assert_eq!(peer.role, Role::Bundle);
@@ -48,40 +48,44 @@ pub(crate) async fn provision(bottle: &Bottle<'_>, channel: &Channel) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
-    for stand in every_backend().await {
-        let bottle = stand.planned("guarded");
-        stand.backend.make_network(&bottle.site()).await.expect("network");
+    for fixture in every_backend().await {
+        let bottle = fixture.planned("guarded");
+        fixture.backend.make_network(&bottle.launch()).await.expect("network");
         bottle.start_bundle().await;
         bundle(&bottle).await.close();
         bundle(&bottle).await.close();
         let recorded = bottle.ledger.all();
-        assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", stand.name());
+        assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", fixture.name());
         let found = bottle.found().await;
-        // A container is one thing, whatever runs in it.
-        let daemons = (stand.name() != "docker").then_some("egress-process");
+        // A container is one resource with several processes.
+        let daemons = (fixture.name() != "docker").then_some("egress-process");
         for kind in ["bundle-process"].into_iter().chain(daemons) {
-            assert!(found.iter().any(|resource| resource.kind == kind), "{} {kind}: {found:?}", stand.name());
+            assert!(
+                found.iter().any(|resource| resource.kind == kind),
+                "{} {kind}: {found:?}",
+                fixture.name()
+            );
         }
-        // By what the ledger knows alone, which has no word of the daemons.
-        stand.backend.remove(&recorded).await.expect("removed");
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
-        assert!(stand.backend.connect_bundle(bottle.slug()).await.is_err(), "{}", stand.name());
+        // Only with the ledger's resources, which do not include the daemons.
+        fixture.backend.remove(&recorded).await.expect("removed");
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
+        assert!(fixture.backend.connect_bundle(bottle.slug()).await.is_err(), "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("guards").await;
+async fn the_sidecars_are_unprivileged_and_not_the_agents_user() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("guards").await;
         bottle.start_bundle().await;
         let channel = bundle(&bottle).await;
         provision(&bottle, &channel).await;
         let guest = bottle.provisioned().await;
-        let answer = answer_of_the_proxy(&guest).await;
-        assert!(answer.contains("HTTP/1.1"), "{}: {answer}", stand.name());
+        let answer = proxy_answer(&guest).await;
+        assert!(answer.contains("HTTP/1.1"), "{}: {answer}", fixture.name());
 
-        if stand.name() == "docker" {
-            // Its own test looks at the containers.
+        if fixture.name() == "docker" {
+            // Another test covers containers.
             bottle.remove().await;
             continue;
         }
@@ -93,7 +97,7 @@ async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
             let uid = status.lines().find_map(|line| line.strip_prefix("Uid:\t")).expect("uid");
             users.push((resource.kind, uid.split('\t').map(|uid| uid.parse().expect("a number")).collect()));
         }
-        assert_eq!(users.len(), 4, "{}: {users:?}", stand.name());
+        assert_eq!(users.len(), 4, "{}: {users:?}", fixture.name());
         for (kind, uids) in users {
             let uids: Vec<u32> = uids;
             let range = match kind.as_str() {
@@ -101,37 +105,37 @@ async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
                 "guest-process" => 0x7000_0000..0x7100_0000,
                 _ => 0x7100_0000..0x7200_0000,
             };
-            assert!(uids.iter().all(|uid| range.contains(uid)), "{} {kind}: {uids:?}", stand.name());
+            assert!(uids.iter().all(|uid| range.contains(uid)), "{} {kind}: {uids:?}", fixture.name());
         }
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_is_closed_before_its_bundle_is_ready_and_after_it_died() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("proxy").await;
+async fn the_proxy_accepts_connections_only_while_its_bundle_is_ready() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("proxy").await;
         let guest = bottle.provisioned().await;
-        let knock = ["/usr/bin/python3", "-c", KNOCK];
+        let knock = ["/usr/bin/python3", "-c", TRY_CONNECT];
         let is_closed = |output: &str| !output.contains("HTTP/1.1");
 
         let (output, _) = run(&guest, &knock).await.expect("ran");
-        assert!(is_closed(&output), "{} without a bundle: {output}", stand.name());
+        assert!(is_closed(&output), "{} without a bundle: {output}", fixture.name());
         bottle.start_bundle().await;
         let channel = bundle(&bottle).await;
         let (output, _) = run(&guest, &knock).await.expect("ran");
-        assert!(is_closed(&output), "{} before it was provisioned: {output}", stand.name());
+        assert!(is_closed(&output), "{} before it was provisioned: {output}", fixture.name());
         provision(&bottle, &channel).await;
-        let socket = stand.host.runtime.join("proxy/proxy").join(EGRESS_PORT.to_string());
-        assert!(socket.exists() || stand.name() == "docker");
-        let answer = answer_of_the_proxy(&guest).await;
-        assert!(answer.contains("HTTP/1.1"), "{} with a bundle: {answer}", stand.name());
+        let socket = fixture.host.runtime.join("proxy/proxy").join(EGRESS_PORT.to_string());
+        assert!(socket.exists() || fixture.name() == "docker");
+        let answer = proxy_answer(&guest).await;
+        assert!(answer.contains("HTTP/1.1"), "{} with a bundle: {answer}", fixture.name());
 
         let mut processes = bottle.ledger.all();
         processes.retain(|resource| resource.kind == "bundle-process");
-        stand.backend.remove(&processes).await.expect("killed");
+        fixture.backend.remove(&processes).await.expect("killed");
         let (output, _) = run(&guest, &knock).await.expect("ran");
-        assert!(is_closed(&output), "{} after it died: {output}", stand.name());
+        assert!(is_closed(&output), "{} after it died: {output}", fixture.name());
         bottle.remove().await;
     }
 }

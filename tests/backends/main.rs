@@ -1,24 +1,25 @@
-//! One function per promise of the backend trait, run on every backend that is here. A skip is said aloud.
+//! Tests each promise of the backend trait on every available backend. A skipped backend is reported.
 //!
 //! ```text
-//! stand       a backend over a throw-away home, a bottle on it, and what can be asked of its guest
-//! life        what is made, found again and removed
-//! isolation   what a bottle cannot see, reach or do; on backends that isolate
-//! files       what an agent may write, and where
-//! proxy        the bundle, and the proxy with and without it
-//! docker      what only an engine can get wrong: what it shows, its networks, its names
-//! installing  software beside the host's system
+//! fixture     a backend over a temporary home, a bottle on it, and requests to its guest
+//! life        creation, enumeration and removal of resources
+//! isolation   the isolation of a bottle; on backends that isolate
+//! files       writable files and limits
+//! listeners   the bundle, and the proxy with and without it
+//! docker      engine-specific behaviour: visible configuration, networks, names
+//! installing  software installation beside the host's system
 //! programs    agents installed on the host run inside
-//! snapshots   freezing, going on with what was frozen or kept, removing
-//! images      bottles of the Linux backend that work in an image
-//! hostile     what an agent can leave for a freeze to find
-//! failure     setups that fail leave nothing
-//! ordinary    all of it once more, as a user who is not root
+//! snapshots   freezing, resuming, removing
+//! images      bottles of the linux backend on an image
+//! hostile     hostile files in a freeze
+//! failure     failed setups leave nothing
+//! ordinary    all tests again as a user who is not root
 //! ```
 
 mod docker;
 mod failure;
 mod files;
+mod fixture;
 mod hostile;
 mod images;
 mod installing;
@@ -28,4 +29,3 @@ mod listeners;
 mod ordinary;
 mod programs;
 mod snapshots;
-mod stand;

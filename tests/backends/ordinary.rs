@@ -1,8 +1,8 @@
-//! All promises once more as an ordinary user, when the tests run as root.
+//! Runs all tests again as an ordinary user, when the tests run as root.
 
 use bottle_test_support::ordinary;
 
 #[test]
-fn everything_holds_for_an_ordinary_user_too() {
+fn all_promises_hold_for_an_ordinary_user() {
     ordinary::once_more("ordinary::");
 }

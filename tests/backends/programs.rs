@@ -1,4 +1,4 @@
-//! Agents installed on the host run inside, unchanged.
+//! Tests that agents installed on the host run inside, unchanged.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,33 +7,33 @@ use bottle::plan::Resources;
 use bottle_contract::session::guest::Exit;
 use bottle_test_support::skip;
 
-use crate::stand::{Stand, run};
+use crate::fixture::{Fixture, run};
 
-/// The linux backend with these folders in front of the `PATH` of whoever runs the tests.
-async fn stand_with(folder: &Path) -> Option<Stand> {
+/// The linux backend with this folder prepended to `PATH`.
+async fn fixture_with(folder: &Path) -> Option<Fixture> {
     let own = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&own)));
-    let stand = Stand::new("linux", &[("PATH", path.expect("path").to_str().expect("UTF-8"))]);
-    let check = stand.backend.check().await;
+    let fixture = Fixture::new("linux", &[("PATH", path.expect("path").to_str().expect("UTF-8"))]);
+    let check = fixture.backend.check().await;
     if !check.usable {
         skip::aloud("programs of the host", &format!("linux is not usable here: {:?}", check.findings));
         return None;
     }
-    Some(stand)
+    Some(fixture)
 }
 
-/// What a program of the host says when it is run inside as the agent's own.
-async fn says(stand: &Stand, argv: &[&str]) -> String {
-    let mut bottle = stand.planned("installed");
+/// The output of a host program that runs inside as the agent's program.
+async fn says(fixture: &Fixture, argv: &[&str]) -> String {
+    let mut bottle = fixture.planned("installed");
     bottle.plan.agent.argv = argv.iter().map(ToString::to_string).collect();
-    let prepared = stand
+    let prepared = fixture
         .backend
-        .prepare(&bottle.plan, &bottle::backend::ProgressSink::nobody())
+        .prepare(&bottle.plan, &bottle::backend::ProgressSink::discard())
         .await
         .expect("prepared");
     let program = prepared.program.clone().expect("found on the host");
     let path: Vec<String> = prepared.path.iter().map(|folder| folder.display().to_string()).collect();
-    let bottle = stand.bottle_with("installed", prepared, Resources::default()).await;
+    let bottle = fixture.bottle_with("installed", prepared, Resources::default()).await;
     let channel = bottle.provisioned().await;
     let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", path.join(":"));
     let full: Vec<&str> =
@@ -53,7 +53,7 @@ fn executable(path: &Path, content: &str) {
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("folder");
-    // A program of root's is for everyone to run, as those of a system are.
+    // Root's programs are executable by everyone, like system programs.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("open");
     let path = folder.path().canonicalize().expect("real");
@@ -61,7 +61,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_of_a_virtual_environment_finds_its_modules() {
+async fn a_program_in_a_virtual_environment_finds_its_modules() {
     let (_folder, place) = folder();
     let venv = place.join("venv");
     let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
@@ -75,12 +75,12 @@ async fn a_program_of_a_virtual_environment_finds_its_modules() {
         .expect("written");
     let shebang = format!("#!{}\nimport tool\n", venv.join("bin/python").display());
     executable(&venv.join("bin/tool"), &shebang);
-    let Some(stand) = stand_with(&venv.join("bin")).await else { return };
-    assert_eq!(says(&stand, &["tool"]).await, format!("{}\n", venv.display()));
+    let Some(fixture) = fixture_with(&venv.join("bin")).await else { return };
+    assert_eq!(says(&fixture, &["tool"]).await, format!("{}\n", venv.display()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_of_a_node_package_finds_its_neighbours() {
+async fn a_program_in_a_node_package_finds_its_dependencies() {
     if Command::new("node").arg("--version").output().is_err() {
         skip::aloud("a node package", &"there is no node here");
         return;
@@ -95,6 +95,6 @@ async fn a_program_of_a_node_package_finds_its_neighbours() {
     std::fs::create_dir(place.join("bin")).expect("made");
     std::os::unix::fs::symlink("../lib/node_modules/@scope/tool/dist/cli.js", place.join("bin/tool"))
         .expect("link");
-    let Some(stand) = stand_with(&place.join("bin")).await else { return };
-    assert_eq!(says(&stand, &["tool", "hello"]).await, "dep says hello\n");
+    let Some(fixture) = fixture_with(&place.join("bin")).await else { return };
+    assert_eq!(says(&fixture, &["tool", "hello"]).await, "dep says hello\n");
 }

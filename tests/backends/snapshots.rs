@@ -1,4 +1,4 @@
-//! Freezing a bottle, going on with what was frozen or kept, and removing it.
+//! Tests freezing a bottle, resuming from snapshots and kept files, and removing snapshots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bottle::backend::{BackendErrorKind, Copied, Origin, ProgressSink, Snapshot};
 use bottle_contract::names::{AGENT_USER, CA_FILE, WORKSPACE};
 
-use crate::stand::{Stand, every_backend, read, run, write};
+use crate::fixture::{Fixture, every_backend, read, run, write};
 
 fn in_home(name: &str) -> String {
     format!("/home/{AGENT_USER}/{name}")
@@ -16,76 +16,76 @@ fn in_workspace(name: &str) -> String {
     format!("{WORKSPACE}/{name}")
 }
 
-/// Every backend that makes snapshots while a bottle goes on.
-async fn every_freezing_backend() -> Vec<Stand> {
-    let mut stands = every_backend().await;
-    stands.retain(|stand| stand.backend.capabilities().live_commit);
-    stands
+/// Every backend that makes snapshots of running bottles.
+async fn every_freezing_backend() -> Vec<Fixture> {
+    let mut fixtures = every_backend().await;
+    fixtures.retain(|fixture| fixture.backend.capabilities().live_commit);
+    fixtures
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bottle_goes_on_while_it_is_frozen_and_a_later_one_begins_with_it() {
-    for stand in every_freezing_backend().await {
-        let bottle = stand.bottle("first").await;
+async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
+    for fixture in every_freezing_backend().await {
+        let bottle = fixture.bottle("first").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_home("installed"), b"a tool").await;
         write(&channel, &in_workspace("src/work"), b"half done").await;
         let told = Arc::new(AtomicU64::new(0));
         let counting = {
             let told = told.clone();
-            // An engine copies by itself, and counts no files.
+            // An engine copies internally, and counts no files.
             ProgressSink::new(move |copied: Copied| {
                 told.store(copied.files + copied.bytes, Ordering::Relaxed)
             })
         };
-        let snapshot = stand.backend.freeze(bottle.slug(), None, counting).await.expect("frozen").snapshot;
+        let snapshot = fixture.backend.freeze(bottle.slug(), None, counting).await.expect("frozen").snapshot;
         assert_eq!(&snapshot.slug, bottle.slug());
-        assert!(told.load(Ordering::Relaxed) > 0, "{}: nobody was told", stand.name());
-        assert_eq!(stand.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
+        assert!(told.load(Ordering::Relaxed) > 0, "{}: nobody was told", fixture.name());
+        assert_eq!(fixture.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
 
         // The same processes, with the same files.
         write(&channel, &in_workspace("src/work"), b"done").await;
-        assert_eq!(read(&channel, "src/work").await.as_deref(), Some("done"), "{}", stand.name());
+        assert_eq!(read(&channel, "src/work").await.as_deref(), Some("done"), "{}", fixture.name());
         bottle.remove().await;
-        assert_eq!(stand.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
+        assert_eq!(fixture.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
 
-        let again = stand.bottle_from("first", Origin::Snapshot(snapshot.clone())).await;
+        let again = fixture.bottle_from("first", Origin::Snapshot(snapshot.clone())).await;
         let channel = again.provisioned().await;
-        assert_eq!(read(&channel, "src/work").await.as_deref(), Some("half done"), "{}", stand.name());
+        assert_eq!(read(&channel, "src/work").await.as_deref(), Some("half done"), "{}", fixture.name());
         write(&channel, &in_workspace("src/work"), b"another way").await;
         again.remove().await;
 
-        // What was written since is not in it.
-        let third = stand.bottle_from("first", Origin::Snapshot(snapshot)).await;
+        // The snapshot excludes later writes.
+        let third = fixture.bottle_from("first", Origin::Snapshot(snapshot)).await;
         let channel = third.provisioned().await;
-        assert_eq!(read(&channel, "src/work").await.as_deref(), Some("half done"), "{}", stand.name());
+        assert_eq!(read(&channel, "src/work").await.as_deref(), Some("half done"), "{}", fixture.name());
         third.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_belongs_to_one_launch_is_not_in_a_snapshot() {
-    for stand in every_freezing_backend().await {
-        let bottle = stand.bottle("clean").await;
+async fn a_snapshot_excludes_data_of_one_launch() {
+    for fixture in every_freezing_backend().await {
+        let bottle = fixture.bottle("clean").await;
         let channel = bottle.provisioned().await;
         write(&channel, CA_FILE, b"of this launch").await;
         write(&channel, "/tmp/scratch", b"of this launch").await;
-        assert_eq!(read(&channel, CA_FILE).await.is_some(), stand.name() != "fake");
+        assert_eq!(read(&channel, CA_FILE).await.is_some(), fixture.name() != "fake");
         let snapshot = bottle.freeze(None).await;
         bottle.remove().await;
-        let again = stand.bottle_from("clean", Origin::Snapshot(snapshot)).await;
+        let again = fixture.bottle_from("clean", Origin::Snapshot(snapshot)).await;
         let channel = again.provisioned().await;
         for path in [CA_FILE, "/tmp/scratch"] {
-            assert_eq!(read(&channel, path).await, None, "{} {path}", stand.name());
+            assert_eq!(read(&channel, path).await, None, "{} {path}", fixture.name());
         }
         again.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_snapshot_stands_by_itself() {
-    for stand in every_freezing_backend().await {
-        let bottle = stand.bottle("several").await;
+async fn each_snapshot_is_independent() {
+    for fixture in every_freezing_backend().await {
+        let bottle = fixture.bottle("several").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_workspace("same"), b"same").await;
         write(&channel, &in_workspace("gone"), b"gone").await;
@@ -96,117 +96,121 @@ async fn each_snapshot_stands_by_itself() {
         write(&channel, &in_workspace("changed"), b"three").await;
         let three = bottle.freeze(Some(&two)).await;
         assert_eq!(
-            stand.backend.snapshots().await.expect("listed"),
+            fixture.backend.snapshots().await.expect("listed"),
             [one.clone(), two.clone(), three.clone()]
         );
-        // The one in the middle goes, and takes nothing from the others.
-        stand.backend.remove_snapshot(&two).await.expect("removed");
-        stand.backend.remove_snapshot(&two).await.expect("twice is no error");
+        // Removing the middle snapshot does not affect the others.
+        fixture.backend.remove_snapshot(&two).await.expect("removed");
+        fixture.backend.remove_snapshot(&two).await.expect("twice is no error");
         bottle.remove().await;
         for (snapshot, changed) in [(&one, "one"), (&three, "three")] {
-            let again = stand.bottle_from("several", Origin::Snapshot(snapshot.clone())).await;
+            let again = fixture.bottle_from("several", Origin::Snapshot(snapshot.clone())).await;
             let channel = again.provisioned().await;
             for (name, content) in [("same", "same"), ("gone", "gone"), ("changed", changed)] {
-                assert_eq!(read(&channel, name).await.as_deref(), Some(content), "{} {name}", stand.name());
+                assert_eq!(read(&channel, name).await.as_deref(), Some(content), "{} {name}", fixture.name());
             }
             again.remove().await;
         }
-        let prepared = stand.prepared().await.expect("prepared");
-        let gone = bottle::backend::Site { origin: &Origin::Snapshot(two), ..bottle.site() };
-        stand.backend.make_network(&gone).await.expect("network");
-        let error = stand.backend.start_guest(&gone, &prepared).await.expect_err("it is gone");
-        assert!(error.message.contains("several"), "{}: {error}", stand.name());
+        let prepared = fixture.prepared().await.expect("prepared");
+        let gone = bottle::backend::Launch { origin: &Origin::Snapshot(two), ..bottle.launch() };
+        fixture.backend.make_network(&gone).await.expect("network");
+        let error = fixture.backend.start_guest(&gone, &prepared).await.expect_err("it is gone");
+        assert!(error.message.contains("several"), "{}: {error}", fixture.name());
         bottle.remove().await;
         for snapshot in [one, three] {
-            stand.backend.remove_snapshot(&snapshot).await.expect("removed");
+            fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
         }
-        assert_eq!(stand.backend.snapshots().await.expect("listed"), [], "{}", stand.name());
+        assert_eq!(fixture.backend.snapshots().await.expect("listed"), [], "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_deleted_is_not_in_the_next_snapshot() {
-    for stand in every_freezing_backend().await {
-        if stand.name() == "fake" {
-            // It has no program that deletes.
+async fn the_next_snapshot_excludes_deleted_files() {
+    for fixture in every_freezing_backend().await {
+        if fixture.name() == "fake" {
+            // The fake backend has no program that deletes files.
             continue;
         }
-        let bottle = stand.bottle("deleted").await;
+        let bottle = fixture.bottle("deleted").await;
         bottle.shell("mkdir -p ~/a/b; echo x >~/a/b/c; echo y >~/d; ln -s d ~/e").await;
         let one = bottle.freeze(None).await;
         let channel = bottle.connect().await;
         run(&channel, &["/bin/sh", "-c", "rm -rf ~/a ~/d; echo z >/home/agent/e"]).await.expect("ran");
         let two = bottle.freeze(Some(&one)).await;
         bottle.remove().await;
-        let again = stand.bottle_from("deleted", Origin::Snapshot(two)).await;
+        let again = fixture.bottle_from("deleted", Origin::Snapshot(two)).await;
         let output = again.shell("cd /home/agent; ls -A; cat e").await;
         let names: Vec<&str> = output.lines().collect();
         // An image's home may have files of its own.
-        assert!(!names.contains(&"a") && names.ends_with(&["z"]), "{}: {output}", stand.name());
+        assert!(!names.contains(&"a") && names.ends_with(&["z"]), "{}: {output}", fixture.name());
         again.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_bottle_is_gone_on_with_and_can_be_frozen_where_it_stands() {
-    for stand in every_freezing_backend().await {
-        let bottle = stand.bottle("kept-on").await;
+async fn a_kept_bottle_is_frozen_and_resumed() {
+    for fixture in every_freezing_backend().await {
+        let bottle = fixture.bottle("kept-on").await;
         let channel = bottle.provisioned().await;
         write(&channel, &in_workspace("work"), b"half done").await;
         write(&channel, &in_home("note"), b"remember").await;
         bottle.stop().await;
         let snapshot = bottle.freeze(None).await;
 
-        let again = stand.bottle_from("kept-on", Origin::Kept).await;
+        let again = fixture.bottle_from("kept-on", Origin::Kept).await;
         let channel = again.provisioned().await;
-        assert_eq!(read(&channel, "work").await.as_deref(), Some("half done"), "{}", stand.name());
+        assert_eq!(read(&channel, "work").await.as_deref(), Some("half done"), "{}", fixture.name());
         let note = read(&channel, &in_home("note")).await;
-        assert!(stand.name() == "fake" || note.as_deref() == Some("remember"), "{}: {note:?}", stand.name());
+        assert!(
+            fixture.name() == "fake" || note.as_deref() == Some("remember"),
+            "{}: {note:?}",
+            fixture.name()
+        );
         write(&channel, &in_workspace("work"), b"ruined").await;
         again.stop().await;
 
-        // Back to the snapshot: what was kept since is replaced.
-        let back = stand.bottle_from("kept-on", Origin::Snapshot(snapshot)).await;
+        // Back to the snapshot: kept files are replaced.
+        let back = fixture.bottle_from("kept-on", Origin::Snapshot(snapshot)).await;
         let channel = back.provisioned().await;
-        assert_eq!(read(&channel, "work").await.as_deref(), Some("half done"), "{}", stand.name());
+        assert_eq!(read(&channel, "work").await.as_deref(), Some("half done"), "{}", fixture.name());
         back.remove().await;
-        assert_eq!(back.found().await, [], "{}", stand.name());
+        assert_eq!(back.found().await, [], "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_nothing_is_an_error_and_leaves_nothing() {
-    for stand in every_freezing_backend().await {
-        let bottle = stand.planned("nothing");
-        let error = stand
+async fn freezing_a_missing_bottle_fails_and_leaves_nothing() {
+    for fixture in every_freezing_backend().await {
+        let bottle = fixture.planned("nothing");
+        let error = fixture
             .backend
-            .freeze(bottle.slug(), None, ProgressSink::nobody())
+            .freeze(bottle.slug(), None, ProgressSink::discard())
             .await
             .expect_err("nothing there");
-        assert!(error.message.contains("nothing"), "{}: {error}", stand.name());
-        assert_eq!(stand.backend.snapshots().await.expect("listed"), [], "{}", stand.name());
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert!(error.message.contains("nothing"), "{}: {error}", fixture.name());
+        assert_eq!(fixture.backend.snapshots().await.expect("listed"), [], "{}", fixture.name());
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshots_of_another_home_are_not_seen_and_names_that_are_none_are_refused() {
-    let stands = every_freezing_backend().await;
-    for stand in &stands {
-        let bottle = stand.bottle("mine-too").await;
+async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
+    let fixtures = every_freezing_backend().await;
+    for fixture in &fixtures {
+        let bottle = fixture.bottle("mine-too").await;
         let snapshot = bottle.freeze(None).await;
-        for other in &stands {
-            if !std::ptr::eq(other, stand) {
+        for other in &fixtures {
+            if !std::ptr::eq(other, fixture) {
                 assert_eq!(other.backend.snapshots().await.expect("listed"), [], "{}", other.name());
             }
         }
         for reference in ["", "..", "../mine-too", "/etc", ".new-1"] {
             let foreign = Snapshot { reference: reference.to_owned(), ..snapshot.clone() };
-            let error = stand.backend.remove_snapshot(&foreign).await.expect_err(reference);
-            assert_eq!(error.kind, BackendErrorKind::Failed, "{} {reference}", stand.name());
+            let error = fixture.backend.remove_snapshot(&foreign).await.expect_err(reference);
+            assert_eq!(error.kind, BackendErrorKind::Failed, "{} {reference}", fixture.name());
         }
-        assert_eq!(stand.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
-        stand.backend.remove_snapshot(&snapshot).await.expect("removed");
+        assert_eq!(fixture.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
+        fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
         bottle.remove().await;
     }
 }

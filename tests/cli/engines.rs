@@ -219,7 +219,7 @@ fn an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_not
         let output = start.wait_with_output().context("it ended")?;
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("the container engine went away"), "{said}");
+        assert!(said.contains("the container engine closed the connection"), "{said}");
         assert!(said.contains("hint: see the engine's own log"), "{said}");
         if agent == "slow" {
             text += &scrub.apply(&format!("without the engine\n{}", patiently(&home, START)?.transcript()));

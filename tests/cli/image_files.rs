@@ -111,7 +111,7 @@ fn a_disk_that_is_full_has_nothing_of_an_image() -> Result<()> {
     }
     let said = script(&home, SMALL_DISK)?;
     ensure!(said.starts_with("exit 1\n"), "{said}");
-    ensure!(said.contains("the image ./small cannot be unpacked: the disk is full"), "{said}");
+    ensure!(said.contains("cannot unpack the image ./small: the disk is full"), "{said}");
     ensure!(said.contains("nothing to clean up"), "{said}");
     Ok(())
 }

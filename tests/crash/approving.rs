@@ -1,7 +1,7 @@
-//! An approval is killed at moments that nobody chose: no question is lost, no route is live without its line in the
-//! audit, and the audit's chain holds.
+//! Kills processes at random moments of an approval: no question is lost, no route is live without its line in the
+//! audit log, and the log's hash chain is valid.
 //!
-//! The test is the agent: it speaks to the bottle's own proxy.
+//! The test acts as the agent, through the bottle's proxy.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::left::process_with;
 use super::{cleanup_leaves_nothing, home, wait_until};
 
-/// From before the answer is written to after it is told, in steps that share no rhythm with it.
+/// Delays from before the answer is written to after it is sent.
 const ROUNDS: u64 = 14;
 const STEP: Duration = Duration::from_micros(4_700);
 
@@ -45,7 +45,7 @@ fn socket(home: &TestHome, port: u16) -> PathBuf {
     find(&home.runtime(), &port.to_string()).expect("the proxy's socket")
 }
 
-/// Asks for a host, and does not wait for the answer: the connection is to be held.
+/// Requests a host without waiting for the answer; the caller keeps the connection open.
 fn ask(home: &TestHome, host: &str) -> UnixStream {
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "egress-allow", "arguments": {"routes": [{"host": host}], "justification": "to see"}}});
@@ -62,7 +62,7 @@ fn ask(home: &TestHome, host: &str) -> UnixStream {
     socket
 }
 
-/// Questions that wait.
+/// Pending questions.
 fn waiting(home: &TestHome) -> Vec<String> {
     let listed = run(home, &["supervise", "list", "--json"]).expect_code(0).json().expect("JSON");
     let waits = |question: &&Value| question["stale"] == false;
@@ -70,7 +70,7 @@ fn waiting(home: &TestHome) -> Vec<String> {
     all.filter_map(|question| question["id"].as_str().map(str::to_owned)).collect()
 }
 
-/// What the proxy goes by: the revision, and the hosts.
+/// The proxy's current revision and hosts.
 fn live(home: &TestHome) -> (u64, Vec<String>) {
     let mut socket = UnixStream::connect(socket(home, EGRESS_PORT)).expect("the proxy");
     write!(
@@ -88,7 +88,7 @@ fn live(home: &TestHome) -> (u64, Vec<String>) {
     (body["revision"].as_u64().expect("a revision"), hosts.map(str::to_owned).collect())
 }
 
-/// The audit's chain holds, and every revision that is live was meant.
+/// Asserts that the audit log's chain is valid, and every live revision was approved.
 fn audited(home: &TestHome, revision: u64, when: &str) {
     let verified = run(home, &["audit", "verify"]);
     assert_eq!(verified.code, 0, "{when}: {}{}", verified.stdout, verified.stderr);
@@ -98,7 +98,7 @@ fn audited(home: &TestHome, revision: u64, when: &str) {
     assert!(meant || revision == 1, "{when}: {revision} is live and nobody meant it: {lines:#}");
 }
 
-/// Approves `id` and kills `role` (none: the command itself) so much later.
+/// Approves `id` and kills `role` (none: the command itself) after a delay.
 fn approve_and_kill(home: &TestHome, id: &str, role: Option<&str>, after: Duration) {
     let mut command = home.program(["supervise", "approve", id]).expect("program").command();
     let mut approving = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("spawned");
@@ -110,10 +110,10 @@ fn approve_and_kill(home: &TestHome, id: &str, role: Option<&str>, after: Durati
     approving.wait().expect("its end");
 }
 
-/// Says yes until it counts, or the question was answered already.
+/// Approves until the approval takes effect, or the question was answered already.
 fn approved_in_the_end(home: &TestHome, id: &str, when: &str) {
     wait_until(&format!("{id} is answered {when}"), || {
-        // Has a bottle whose keeper was killed adopted.
+        // Makes a new keeper adopt the bottle.
         let _ = run(home, &["exec", "one", "--", "true"]).expect_code(0);
         let approved = run(home, &["supervise", "approve", id]);
         approved.code == 0 || !waiting(home).iter().any(|waits| waits == id)
@@ -139,17 +139,17 @@ fn killed_at_unchosen_moments(role: Option<&str>) {
 }
 
 #[test]
-fn a_keeper_killed_in_an_approval_loses_nothing() {
+fn a_keeper_killed_during_an_approval_loses_nothing() {
     killed_at_unchosen_moments(Some("__keeper"));
 }
 
 #[test]
-fn who_answers_may_be_killed() {
+fn the_answering_client_may_be_killed() {
     killed_at_unchosen_moments(None);
 }
 
 #[test]
-fn a_guard_killed_in_an_approval_leaves_a_true_audit() {
+fn a_sidecar_killed_during_an_approval_leaves_a_correct_audit_log() {
     for role in ["__egress", "__supervise", "__bundle"] {
         for round in [0, 1, 4] {
             let when = format!("round {round} of {role}");
@@ -171,7 +171,7 @@ fn a_guard_killed_in_an_approval_leaves_a_true_audit() {
     }
 }
 
-/// Without the daemon that asked nobody waits any more, unless the answer was first.
+/// Without the asking daemon the question is dropped, unless it was answered first.
 fn approved_in_the_end_or_stale(home: &TestHome, id: &str) {
     wait_until("it is answered or stale", || !waiting(home).iter().any(|waits| waits == id));
 }

@@ -1,5 +1,5 @@
-//! The same on an engine: whoever calls it is killed at every call, before the engine hears it and after it has
-//! done it, and a detached bottle beside works all the time.
+//! Kills processes at every call to an engine, before the engine receives the call and after it has completed it,
+//! while another detached bottle keeps working.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -16,22 +16,22 @@ use crate::left::{Found, Left, all_with};
 use crate::relay::{Relay, Strike, When, Whom};
 use crate::{clean_up, said, status};
 
-/// An agent that ends well when it is asked to.
+/// An agent that exits with success on request.
 const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command, command: [/bin/sh, -c, \
     'echo here; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ended well']}\n---\n";
 /// How long all of a home's leftovers may take to be gone: an engine takes its time, and several are cleaned
 /// up after at once.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
-/// How long most launches take; then it is looked whether one has ended well.
+/// The duration of most launches, after which success is checked.
 const LAUNCHES_WITHIN: Duration = Duration::from_secs(3);
-/// Fewer calls than any of these commands makes.
+/// A lower bound of the calls of each command.
 const MANY: usize = 8;
-/// More than any cleanup that is killed gets to.
+/// An upper bound of the calls of a killed cleanup.
 const ORPHANS: usize = 8;
-/// Commands at once: an engine does most of its work one thing after the other.
+/// Concurrent commands: an engine serializes most of its work.
 const AT_ONCE: usize = 4;
 
-/// A home on an engine with a detached bottle in it, which nothing that happens may touch.
+/// A home on an engine with another detached bottle, which must not be affected.
 struct World {
     home: TestHome,
     /// Two at once find the same, and one of them then finds it taken.
@@ -39,7 +39,7 @@ struct World {
 }
 
 impl World {
-    /// None, said aloud, where there is no engine or no program for it.
+    /// `None`, with a reported skip, where there is no engine or no static program.
     fn new(test: &str, settings: &str) -> Option<Self> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -50,7 +50,7 @@ impl World {
         home.write("home/.bottle/settings.yml", settings).expect("settings");
         let world = Self { home, cleaning: Mutex::default() };
         let started = world.run(&world.start("beside", &["--detach"]));
-        // Without the static program there is nothing to put into a container.
+        // Containers need the static program.
         if started.code == 4 {
             skip::aloud(test, &started.stderr);
             return None;
@@ -107,7 +107,7 @@ impl World {
         struck.map(|call| Struck { changed: call.changes(), of_keeper: !call.is_typed(&relay.calls()) })
     }
 
-    /// Starts a bottle and kills its keeper when it runs.
+    /// Starts a bottle and kills its keeper once it runs.
     fn orphan(&self, slug: &str) {
         let relay = self.relay(slug, None);
         let mut client = self.through(&relay, &self.start(slug, &[]));
@@ -145,7 +145,7 @@ impl World {
         engine::docker(&list).expect("listed").lines().count()
     }
 
-    /// What the engine has of this home but for the bottle beside, found by name and by label.
+    /// The engine's objects of this home except the other bottle's, found by name and by label.
     fn on_the_engine(&self) -> Vec<String> {
         let home = home_hash(&self.home.bottle_home());
         let lists: [&[&str]; 4] = [
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// The bottle beside takes commands and is attached to, to its good end; then nothing is left.
+    /// Uses the other bottle until its successful end; then asserts that nothing is left.
     fn beside_ends_well(self) {
         assert_eq!(status(&self.home, "beside").as_deref(), Some("running"));
         let mut attach = self.home.program(["attach", "beside"]).expect("program").command();
@@ -243,7 +243,7 @@ fn at_every_call(
     struck.into_inner()
 }
 
-/// A name for what is struck so.
+/// A label for this strike.
 fn name_of(strike: Strike) -> String {
     let Strike { call, when, whom } = strike;
     format!("v-{call}-{when:?}-{whom:?}").to_lowercase()

@@ -1,4 +1,4 @@
-//! Commits, resumes and cleanups that are killed: what was there before stays usable, and what is left over is
+//! Kills commits, resumes and cleanups: earlier state stays usable, and leftovers are
 //! found.
 
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn only_the_snapshot_is_left(home: &TestHome, backend: &str, when: &str) {
 }
 
 #[test]
-fn a_commit_killed_at_any_step_leaves_a_whole_snapshot_and_the_bottle() {
+fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
     for step in ["freeze", "freeze_copying", "frozen", "remove_snapshot"] {
         let home = committed("fake");
         // The next command's keeper takes the bottle over, with the strike in its environment.
@@ -105,7 +105,7 @@ fn a_commit_killed_at_any_step_leaves_a_whole_snapshot_and_the_bottle() {
 }
 
 #[test]
-fn a_resume_killed_at_any_step_can_be_done_again() {
+fn a_resume_killed_at_any_step_can_be_repeated() {
     let steps = ["prepare", "make_network", "start_bundle", "start_guest", "thawing", "connect_guest"];
     for step in steps {
         let home = committed("fake");
@@ -157,8 +157,8 @@ fn a_cleanup_killed_at_any_step_is_finished_by_the_next() {
 }
 
 #[test]
-fn a_keeper_killed_at_unchosen_moments_of_a_real_commit() {
-    if !home().runs("a_keeper_killed_at_unchosen_moments_of_a_real_commit", "linux").expect("doctor") {
+fn a_keeper_killed_at_random_moments_of_a_commit() {
+    if !home().runs("a_keeper_killed_at_random_moments_of_a_commit", "linux").expect("doctor") {
         return;
     }
     let home = committed("linux");

@@ -1,4 +1,4 @@
-//! What is left of a home's bottles, looked for without the program's help.
+//! Finds leftovers of a home's bottles, independently of the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use bottle::host::home_hash;
 use bottle_test_support::home::TestHome;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What is left.
+/// Leftovers of a home.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     processes: Vec<String>,
@@ -16,12 +16,12 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Looks at processes, runtime folder and state of this home.
+    /// Inspects processes, runtime folder and state of this home.
     pub(crate) fn of(home: &TestHome) -> Self {
         let runtime = home.runtime().join("bottle").join(home_hash(&home.bottle_home()));
         Self {
             processes: processes(home).into_iter().map(|found| found.command).collect(),
-            // What the Linux backend remembers of the machine is no bottle's.
+            // The linux backend's check cache belongs to no bottle.
             runtime: files_under(&runtime)
                 .into_iter()
                 .filter(|path| !path.ends_with(".linux-worked"))
@@ -30,7 +30,7 @@ impl Left {
         }
     }
 
-    /// The same without what is this bottle's.
+    /// The leftovers without those of this bottle.
     pub(crate) fn but_for(mut self, slug: &str) -> Self {
         let apart = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-';
         let other = |text: &str| !text.split(apart).any(|word| word == slug);
@@ -40,7 +40,7 @@ impl Left {
         self
     }
 
-    /// Whether nothing is left but the state of this bottle, without files of its own.
+    /// Whether only the state of this bottle is left, without its files.
     pub(crate) fn is_only_state_of(&self, slug: &str) -> bool {
         let Self { processes, runtime, state } = self;
         let [own] = &state[..] else { return false };
@@ -68,7 +68,7 @@ impl Found {
         self.command.split(' ').any(|word| word == slug)
     }
 
-    /// Kills it as the kernel's memory killer would.
+    /// Kills it with SIGKILL, like the OOM killer.
     pub(crate) fn kill(&self) {
         kill_process(self.pid, Signal::KILL).expect("kill a process of this test");
     }
@@ -86,7 +86,7 @@ pub(crate) fn all_with(home: &TestHome, role: &str) -> Vec<Found> {
     all
 }
 
-/// Every process whose command line carries the home's label, zombies left out: they hold nothing.
+/// Every process whose command line has the home's label, except zombies.
 fn processes(home: &TestHome) -> Vec<Found> {
     let hash = home_hash(&home.bottle_home());
     let entries = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);

@@ -1,11 +1,11 @@
-//! Everything is killed at every moment; whatever is left is found by `bottle cleanup`.
+//! Kills every process at every moment; `bottle cleanup` finds all leftovers.
 //!
-//! What counts as left: a process that carries this home's label, anything in its runtime folder, any
-//! folder in its state, anything on an engine. The fake backend is struck at each of its steps; the Linux
-//! backend, where it can be used, at moments that nobody chose; Docker at every call that the engine hears.
+//! Leftovers are: processes with this home's label, anything in its runtime folder, any
+//! folder in its state, and objects on an engine. Failures are injected at each step of the fake backend, at
+//! random moments of the linux backend where it is usable, and at every call to a container engine.
 //!
-//! What a model's answers cost is counted all the same, once each: `usage`.
-//! What a user allows is live with its line in the audit, or waits on: `approving`.
+//! `usage`: the usage of each model response is still counted exactly once.
+//! `approving`: an approved route is live with its line in the audit log, or still pending.
 
 mod approving;
 mod docker;
@@ -24,11 +24,11 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use left::{Left, process_with};
 
-/// Every step of a launch at which the fake backend can be struck, in their order.
+/// Every step of a launch at which the fake backend can fail, in order.
 const STEPS: [&str; 7] =
     ["check", "prepare", "make_network", "start_bundle", "start_guest", "connect_bundle", "connect_guest"];
 
-/// How long an effect of a kill may take to be seen.
+/// How long a kill may take to have an effect.
 const SOON: Duration = Duration::from_secs(30);
 
 const FAKE: &str = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '60']}\n---\n";
@@ -48,7 +48,7 @@ fn start_arguments<'a>(bottle: &'a str, label: &'a str) -> Vec<&'a str> {
     vec!["start", "sleeper", "--bottle", bottle, "--label", label, "--yes"]
 }
 
-/// A client with an input that stays open, as long as the child is held.
+/// A client whose input stays open until the child is dropped.
 fn start(home: &TestHome, bottle: &str, label: &str) -> Child {
     let mut command: Command = home.program(start_arguments(bottle, label)).expect("program").command();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -103,7 +103,7 @@ fn cleanup_leaves_nothing(home: &TestHome, when: &str) {
     }
 }
 
-/// A keeper says its last word a moment before it is gone.
+/// A keeper sends its last message a moment before it exits.
 fn nothing_left(home: &TestHome, when: &str) {
     let end = Instant::now() + SOON;
     while Left::of(home) != Left::default() && Instant::now() < end {
@@ -118,7 +118,7 @@ fn said(client: Child) -> (i32, String) {
 }
 
 #[test]
-fn a_step_that_fails_undoes_the_launch_by_itself() {
+fn a_failed_step_undoes_the_launch() {
     for step in STEPS {
         let mut home = home();
         home.env("BOTTLE_FAKE_FAIL", step).without_cleanup();
@@ -142,7 +142,7 @@ fn a_keeper_killed_at_any_step_leaves_nothing_that_cleanup_misses() {
 }
 
 #[test]
-fn a_removal_that_fails_is_said_and_done_by_the_next_cleanup() {
+fn a_failed_removal_is_reported_and_repeated_by_the_next_cleanup() {
     let mut home = home();
     home.without_cleanup();
     let mut failing =
@@ -155,7 +155,7 @@ fn a_removal_that_fails_is_said_and_done_by_the_next_cleanup() {
     cleanup_leaves_nothing(&home, "");
 }
 
-/// Kills one of an attached bottle's processes and says what its client said.
+/// Kills one of an attached bottle's processes and returns its client's output.
 fn kill_one(home: &TestHome, role: &str) -> (i32, String) {
     let client = attached(home);
     process_with(home, role).expect("the process").kill();
@@ -163,7 +163,7 @@ fn kill_one(home: &TestHome, role: &str) -> (i32, String) {
 }
 
 #[test]
-fn a_killed_keeper_is_told_and_leaves_an_orphan_that_cleanup_takes() {
+fn a_killed_keeper_is_reported_and_its_orphan_cleaned_up() {
     let mut home = home();
     home.without_cleanup();
     let (code, stderr) = kill_one(&home, "__keeper");
@@ -173,7 +173,7 @@ fn a_killed_keeper_is_told_and_leaves_an_orphan_that_cleanup_takes() {
 }
 
 #[test]
-fn nobody_who_holds_secrets_leaves_a_core() {
+fn processes_with_secrets_leave_no_core_file() {
     let home = home();
     let client = start(&home, "fake", "one");
     wait_until("the bottle runs", || status(&home, "one").as_deref() == Some("running"));
@@ -188,7 +188,7 @@ fn nobody_who_holds_secrets_leaves_a_core() {
 }
 
 #[test]
-fn a_killed_guest_ends_its_bottle_and_is_told() {
+fn a_killed_guest_ends_its_bottle_and_is_reported() {
     let mut home = home();
     home.without_cleanup();
     let (code, stderr) = kill_one(&home, "__guest");
@@ -198,7 +198,7 @@ fn a_killed_guest_ends_its_bottle_and_is_told() {
 }
 
 #[test]
-fn a_killed_bundle_closes_the_proxy_and_the_bottle_goes_on() {
+fn a_killed_bundle_closes_the_proxy_and_the_bottle_continues() {
     let home = home();
     let parts: [(&str, &[u16]); 3] =
         [("__egress", &EGRESS_PORTS), ("__supervise", &SUPERVISE_PORTS), ("__bundle", &LISTENER_PORTS)];
@@ -215,7 +215,7 @@ fn a_killed_bundle_closes_the_proxy_and_the_bottle_goes_on() {
     }
 }
 
-/// Whether a socket of a proxy under `folder`, for one of `ports`, takes a connection.
+/// Whether a socket of a proxy under `folder`, for one of `ports`, accepts a connection.
 fn answers_anywhere(folder: &Path, ports: &[u16]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.filter_map(Result::ok).map(|entry| entry.path()).any(|path| {
@@ -262,10 +262,10 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
 }
 
 #[test]
-fn a_keeper_killed_at_unchosen_moments_of_a_real_launch() {
+fn a_keeper_killed_at_random_moments_of_a_launch() {
     let mut home = home();
     home.without_cleanup();
-    if !home.runs("a_keeper_killed_at_unchosen_moments_of_a_real_launch", "linux").expect("doctor") {
+    if !home.runs("a_keeper_killed_at_random_moments_of_a_launch", "linux").expect("doctor") {
         return;
     }
     // From before the claim to after the agent's start, in steps that share no rhythm with the launch.

@@ -1,10 +1,10 @@
-//! An engine's socket with a hand on it: every call is heard, and whoever makes a chosen one is killed.
+//! A relay to an engine's socket: it records every call, and kills the caller of a chosen one.
 //!
 //! ```text
 //!   bottle ══ DOCKER_HOST ══► relay ══► engine
-//!              before: killed, the engine never hears it │ after: the engine has done it, nobody hears so
+//!              before: killed before the engine gets the call │ after: killed before it gets the answer
 //! ```
-//! The program knows nothing of it, so each of its calls is a step at which it can be struck.
+//! The program is unaware of it, so it can be killed at each of its calls.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -16,12 +16,12 @@ use std::thread;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Where an engine listens as a rule.
+/// The engine's usual socket.
 const ENGINE: &str = "/var/run/docker.sock";
-/// Longer than the head of any request that is made.
+/// Longer than the head of any request.
 const HEAD_MAX: usize = 64 << 10;
 
-/// See the module. Ends with the test's process.
+/// The relay. Ends with the test's process.
 pub(crate) struct Relay {
     socket: PathBuf,
     shared: Arc<Mutex<Shared>>,
@@ -34,32 +34,32 @@ struct Shared {
     struck: Option<Call>,
 }
 
-/// One call that was made.
+/// A recorded call.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// Who made it.
+    /// The caller.
     pub(crate) by: Pid,
-    /// The request's first words (`POST /networks/create`).
+    /// The method and path (`POST /networks/create`).
     pub(crate) what: String,
 }
 
-/// When and whom.
+/// When to kill, and which process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strike {
-    /// The how manyeth call, from 0.
+    /// The index of the call, from 0.
     pub(crate) call: usize,
     /// See the module.
     pub(crate) when: When,
-    /// Who is killed.
+    /// The process to kill.
     pub(crate) whom: Whom,
 }
 
 /// See [`Strike`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whom {
-    /// Whoever makes the call.
+    /// The caller.
     Caller,
-    /// Who made the first one: the command that a user typed. The caller is another one, and is answered.
+    /// The caller of the first call: the command that a user typed. The current caller gets its answer.
     First,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum When {
 }
 
 impl Call {
-    /// Whether the command that a user typed makes it, and not a keeper.
+    /// Whether the command that a user typed makes the call, and not a keeper.
     pub(crate) fn is_typed(&self, all: &[Self]) -> bool {
         all.first().is_some_and(|first| first.by == self.by)
     }
@@ -83,7 +83,7 @@ impl Call {
 }
 
 impl Relay {
-    /// One that listens at this path, and strikes once.
+    /// A relay that listens at this path, and kills once.
     pub(crate) fn new(socket: PathBuf, strike: Option<Strike>) -> Self {
         let listener = UnixListener::bind(&socket).expect("a socket");
         let shared = Arc::new(Mutex::new(Shared { strike, ..Shared::default() }));
@@ -97,7 +97,7 @@ impl Relay {
         Self { socket, shared }
     }
 
-    /// What `DOCKER_HOST` is set to.
+    /// The value for `DOCKER_HOST`.
     pub(crate) fn address(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
@@ -107,7 +107,7 @@ impl Relay {
         locked(&self.shared).calls.clone()
     }
 
-    /// Whether the strike was made.
+    /// Whether the process was killed.
     pub(crate) fn struck(&self) -> bool {
         locked(&self.shared).struck.is_some()
     }
@@ -124,16 +124,16 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().expect("no test panics with it")
 }
 
-/// One connection: requests one after the other, or a stream that it was upgraded to.
+/// One connection: sequential requests, or an upgraded stream.
 fn serve(client: UnixStream, shared: &Arc<Mutex<Shared>>) {
     let Ok(by) = socket_peercred(&client).map(|peer| peer.pid) else { return };
     let Ok(engine) = UnixStream::connect(Path::new(ENGINE)) else { return };
-    // Set when the answer to the call under way is never to be heard.
+    // Set when the answer to the current call must not be delivered.
     let silenced = Arc::<Mutex<Option<Pid>>>::default();
     let (of_answers, answers) =
         (silenced.clone(), [&engine, &client].map(|end| end.try_clone().expect("fd")));
     thread::spawn(move || back(answers, by, &of_answers));
-    // A client that is gone is heard of by the next read or write.
+    // The next read or write fails for a disconnected client.
     let _ = forth(client.try_clone().expect("fd"), engine.try_clone().expect("fd"), by, shared, &silenced);
     let _ = engine.shutdown(Shutdown::Write);
 }
@@ -171,7 +171,7 @@ fn forth(
             _ => {}
         }
         let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-        // Anything of a length that is not told is the last on its connection.
+        // A body of unknown length is the last on its connection.
         if text.contains("\r\nupgrade:") || text.contains("\r\ntransfer-encoding:") {
             engine.write_all(&held)?;
             std::io::copy(&mut client, &mut engine)?;
@@ -186,7 +186,7 @@ fn forth(
     }
 }
 
-/// Reads until a whole head is held, and answers with its length; none at the end.
+/// Reads until a complete head is buffered, and returns its length; `None` at the end.
 fn head(client: &mut UnixStream, held: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
     loop {
         if let Some(at) = held.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -208,7 +208,7 @@ fn read_more(client: &mut UnixStream, held: &mut Vec<u8>) -> std::io::Result<usi
     Ok(read)
 }
 
-/// Notes a call, and answers with whom to kill when it is the chosen one.
+/// Records a call, and returns the process to kill when it is the chosen one.
 fn note(shared: &Mutex<Shared>, by: Pid, first: &str) -> Option<(When, Pid)> {
     let mut shared = locked(shared);
     let number = shared.calls.len();
@@ -224,9 +224,9 @@ fn note(shared: &Mutex<Shared>, by: Pid, first: &str) -> Option<(When, Pid)> {
     Some((strike.when, whom))
 }
 
-/// Kills it and says whom.
+/// Kills the process and returns its id.
 fn kill(doomed: Pid) -> Pid {
-    // Gone already is what was wanted.
+    // It may have exited already.
     let _ = kill_process(doomed, Signal::KILL);
     doomed
 }

@@ -1,7 +1,7 @@
-//! Answers of a model are counted once each, whoever is killed meanwhile.
+//! The usage of each model response is counted exactly once, whichever process is killed meanwhile.
 //!
-//! The test is the agent: it asks through the bottle's own proxy, and the model's answers carry numbers that count
-//! up. So what is lost or counted twice shows.
+//! The test acts as the agent, through the bottle's proxy. The model's responses contain increasing numbers,
+//! so that lost and duplicate records are detected.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::left::process_with;
 use super::{cleanup_leaves_nothing, start, status, wait_until};
 
-/// A model whose every answer says a number one higher than the last.
+/// A model whose responses contain increasing numbers.
 struct Model {
     address: SocketAddr,
     answered: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ impl Model {
     }
 }
 
-/// Answers one request with events; `/stuck` begins and never ends.
+/// Answers one request with events; `/stuck` starts and never ends.
 fn answer(mut client: TcpStream, counter: &AtomicU64) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
@@ -64,7 +64,7 @@ fn answer(mut client: TcpStream, counter: &AtomicU64) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     let _ = client.write_all(format!("{head}{body}").as_bytes());
     if stuck {
-        // Until the proxy goes away.
+        // Until the proxy disconnects.
         let _ = client.read(&mut piece);
     }
 }
@@ -115,7 +115,7 @@ impl Scene {
         proxy
     }
 
-    /// A question to the model, and its whole answer.
+    /// A request to the model, and its complete response.
     fn ask(&self) {
         let mut text = String::new();
         self.request("/v1/messages").read_to_string(&mut text).expect("an answer");
@@ -133,7 +133,7 @@ impl Scene {
         text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
     }
 
-    /// Every answer has one record, and nothing else has one.
+    /// Asserts that every response has exactly one record.
     fn assert_counted(&self, when: &str) {
         let mut numbers: Vec<u64> =
             self.records().iter().map(|record| record["input"].as_u64().expect("a number")).collect();
@@ -143,7 +143,7 @@ impl Scene {
 }
 
 #[test]
-fn a_keeper_killed_at_unchosen_moments_loses_and_doubles_nothing() {
+fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
     let scene = Scene::new();
     scene.start_detached();
     for round in 0..12_u64 {
@@ -169,7 +169,7 @@ fn a_keeper_killed_at_unchosen_moments_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn what_an_orphan_costs_is_counted_when_it_is_cleaned_up() {
+fn the_usage_of_an_orphan_is_counted_at_cleanup() {
     for also in [&[][..], &["__egress"], &["__bundle"]] {
         let scene = Scene::new();
         let client = scene.start_attached();
@@ -184,7 +184,7 @@ fn what_an_orphan_costs_is_counted_when_it_is_cleaned_up() {
 }
 
 #[test]
-fn an_answer_that_the_bottles_end_cuts_is_counted_as_far_as_it_came() {
+fn a_response_cut_by_the_bottles_end_is_counted_as_far_as_received() {
     let scene = Scene::new();
     scene.start_detached();
     scene.ask();
@@ -208,7 +208,7 @@ fn an_answer_that_the_bottles_end_cuts_is_counted_as_far_as_it_came() {
 
 /// A file that cannot be written holds the bottle's folder back, and the next cleanup has it.
 #[test]
-fn a_disk_that_cannot_be_written_is_said_and_what_was_counted_comes_later() {
+fn an_unwritable_disk_is_reported_and_usage_is_saved_later() {
     let scene = Scene::new();
     scene.start_detached();
     let usage = scene.home.bottle_home().join("usage");

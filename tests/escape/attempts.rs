@@ -1,16 +1,16 @@
-//! The same attempt inside and outside.
+//! Runs the same attempt inside and outside a bottle.
 
 use std::path::Path;
 use std::process::Command;
 
 use bottle_test_support::skip;
 
-use crate::stand::Bottle;
+use crate::fixture::Bottle;
 
-/// What attempts are written in: it is in the images, and on most machines.
+/// The interpreter of the attempts: it is in the images, and on most machines.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether attempts can be made on this machine; if not, that is said aloud.
+/// Whether attempts can run on this machine; otherwise reports a skip.
 pub(crate) fn possible(what: &str) -> bool {
     let here = Path::new(PYTHON).exists();
     if !here {
@@ -19,21 +19,21 @@ pub(crate) fn possible(what: &str) -> bool {
     here
 }
 
-/// What a script says inside.
+/// The output of a script inside.
 pub(crate) async fn inside(bottle: &Bottle<'_>, script: &str) -> String {
     let channel = bottle.provisioned().await;
-    let (said, _) = crate::stand::run(&channel, &[PYTHON, "-c", script]).await.expect("ran");
+    let (said, _) = crate::fixture::run(&channel, &[PYTHON, "-c", script]).await.expect("ran");
     said
 }
 
-/// What it says outside, as whoever runs the tests.
+/// The output of a script outside, as the user who runs the tests.
 pub(crate) fn outside(script: &str) -> String {
     let output = Command::new(PYTHON).args(["-c", script]).output().expect("python3");
     let said = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// What a script needs to make any system call: `call(name, number, arguments…)` prints what came of it.
+/// A script prelude for any system call: `call(name, number, arguments…)` prints the result.
 pub(crate) const CALLS: &str = "import ctypes, errno, os\n\
     libc = ctypes.CDLL(None, use_errno=True)\n\
     libc.syscall.restype = ctypes.c_long\n\

@@ -1,23 +1,23 @@
-//! What a user describes or marks does not leave, though no bottle was given it: their own rules, and the values of
-//! variables that `BOTTLE_SENSITIVE_PREFIXES` names.
+//! The egress proxy blocks values that match the user's own rules, and the values of
+//! variables that `BOTTLE_SENSITIVE_PREFIXES` names, though no bottle was given them.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 
-/// In the user's environment alone.
+/// Only in the user's environment.
 const MARKED: &str = "q8Zr3Wm6Xt1Kp5Vb";
 
-/// Of the shape that the user's rule describes.
+/// Matches the user's rule.
 const DESCRIBED: &str = "acme-12345678";
 
 #[test]
-fn what_a_user_describes_or_marks_does_not_leave() -> Result<()> {
+fn user_rules_and_sensitive_environment_block_exfiltration() -> Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs("described", "linux")? {
         return Ok(());
     }
     home.agent("sender", "---\nbottle: sender\n---\n")?;
-    // Nobody listens there: what passes is answered with 502.
+    // Nothing listens there: a request that passes gets 502.
     home.bottle(
         "sender",
         "---\nbackend: linux\nsupervise: false\n\
@@ -37,7 +37,7 @@ fn what_a_user_describes_or_marks_does_not_leave() -> Result<()> {
         (DESCRIBED, "403"),
         (MARKED, "403"),
         ("literal-Xk3Vw9Qz", "403"),
-        // Twelve letters of it, apart.
+        // Twelve letters of it, separated.
         ("q8Zr.3Wm6.Xt1K", "403"),
     ] {
         let script = format!("curl -s -o /dev/null -w '%{{http_code}}' --data 'a={said}' http://app.test/x");

@@ -1,4 +1,4 @@
-//! The places of a machine and its engine where a secret could lie, searched again and again.
+//! Searches the machine and its engine for secrets, continuously.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Where the runtime and the engine keep their files of containers.
+/// The folders of the runtime's and the engine's container files.
 const RUNTIME: [&str; 3] = ["/run/docker", "/run/containerd", "/var/lib/docker/containers"];
-/// Of a file that is longer no more is read: what is looked for would stand in a configuration.
+/// Bytes read of a file: a secret would be in a configuration, which is short.
 const FILE_MAX: u64 = 4 << 20;
 
 /// A kind of place.
@@ -32,7 +32,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 12] = [
         Self::Containers,
         Self::Images,
@@ -49,26 +49,26 @@ impl Place {
     ];
 }
 
-/// What is looked for, and where.
+/// The needles and the places.
 #[derive(Debug, Clone)]
 pub(crate) struct Search {
-    /// The home's hash, by which its things on the engine are found.
+    /// The home's hash, which identifies its objects on the engine.
     pub(crate) home: String,
-    /// Folders of the user's that are looked through.
+    /// The user's folders to search.
     pub(crate) folders: Vec<PathBuf>,
     /// The secrets.
     pub(crate) needles: Vec<String>,
-    /// In the environment of an agent's process there may be these: it is given them.
+    /// Needles that the environment of an agent's process may contain.
     pub(crate) agents_own: Vec<String>,
 }
 
-/// What was found: needle, kind of place, and where exactly.
+/// A finding: needle, kind of place, and exact place.
 pub(crate) type Found = BTreeMap<(String, Place), BTreeSet<String>>;
 
-/// Looks through some of the places once; the set is for what need not be looked at again.
+/// Searches some of the places once; the set contains places that need no second search.
 type Round = fn(&Search, &Mutex<Found>, &mut BTreeSet<String>);
 
-/// A search that goes on until it is ended.
+/// A search that runs until it is ended.
 pub(crate) struct Searching {
     ends: Arc<AtomicBool>,
     found: Arc<Mutex<Found>>,
@@ -78,7 +78,7 @@ pub(crate) struct Searching {
 }
 
 impl Searching {
-    /// Begins it. Events are heard from here on.
+    /// Starts the search, including the engine's events.
     pub(crate) fn begin(search: Search) -> Self {
         let (ends, found) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Found>>::default());
         let mut command = Command::new("docker");
@@ -93,7 +93,7 @@ impl Searching {
                 }
             })
         };
-        // What was there before takes its time, and none of what is looked for happens meanwhile.
+        // Existing objects are searched first; no secret is used meanwhile.
         let mut before = BTreeSet::new();
         search.engine(&found, &mut before);
         let rounds: [Round; 3] = [Search::engine, Search::processes, Search::disk];
@@ -112,7 +112,7 @@ impl Searching {
         Self { ends, found, rounds, events, hearing }
     }
 
-    /// Ends it: what was found, and how many times engine, processes and files were looked through.
+    /// Ends the search and returns the findings, and how often engine, processes and files were searched.
     pub(crate) fn end(mut self) -> (Found, [usize; 3]) {
         self.ends.store(true, Ordering::Relaxed);
         let rounds = self.rounds.map(|rounds| rounds.join().expect("searched"));
@@ -131,7 +131,7 @@ impl Search {
         }
     }
 
-    /// What the engine shows. An image never changes, so that a known one is not looked at again.
+    /// Searches the engine's objects. An image never changes, so each is searched once.
     fn engine(&self, found: &Mutex<Found>, known: &mut BTreeSet<String>) {
         let label = format!("label=bottle.home={}", self.home);
         let of_home = |list: &[&str]| ids(&[list, &["--quiet", "--filter", &label]].concat());
@@ -151,7 +151,7 @@ impl Search {
         }
     }
 
-    /// What lies on the disk: the runtime's files, the containers' own, the user's.
+    /// Searches files: the runtime's, the containers' and the user's.
     fn disk(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
         for folder in RUNTIME {
             self.files(found, Place::Runtime, Path::new(folder));
@@ -173,7 +173,7 @@ impl Search {
         }
     }
 
-    /// Of every process that may be looked at, but this one and the commands that it gave the secrets to.
+    /// Searches every readable process, except this one and the commands that were given the secrets.
     fn processes(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
         for entry in fs::read_dir("/proc").expect("/proc").filter_map(Result::ok) {
             let path = entry.path();
@@ -202,7 +202,7 @@ impl Search {
                 && let Ok(file) = fs::File::open(entry.path())
             {
                 let mut bytes = Vec::new();
-                // One that goes meanwhile has been read as far as it was there.
+                // The process may exit meanwhile.
                 let _ = file.take(FILE_MAX).read_to_end(&mut bytes);
                 self.look(found, place, &entry.path().display().to_string(), &bytes);
             }
@@ -210,7 +210,7 @@ impl Search {
     }
 }
 
-/// A variable of the commands that the secrets are given to by their environment.
+/// A variable that marks the commands that get the secrets by their environment.
 pub(crate) const GIVEN: &str = "BOTTLE_TEST_GIVES_SECRETS=";
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! Using up the machine: processes, memory, disk. The machine stays usable, and the bottle ends with a word.
+//! Exhausts processes, memory and disk. The machine stays usable, and the bottle ends with a message.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Limited, O
 use bottle_test_support::home::TestHome;
 
 use crate::attempts;
-use crate::stand::{Bottle, Stand, every_isolating_backend, run};
+use crate::fixture::{Bottle, Fixture, every_isolating_backend, run};
 
-/// How long a limit may take to be noticed on a busy machine.
+/// How long a limit may take to have an effect on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A bottle with these limits, where the backend keeps such ones.
-async fn limited<'a>(stand: &'a Stand, slug: &str, resources: Resources) -> Option<Bottle<'a>> {
-    let mut planned = stand.planned(slug).plan.clone();
+/// A bottle with these limits, where the backend supports them.
+async fn limited<'a>(fixture: &'a Fixture, slug: &str, resources: Resources) -> Option<Bottle<'a>> {
+    let mut planned = fixture.planned(slug).plan.clone();
     planned.resources = resources.clone();
-    stand.backend.fits(&planned).ok()?;
-    let bottle = stand.bottle_with(slug, Prepared::default(), resources).await;
+    fixture.backend.supports(&planned).ok()?;
+    let bottle = fixture.bottle_with(slug, Prepared::default(), resources).await;
     bottle.provisioned().await;
     Some(bottle)
 }
@@ -32,9 +32,9 @@ async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
     ended.expect("noticed in time").unwrap_or_else(|gone| (format!("{gone:?}"), Exit::Signal(9)))
 }
 
-/// The limit that the bottle went beyond, as the keeper asks for it.
+/// The limit that the bottle exceeded, as the keeper queries it.
 async fn overrun(bottle: &Bottle<'_>) -> Option<Overrun> {
-    if let Some(overrun) = bottle.stand.backend.overrun(bottle.slug()).await {
+    if let Some(overrun) = bottle.fixture.backend.overrun(bottle.slug()).await {
         return Some(overrun);
     }
     let channel = bottle.connect().await;
@@ -59,26 +59,26 @@ async fn a_fork_bomb_stays_in_its_bottle() {
         \x20   if made == 200: break\n\
         \x20 except OSError: break\n\
         print(made)\n";
-    for stand in every_isolating_backend().await {
-        let other = stand.bottle("quiet").await;
+    for fixture in every_isolating_backend().await {
+        let other = fixture.bottle("quiet").await;
         other.provisioned().await;
         let small = Resources { pids: Some(64), ..Resources::default() };
-        let bottle = limited(&stand, "bomb", small).await.expect("processes are limited everywhere");
+        let bottle = limited(&fixture, "bomb", small).await.expect("processes are limited everywhere");
         let (said, _) = ends(&bottle, bomb).await;
-        let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{}: {said}", stand.name()));
-        assert!((10..64).contains(&made), "{}: {made}", stand.name());
-        // The control: where more are allowed there are more.
-        assert_eq!(ends(&other, bomb).await.0.trim(), "200", "{}", stand.name());
+        let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{}: {said}", fixture.name()));
+        assert!((10..64).contains(&made), "{}: {made}", fixture.name());
+        // The control: a higher limit allows more.
+        assert_eq!(ends(&other, bomb).await.0.trim(), "200", "{}", fixture.name());
         std::process::Command::new("true").status().expect("the machine is usable");
-        // Full as it is, it is asked and ended in time.
-        assert_eq!(overrun(&bottle).await, None, "{}", stand.name());
+        // A full bottle answers and is removed in time.
+        assert_eq!(overrun(&bottle).await, None, "{}", fixture.name());
         let removed = tokio::time::timeout(PATIENCE, bottle.remove()).await;
         removed.expect("in time");
         other.remove().await;
     }
 }
 
-/// Memory in several ways; each takes so many MiB.
+/// Ways to allocate memory, in MiB.
 const WAYS: [(&str, &str); 3] = [
     ("its own", "x = bytearray(n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
     ("shared", "import mmap; x = mmap.mmap(-1, n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
@@ -91,23 +91,23 @@ async fn memory_ends_at_its_limit() {
         return;
     }
     const LIMIT: u64 = 192 << 20;
-    for stand in every_isolating_backend().await {
+    for fixture in every_isolating_backend().await {
         for (way, script) in WAYS {
             let asked = Resources { memory: Some(LIMIT), ..Resources::default() };
-            let Some(bottle) = limited(&stand, "hungry", asked).await else { continue };
+            let Some(bottle) = limited(&fixture, "hungry", asked).await else { continue };
             let take = |n: u64| {
                 format!("import time\nn = {n}\n{script}\nprint('had', n, flush=True)\ntime.sleep(30)\n")
             };
             let little = take(64).replace("sleep(30)", "sleep(1)");
-            assert_eq!(ends(&bottle, &little).await.0, "had 64\n", "{}: {way}", stand.name());
+            assert_eq!(ends(&bottle, &little).await.0, "had 64\n", "{}: {way}", fixture.name());
             let (said, exit) = ends(&bottle, &take(400)).await;
-            assert_eq!(exit, Exit::Signal(9), "{}: {way}: {said}", stand.name());
-            if stand.name() == "linux" {
+            assert_eq!(exit, Exit::Signal(9), "{}: {way}: {said}", fixture.name());
+            if fixture.name() == "linux" {
                 let expected = Overrun { resource: Limited::Memory, limit: LIMIT, asked: true };
                 assert_eq!(overrun(&bottle).await, Some(expected), "{way}");
             }
             bottle.remove().await;
-            assert_eq!(bottle.found().await, [], "{}: {way}", stand.name());
+            assert_eq!(bottle.found().await, [], "{}: {way}", fixture.name());
         }
     }
 }
@@ -118,28 +118,28 @@ async fn disk_ends_at_its_limit() {
         return;
     }
     const LIMIT: u64 = 32 << 20;
-    for stand in every_isolating_backend().await {
-        let own: &[&str] = if stand.is_in_image() {
+    for fixture in every_isolating_backend().await {
+        let own: &[&str] = if fixture.is_in_image() {
             &["/usr/lib", "/opt", "/d"]
         } else {
             &["/usr/local/lib", "/opt", "/home/agent"]
         };
         for place in own.iter().chain(&["/workspace"]) {
             let asked = Resources { disk: Some(LIMIT), ..Resources::default() };
-            let Some(bottle) = limited(&stand, "greedy", asked).await else { continue };
+            let Some(bottle) = limited(&fixture, "greedy", asked).await else { continue };
             let little = ends(&bottle, &fill(place, 8, 5)).await;
-            assert_eq!(little, ("wrote\n".to_owned(), Exit::Code(0)), "{}: {place}", stand.name());
+            assert_eq!(little, ("wrote\n".to_owned(), Exit::Code(0)), "{}: {place}", fixture.name());
             let (_, exit) = ends(&bottle, &fill(place, 64, 60)).await;
-            assert_eq!(exit, Exit::Signal(9), "{}: {place}", stand.name());
+            assert_eq!(exit, Exit::Signal(9), "{}: {place}", fixture.name());
             let over = overrun(&bottle).await.expect("noticed");
             let expected = Overrun { resource: Limited::Disk, limit: LIMIT, asked: true };
-            assert_eq!(over, expected, "{}: {place}", stand.name());
+            assert_eq!(over, expected, "{}: {place}", fixture.name());
             bottle.remove().await;
         }
     }
 }
 
-/// Writes so many MiB below a folder and waits.
+/// Writes this many MiB below a folder and waits.
 fn fill(place: &str, n: u64, seconds: u64) -> String {
     format!(
         "import os, time\n\
@@ -150,13 +150,13 @@ fn fill(place: &str, n: u64, seconds: u64) -> String {
     )
 }
 
-/// What an image has is not the bottle's, so that removing it makes no room.
+/// An image's files do not count for the bottle, so removing them does not lower its usage.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_removed_of_an_image_makes_no_room() {
+async fn removing_image_files_frees_no_disk_limit() {
     const LIMIT: u64 = 8 << 20;
-    for stand in every_isolating_backend().await.into_iter().filter(Stand::is_in_image) {
+    for fixture in every_isolating_backend().await.into_iter().filter(Fixture::is_in_image) {
         let asked = Resources { disk: Some(LIMIT), ..Resources::default() };
-        let bottle = limited(&stand, "trader", asked).await.expect("the disk is watched");
+        let bottle = limited(&fixture, "trader", asked).await.expect("the disk is watched");
         let (said, exit) = ends(&bottle, REMOVES).await;
         let removed: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{said} {exit:?}"));
         assert!(removed > LIMIT, "{removed}");
@@ -168,7 +168,7 @@ async fn what_is_removed_of_an_image_makes_no_room() {
     }
 }
 
-/// Removes the largest programs, but Python, and says how many bytes they were.
+/// Removes the largest programs except Python, and prints their size in bytes.
 const REMOVES: &str = "import os, time\n\
     taken, folder = 0, '/usr/bin/'\n\
     names = [n for n in os.listdir(folder) if not n.startswith('python') and n != 'sh']\n\
@@ -177,25 +177,25 @@ const REMOVES: &str = "import os, time\n\
     time.sleep(5)\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processors_are_counted_out() {
+async fn processor_time_is_limited() {
     if !attempts::possible("processors") {
         return;
     }
-    // However busy the machine is, a fifth of a processor takes a second and a half for this.
+    // With a fifth of a processor this takes at least a second and a half.
     let work = "import time\n\
         begun = time.monotonic()\n\
         while time.process_time() < 0.3: pass\n\
         print(time.monotonic() - begun > 1.0)\n";
-    for stand in every_isolating_backend().await {
+    for fixture in every_isolating_backend().await {
         let fifth = Resources { cpus: Some(200), ..Resources::default() };
-        let Some(bottle) = limited(&stand, "slow", fifth).await else { continue };
-        assert_eq!(ends(&bottle, work).await.0, "True\n", "{}", stand.name());
+        let Some(bottle) = limited(&fixture, "slow", fifth).await else { continue };
+        assert_eq!(ends(&bottle, work).await.0, "True\n", "{}", fixture.name());
         bottle.remove().await;
-        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }
 }
 
-/// What the user reads: the limit and the key, on this machine's system and in an image.
+/// The message that the user gets: the limit and its key, on the host's system and on an image.
 fn ends_with_a_word(resource: &str, limit: &str, script: &str, word: &str) -> anyhow::Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(word, "linux")? || !attempts::possible(word) {
@@ -219,14 +219,14 @@ fn ends_with_a_word(resource: &str, limit: &str, script: &str, word: &str) -> an
 }
 
 #[test]
-fn a_bottle_that_used_up_its_memory_ends_with_a_word() -> anyhow::Result<()> {
+fn a_bottle_over_its_memory_limit_ends_with_a_message() -> anyhow::Result<()> {
     let take =
         "x = bytearray(400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(60)";
     ends_with_a_word("memory", "128MiB", take, "used up its memory, 128MiB (`resources.memory`)")
 }
 
 #[test]
-fn a_bottle_that_used_up_its_disk_ends_with_a_word() -> anyhow::Result<()> {
+fn a_bottle_over_its_disk_limit_ends_with_a_message() -> anyhow::Result<()> {
     let take = fill("/opt", 64, 60);
     ends_with_a_word("disk", "32MiB", &take, "used up its disk, 32MiB (`resources.disk`)")
 }

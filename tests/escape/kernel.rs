@@ -1,10 +1,10 @@
-//! System calls that lead into the kernel rather than to an agent's work.
+//! System calls that only an attack on the kernel needs.
 
 use bottle_test_support::skip;
 use nix::libc;
 
 use crate::attempts;
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
 /// A call: its name, its number, what it is made with, and what a bottle is answered. What it is made with
 /// does nothing, or nothing that lasts, outside.
@@ -46,7 +46,7 @@ const REFUSED: &[Refused] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_into_the_kernel_are_refused() {
+async fn kernel_interface_calls_are_refused() {
     if !attempts::possible("calls into the kernel") {
         return;
     }
@@ -54,24 +54,24 @@ async fn calls_into_the_kernel_are_refused() {
     for (name, number, arguments, _) in REFUSED {
         script.push_str(&format!("call('{name}', {number}, {arguments})\n"));
     }
-    // What the kernel outside has not is no attack on it.
+    // A call that the kernel outside lacks is skipped.
     let outside = attempts::outside(&script);
     let has = |name: &str| !outside.contains(&format!("{name} ENOSYS\n"));
     let all = REFUSED.iter().filter(|refused| has(refused.0));
     let known: Vec<&Refused> = all.collect();
     assert_eq!(outside.lines().count(), REFUSED.len(), "{outside}");
     assert!(known.len() > 20, "the control: {outside}");
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("caller").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("caller").await;
         let inside = attempts::inside(&bottle, &script).await;
         for (name, _, _, answer) in &known {
-            assert!(inside.contains(&format!("{name} {answer}\n")), "{}: {name}: {inside}", stand.name());
+            assert!(inside.contains(&format!("{name} {answer}\n")), "{}: {name}: {inside}", fixture.name());
         }
         bottle.remove().await;
     }
 }
 
-/// `clone` with what makes a namespace; a child that comes of it ends at once.
+/// `clone` with each namespace flag; a resulting child exits at once.
 const NAMESPACES: [(&str, i32); 7] = [
     ("user", libc::CLONE_NEWUSER),
     ("mount", libc::CLONE_NEWNS),
@@ -83,7 +83,7 @@ const NAMESPACES: [(&str, i32); 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_namespace_is_made_with_a_new_process() {
+async fn clone_creates_no_namespace() {
     if !attempts::possible("namespaces of new processes") {
         return;
     }
@@ -95,20 +95,20 @@ async fn no_namespace_is_made_with_a_new_process() {
             flag | libc::SIGCHLD
         ));
     }
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("splitter").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("splitter").await;
         let inside = attempts::inside(&bottle, &script).await;
-        // Parent and child both say that a plain one was made.
+        // Parent and child both report a plain child.
         let refused: Vec<String> = NAMESPACES.iter().map(|(name, _)| format!("{name} EPERM")).collect();
         let mut lines: Vec<&str> = inside.lines().collect();
         lines.retain(|line| *line != "none done");
-        assert_eq!(lines, refused, "{}", stand.name());
-        assert!(inside.contains("none done"), "{}: {inside}", stand.name());
+        assert_eq!(lines, refused, "{}", fixture.name());
+        assert!(inside.contains("none done"), "{}: {inside}", fixture.name());
         bottle.remove().await;
     }
 }
 
-/// Machine code that asks for its process's number as a 32-bit program would.
+/// Machine code that calls `getpid` as a 32-bit program does.
 #[cfg(target_arch = "x86_64")]
 const OLD_NUMBERING: &str = "import ctypes, mmap, os\n\
     room = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n\
@@ -118,7 +118,7 @@ const OLD_NUMBERING: &str = "import ctypes, mmap, os\n\
 
 #[cfg(target_arch = "x86_64")]
 #[tokio::test(flavor = "multi_thread")]
-async fn another_numbering_of_calls_is_no_way_around() {
+async fn other_system_call_numberings_are_refused() {
     if !attempts::possible("another numbering") {
         return;
     }
@@ -128,15 +128,15 @@ async fn another_numbering_of_calls_is_no_way_around() {
     }
     // Bit 30 is the second numbering, x32; beyond its list of calls there is nothing on any kernel.
     let second = format!("{}call('x32', {})\n", attempts::CALLS, 0x4000_0000 + libc::SYS_getpid);
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("numbers").await;
-        assert_eq!(attempts::inside(&bottle, &second).await, "x32 ENOSYS\n", "{}", stand.name());
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("numbers").await;
+        assert_eq!(attempts::inside(&bottle, &second).await, "x32 ENOSYS\n", "{}", fixture.name());
         if old_is_here {
             let channel = bottle.connect().await;
             let argv = ["/usr/bin/python3", "-c", OLD_NUMBERING];
-            let (said, exit) = crate::stand::run(&channel, &argv).await.expect("ran");
+            let (said, exit) = crate::fixture::run(&channel, &argv).await.expect("ran");
             let ended = bottle_contract::session::guest::Exit::Signal(31);
-            assert_eq!((said.as_str(), exit), ("", ended), "{}", stand.name());
+            assert_eq!((said.as_str(), exit), ("", ended), "{}", fixture.name());
         }
         bottle.remove().await;
     }

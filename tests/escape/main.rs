@@ -33,6 +33,9 @@ mod attempts;
 mod described;
 mod everywhere;
 mod exhaustion;
+#[path = "../backends/fixture.rs"]
+#[allow(dead_code, reason = "the suite of the backends uses more of it")]
+mod fixture;
 mod kernel;
 mod layers;
 mod memory;
@@ -47,9 +50,6 @@ mod secrets;
 mod sequences;
 mod settings;
 mod sockets;
-#[path = "../backends/stand.rs"]
-#[allow(dead_code, reason = "the suite of the backends uses more of it")]
-mod stand;
 mod tools;
 mod typing;
 mod writing;

@@ -1,14 +1,14 @@
-//! Memory and queues of the kernel's that programs share by a number or a name.
+//! Shared memory and queues that programs address by a number or a name.
 
 use crate::attempts;
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
-/// A number that nobody uses, told apart by this process's.
+/// A number that no other process uses.
 fn key() -> u32 {
     0x626f_0000 | (std::process::id() & 0xffff)
 }
 
-/// Looks for a piece of shared memory, and makes it with `make`; prints its size or why there is none.
+/// Finds shared memory, or creates it with `make`; prints its size or the error.
 fn script(make: bool) -> String {
     let flags = if make { "0o1666" } else { "0" };
     format!(
@@ -22,15 +22,15 @@ fn script(make: bool) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_memory_of_the_machine_is_not_there() {
+async fn the_machines_shared_memory_is_invisible() {
     if !attempts::possible("shared memory") {
         return;
     }
     assert_eq!(attempts::outside(&script(true)), "found\n", "it is made");
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("shared").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("shared").await;
         assert_eq!(attempts::outside(&script(false)), "found\n", "the control");
-        assert_eq!(attempts::inside(&bottle, &script(false)).await, "ENOENT\n", "{}", stand.name());
+        assert_eq!(attempts::inside(&bottle, &script(false)).await, "ENOENT\n", "{}", fixture.name());
         bottle.remove().await;
     }
     let remove = script(false).replace("print(", "libc.shmctl(found, 0, None); print(");
@@ -38,16 +38,16 @@ async fn shared_memory_of_the_machine_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn named_memory_is_the_bottles_own() {
+async fn posix_shared_memory_belongs_to_the_bottle() {
     let name = format!("bottle-test-{}", std::process::id());
     let outside = std::path::Path::new("/dev/shm").join(&name);
     std::fs::write(&outside, "of the machine").expect("written");
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("named").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("named").await;
         let said = bottle
             .shell(&format!("cd /dev/shm; cat {name} 2>/dev/null; echo own >{name} && cat {name}"))
             .await;
-        assert_eq!(said, "own\n", "{}", stand.name());
+        assert_eq!(said, "own\n", "{}", fixture.name());
         bottle.remove().await;
     }
     assert_eq!(std::fs::read_to_string(&outside).expect("there"), "of the machine");

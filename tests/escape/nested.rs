@@ -1,9 +1,9 @@
-//! What `resources.nested` opens, and what stays shut.
+//! Tests what `resources.nested` allows, and what stays forbidden.
 
 use bottle::backend::Prepared;
 use bottle::plan::Resources;
 
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
 /// A namespace and a mount of its own, then what must not work even there: uncovering, writing to what is
 /// read-only, a device.
@@ -15,21 +15,21 @@ const SCRIPT: &str = "exec 2>/dev/null; unshare -Ur id -u; \
         echo evil >/usr/bin/evil && echo wrote; true'; echo end";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxes_inside_are_made_when_asked_for_and_open_nothing_outside() {
-    for stand in every_isolating_backend().await {
+async fn nested_sandboxes_work_when_allowed_and_reach_nothing_outside() {
+    for fixture in every_isolating_backend().await {
         let nested = Resources { nested: true, ..Resources::default() };
-        let mut plan = stand.planned("fits").plan.clone();
+        let mut plan = fixture.planned("fits").plan.clone();
         plan.resources = nested.clone();
-        if stand.backend.fits(&plan).is_err() {
+        if fixture.backend.supports(&plan).is_err() {
             continue;
         }
-        let without = stand.bottle("flat").await;
-        assert_eq!(without.shell(SCRIPT).await, "end\n", "{}", stand.name());
+        let without = fixture.bottle("flat").await;
+        assert_eq!(without.shell(SCRIPT).await, "end\n", "{}", fixture.name());
         without.remove().await;
-        let bottle = stand.bottle_with("nests", Prepared::default(), nested).await;
-        // An image's files are the bottle's own to write to, sandbox or not.
-        let wrote = if stand.is_in_image() { "wrote\n" } else { "" };
-        assert_eq!(bottle.shell(SCRIPT).await, format!("0\nmounted\n{wrote}end\n"), "{}", stand.name());
+        let bottle = fixture.bottle_with("nests", Prepared::default(), nested).await;
+        // A bottle may write to its image's files, nested or not.
+        let wrote = if fixture.is_in_image() { "wrote\n" } else { "" };
+        assert_eq!(bottle.shell(SCRIPT).await, format!("0\nmounted\n{wrote}end\n"), "{}", fixture.name());
         bottle.remove().await;
     }
 }

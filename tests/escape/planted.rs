@@ -1,4 +1,4 @@
-//! What an agent plants where the host reads later: in copies, conversations, its repository, its snapshots.
+//! Hostile files that the host reads later: in copies, transcripts, repositories and snapshots.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{skip, small_root};
 
-/// What nobody but the user may ever read.
+/// A secret that only the user may read.
 const SECRET: &str = "a secret of the user's";
 
 /// Plants it in the folder `$1`; `$2` is a folder of the user's. Each line is one thing, and one that cannot be made
@@ -21,7 +21,7 @@ const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2
     chmod 755 sub/run; ln /etc/passwd hard 2>/dev/null; mknod null c 1 3 2>/dev/null; mknod gone c 0 0 2>/dev/null; \
     ln -s /proc/self/fd/0 fd; ln -s /dev/zero zero; truncate -s 1T sparse 2>/dev/null && rm -f sparse; true";
 
-/// A user with a secret, and an agent on this machine's system and in an image.
+/// A user with a secret, and an agent on the host's system and on an image.
 struct Scene {
     home: TestHome,
     secret: PathBuf,
@@ -81,7 +81,7 @@ impl Scene {
         self.done(&["stop", slug, "--time", "0", "-q"]).map(drop)
     }
 
-    /// That the user's secret is as it was, and nothing lies beside it.
+    /// Asserts that the user's secret is unchanged, and no file was added beside it.
     fn assert_untouched(&self) -> Result<()> {
         ensure!(fs::read_to_string(&self.secret)? == SECRET);
         ensure!(fs::metadata(&self.secret)?.permissions().mode() & 0o777 == 0o644, "its mode changed");
@@ -91,7 +91,7 @@ impl Scene {
     }
 }
 
-/// Every path below, and that none is of a kind or mode that harms whoever finds it.
+/// Every path below the folder; asserts that none has a harmful type or mode.
 fn harmless(folder: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
@@ -122,13 +122,13 @@ fn harmless(folder: &Path) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
+fn a_copy_contains_only_files_and_inner_links() -> Result<()> {
     let Some(scene) = Scene::new("planted in a copy")? else { return Ok(()) };
     for agent in ["host", "imaged"] {
         scene.start(agent, agent)?;
         scene.plant(agent, "/workspace/out")?;
         let got = scene.home.outside(&format!("got-{agent}"));
-        // Something of the user's that leads elsewhere where the copy is to go.
+        // A link of the user at the destination of the copy.
         fs::create_dir(&got)?;
         symlink(scene.private(), got.join("folder"))?;
         let copied = scene.run(&["cp", &format!("{agent}:/workspace/out"), &got.display().to_string()])?;
@@ -139,7 +139,7 @@ fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
             ensure!(found.iter().any(|name| name == wanted), "{found:?}");
         }
         ensure!(!found.iter().any(|name| name.ends_with("pipe") || name.ends_with("null")), "{found:?}");
-        // What is asked for by a link is what it leads to inside, where the user's files are not.
+        // A requested link is resolved inside, where the user's files do not exist.
         for planted in ["file", "up", "folder/secret", "through", "pipe", "zero", "fd"] {
             let to = scene.home.outside("one");
             let _ = fs::remove_file(&to);
@@ -157,14 +157,14 @@ fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// How long a file is, and how much of a disk it takes, in bytes.
+/// A file's length, and its disk usage in bytes.
 fn lengths(path: &Path) -> Result<(u64, u64)> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
     Ok((metadata.len(), metadata.blocks() * 512))
 }
 
 #[test]
-fn a_file_of_holes_takes_no_room_on_either_side() -> Result<()> {
+fn sparse_files_stay_sparse_on_both_sides() -> Result<()> {
     let Some(scene) = Scene::new("a sparse file")? else { return Ok(()) };
     for agent in ["host", "imaged"] {
         scene.start(agent, agent)?;
@@ -189,7 +189,7 @@ fn a_file_of_holes_takes_no_room_on_either_side() -> Result<()> {
 }
 
 #[test]
-fn a_copy_that_the_disk_has_no_room_for_says_so_and_leaves_nothing() -> Result<()> {
+fn a_copy_larger_than_the_disk_fails_and_leaves_nothing() -> Result<()> {
     let test = "a copy without room";
     let Some(scene) = Scene::new(test)? else { return Ok(()) };
     scene.start("host", "host")?;
@@ -222,7 +222,7 @@ fn a_copy_that_the_disk_has_no_room_for_says_so_and_leaves_nothing() -> Result<(
 }
 
 #[test]
-fn a_repository_that_is_a_way_elsewhere_is_none() -> Result<()> {
+fn refuses_a_repository_that_redirects_elsewhere() -> Result<()> {
     let Some(scene) = Scene::new("a planted repository")? else { return Ok(()) };
     fs::write(scene.home.project().join("theirs"), SECRET)?;
     for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", SECRET]] {
@@ -258,9 +258,9 @@ fn a_repository_that_is_a_way_elsewhere_is_none() -> Result<()> {
     Ok(())
 }
 
-/// A program that passes for Claude Code and leaves a conversation of everything that can be planted.
+/// A fake Claude Code whose transcript contains every kind of planted file.
 #[test]
-fn a_conversation_is_copied_out_without_what_was_planted_in_it() -> Result<()> {
+fn copies_a_transcript_without_planted_files() -> Result<()> {
     let Some(scene) = Scene::new("a planted conversation")? else { return Ok(()) };
     let bin = scene.home.outside("bin");
     fs::create_dir(&bin)?;
@@ -288,10 +288,10 @@ fn a_conversation_is_copied_out_without_what_was_planted_in_it() -> Result<()> {
     scene.assert_untouched()
 }
 
-/// One thing in a snapshot that no freeze makes, by what it is, and what is said of it.
+/// An entry that no freeze creates, with its description and the expected message.
 type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
 
-/// In the folder of a snapshot; the other one is the user's.
+/// Creates it in a snapshot's folder; the other argument is the user's folder.
 const REFUSED: [Crafted; 3] = [
     ("a tree that is a link", |snapshot, private| {
         fs::rename(snapshot.join("workspace"), snapshot.join("aside"))?;
@@ -312,7 +312,7 @@ fn mkfifo(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is below a folder, kinds and contents with it.
+/// The entries below a folder, with types and contents.
 fn all_below(folder: &Path) -> Result<Vec<String>> {
     let listed = Command::new("find").arg(folder).args(["-printf", "%P %y %m %s %l\n"]).output()?;
     let mut lines: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
@@ -321,7 +321,7 @@ fn all_below(folder: &Path) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_snapshot_that_nothing_of_ours_made_is_refused_and_changes_nothing() -> Result<()> {
+fn refuses_a_foreign_snapshot_and_changes_nothing() -> Result<()> {
     let Some(scene) = Scene::new("a crafted snapshot")? else { return Ok(()) };
     for agent in ["host", "imaged"] {
         scene.start(agent, agent)?;
@@ -344,7 +344,7 @@ fn a_snapshot_that_nothing_of_ours_made_is_refused_and_changes_nothing() -> Resu
             fs::remove_file(snapshot.join("workspace"))?;
             fs::rename(snapshot.join("aside"), snapshot.join("workspace"))?;
         }
-        // Facts that are no file are none, and nobody waits for them.
+        // Metadata that is not a regular file is ignored, without blocking.
         let facts = snapshot.join("snapshot.json");
         let said = fs::read(&facts)?;
         fs::remove_file(&facts)?;
@@ -355,7 +355,7 @@ fn a_snapshot_that_nothing_of_ours_made_is_refused_and_changes_nothing() -> Resu
         scene.done(&["snapshots"])?;
         fs::remove_file(&facts)?;
         fs::write(&facts, said)?;
-        // As it was, it is taken.
+        // The unmodified snapshot is accepted.
         scene.done(&["resume", agent, "--detach", "--yes", "-q"])?;
         ensure!(scene.shell(agent, "cat /workspace/mine", &[])?.stdout == "mine\n");
         scene.end(agent)?;
@@ -364,7 +364,7 @@ fn a_snapshot_that_nothing_of_ours_made_is_refused_and_changes_nothing() -> Resu
 }
 
 #[test]
-fn what_was_planted_in_a_snapshot_is_brought_to_life_without_its_harm() -> Result<()> {
+fn files_planted_in_a_snapshot_are_restored_harmlessly() -> Result<()> {
     let Some(scene) = Scene::new("planted in a snapshot")? else { return Ok(()) };
     let root = rustix::process::getuid().is_root();
     if !root {
@@ -377,7 +377,7 @@ fn what_was_planted_in_a_snapshot_is_brought_to_life_without_its_harm() -> Resul
         scene.end(agent)?;
         let own = scene.home.bottle_home().join("snapshots").join(agent);
         let snapshot = fs::read_dir(&own)?.next().context("a snapshot")??.path();
-        // What no agent can leave there.
+        // Entries that no agent can create there.
         let out = snapshot.join("workspace/out");
         fs::set_permissions(out.join("setid"), fs::Permissions::from_mode(0o6755))?;
         symlink(&scene.secret, out.join("absolute"))?;
@@ -400,7 +400,7 @@ fn what_was_planted_in_a_snapshot_is_brought_to_life_without_its_harm() -> Resul
             "{agent}: {}",
             said.transcript()
         );
-        // A second snapshot follows none of it either.
+        // A second snapshot follows none of the links either.
         scene.done(&["commit", agent, "-q"])?;
         let again = fs::read_dir(&own)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         for snapshot in again {

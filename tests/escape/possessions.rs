@@ -1,17 +1,17 @@
-//! What a user has on their machine: keys, history, other programs' sockets.
+//! The user's keys, history and sockets are unreachable.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::Command;
 
 use crate::attempts;
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_and_history_are_nowhere() {
-    for stand in every_isolating_backend().await {
+async fn keys_and_history_are_invisible() {
+    for fixture in every_isolating_backend().await {
         let mark = format!("planted-{:016x}", rand::random::<u64>());
-        let home = &stand.host.user_home;
+        let home = &fixture.host.user_home;
         for name in [".ssh/id_ed25519", ".aws/credentials", ".bash_history", ".netrc", ".config/gh/hosts.yml"]
         {
             let path = home.join(format!("{name}.{mark}"));
@@ -21,26 +21,26 @@ async fn keys_and_history_are_nowhere() {
         let find = format!("find $0 -path /proc -prune -o -name '*{mark}*' -print 2>/dev/null | wc -l");
         let control = Command::new("/bin/sh").args(["-c", &find]).arg(home).output().expect("find");
         assert_eq!(String::from_utf8_lossy(&control.stdout).trim(), "5", "the control");
-        let bottle = stand.bottle("greedy").await;
+        let bottle = fixture.bottle("greedy").await;
         let said = bottle.shell(&find.replace("$0", "/")).await;
-        assert_eq!(said.trim(), "0", "{}", stand.name());
-        // By its path too, and what the user's shell has in its environment is not there.
+        assert_eq!(said.trim(), "0", "{}", fixture.name());
+        // Also by its path; and the environment of the user's shell is not visible.
         let channel = bottle.connect().await;
         let list = format!("ls -A {} 2>&1 | grep -v 'No such file'; env | cut -d= -f1", home.display());
-        let (said, _) = crate::stand::run(&channel, &["/bin/sh", "-c", &list]).await.expect("ran");
+        let (said, _) = crate::fixture::run(&channel, &["/bin/sh", "-c", &list]).await.expect("ran");
         let names: Vec<&str> = said.lines().collect();
-        assert!(names.iter().all(|name| ["PATH", "PWD"].contains(name)), "{}: {said}", stand.name());
+        assert!(names.iter().all(|name| ["PATH", "PWD"].contains(name)), "{}: {said}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sockets_of_other_programs_are_out_of_reach() {
+async fn sockets_of_other_programs_are_unreachable() {
     if !attempts::possible("sockets of other programs") {
         return;
     }
-    for stand in every_isolating_backend().await {
-        let folder = &stand.host.user_home;
+    for fixture in every_isolating_backend().await {
+        let folder = &fixture.host.user_home;
         std::fs::create_dir_all(folder).expect("made");
         let path = folder.join("agent.sock");
         let _named = UnixListener::bind(&path).expect("an agent of the user's");
@@ -61,8 +61,8 @@ async fn sockets_of_other_programs_are_out_of_reach() {
              socket.socket(socket.AF_UNIX).connect('\\0own'); print('own')\n",
             path.display()
         );
-        let bottle = stand.bottle("caller").await;
-        assert_eq!(attempts::inside(&bottle, &script).await, "own\n", "{}", stand.name());
+        let bottle = fixture.bottle("caller").await;
+        assert_eq!(attempts::inside(&bottle, &script).await, "own\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }

@@ -1,15 +1,15 @@
-//! Ways to more rights: set-id programs, device files.
+//! Set-id programs and device files grant nothing.
 
 use std::process::Command;
 
 use bottle_test_support::skip;
 
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn set_id_programs_give_nothing() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("setid").await;
+async fn set_id_programs_grant_nothing() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("setid").await;
         let said = bottle
             .shell(
                 "cp /usr/bin/id /tmp/id; chmod 6755 /tmp/id; stat -c %a /tmp/id; /tmp/id -u; /tmp/id -ru; \
@@ -18,17 +18,17 @@ async fn set_id_programs_give_nothing() {
                  grep -c NoNewPrivs:.1 /proc/self/status",
             )
             .await;
-        // Some are there, but in an image, which loses them; and none of them works.
-        let found = if stand.is_in_image() { "" } else { "found\n" };
-        assert_eq!(said, format!("6755\n1000\n1000\n{found}1\n"), "{}", stand.name());
+        // Some exist, except in an image, which loses the bits; none of them works.
+        let found = if fixture.is_in_image() { "" } else { "found\n" };
+        assert_eq!(said, format!("6755\n1000\n1000\n{found}1\n"), "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_device_is_made() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("maker").await;
+async fn devices_cannot_be_created() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("maker").await;
         // A pipe is made by the same call. The last one is an overlay's mark for what was deleted, which the
         // kernel lets anybody make.
         let said = bottle
@@ -38,11 +38,11 @@ async fn no_device_is_made() {
                      mknod $d/node $n 2>/dev/null && echo made $n; done; done; true",
             )
             .await;
-        assert_eq!(said, "pipe\n".repeat(4), "{}", stand.name());
-        if stand.name() == "linux" && landlock_guards_files() {
+        assert_eq!(said, "pipe\n".repeat(4), "{}", fixture.name());
+        if fixture.name() == "linux" && landlock_guards_files() {
             let channel = bottle.connect().await;
             let mark = ["mknod", "/tmp/deleted", "c", "0", "0"];
-            let (said, _) = crate::stand::run(&channel, &mark).await.expect("ran");
+            let (said, _) = crate::fixture::run(&channel, &mark).await.expect("ran");
             assert!(said.contains("Permission denied"), "{said}");
         }
         bottle.remove().await;
@@ -50,15 +50,15 @@ async fn no_device_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_is_there_does_not_work() {
+async fn existing_devices_do_not_work() {
     if !rustix::process::getuid().is_root() {
         skip::aloud("a planted device", &"only root can plant one");
         return;
     }
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("device").await;
-        let Some(workspace) = stand.backend.kept_workspace(bottle.slug()) else {
-            skip::aloud("a planted device", &format!("{}'s workspace is not a folder here", stand.name()));
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("device").await;
+        let Some(workspace) = fixture.backend.kept_workspace(bottle.slug()) else {
+            skip::aloud("a planted device", &format!("{}'s workspace is not a folder here", fixture.name()));
             bottle.remove().await;
             continue;
         };
@@ -67,12 +67,12 @@ async fn a_device_that_is_there_does_not_work() {
         assert!(made.expect("mknod").success());
         std::fs::File::open(&node).expect("the control");
         let said = bottle.shell("ls /workspace; head -c1 /workspace/zero 2>/dev/null | wc -c").await;
-        assert_eq!(said, "zero\n0\n", "{}", stand.name());
+        assert_eq!(said, "zero\n0\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }
 
-/// Whether this kernel's Landlock guards files without forbidding moves.
+/// Whether this kernel's Landlock restricts files without forbidding moves.
 fn landlock_guards_files() -> bool {
     use landlock::{AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);

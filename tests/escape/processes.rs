@@ -1,13 +1,13 @@
-//! Processes outside: looking into them, stopping and ending them.
+//! Outside processes cannot be inspected, stopped or killed.
 
 use std::process::{Child, Command};
 
 use bottle_contract::session::guest::Exit;
 
 use crate::attempts;
-use crate::stand::{every_isolating_backend, run};
+use crate::fixture::{every_isolating_backend, run};
 
-/// A process of the user's. Ends with the test.
+/// A process of the user. Ends with the test.
 struct Victim(Child);
 
 impl Victim {
@@ -24,7 +24,7 @@ impl Drop for Victim {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_outside_is_seen_traced_or_signalled() {
+async fn outside_processes_cannot_be_seen_traced_or_signalled() {
     if !attempts::possible("processes outside") {
         return;
     }
@@ -41,21 +41,21 @@ async fn nothing_outside_is_seen_traced_or_signalled() {
             attempts::CALLS
         )
     };
-    for stand in every_isolating_backend().await {
+    for fixture in every_isolating_backend().await {
         let mut victim = Victim::new();
-        let bottle = stand.bottle("violent").await;
+        let bottle = fixture.bottle("violent").await;
         let said = attempts::inside(&bottle, &attach(&victim.0.id().to_string())).await;
-        assert_eq!(said, "ESRCH\nESRCH\nESRCH\nESRCH\nFalse\nESRCH\n", "{}", stand.name());
-        // Its own child can be traced and ended, so it was not the way of asking.
+        assert_eq!(said, "ESRCH\nESRCH\nESRCH\nESRCH\nFalse\nESRCH\n", "{}", fixture.name());
+        // The control: its own child can be traced and killed.
         let channel = bottle.connect().await;
         let own = attach("os.fork() or os._exit(__import__('time').sleep(60))")
             .replace("[0, signal.SIGTERM, signal.SIGSTOP, signal.SIGKILL]", "[0]");
         let (said, _) = run(&channel, &["/usr/bin/python3", "-c", &own]).await.expect("ran");
-        assert_eq!(said, "signalled 0\nTrue\ntraced\n", "{}", stand.name());
+        assert_eq!(said, "signalled 0\nTrue\ntraced\n", "{}", fixture.name());
         let (_, exit) = run(&channel, &["/bin/sh", "-c", "kill -9 -1; kill -9 $$"]).await.expect("ran");
-        assert_eq!(exit, Exit::Signal(9), "{}", stand.name());
-        assert_eq!(run(&channel, &["echo", "alive"]).await.expect("ran").0, "alive\n", "{}", stand.name());
-        assert_eq!(victim.0.try_wait().expect("asked"), None, "{}", stand.name());
+        assert_eq!(exit, Exit::Signal(9), "{}", fixture.name());
+        assert_eq!(run(&channel, &["echo", "alive"]).await.expect("ran").0, "alive\n", "{}", fixture.name());
+        assert_eq!(victim.0.try_wait().expect("asked"), None, "{}", fixture.name());
         bottle.remove().await;
     }
 }

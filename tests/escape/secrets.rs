@@ -1,4 +1,4 @@
-//! A launch with secrets: they get to where they are for, and are found nowhere else at any moment of it.
+//! Launches with secrets: they are used by their recipient, and exposed nowhere else at any moment.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,20 +12,20 @@ use bottle_test_support::skip;
 
 use crate::everywhere::{Found, GIVEN, Place, Search, Searching};
 
-/// How long the agent may take to use what it has.
+/// How long the agent may take to use its secrets.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks the model with a placeholder, and says that it has its own variable.
 const AGENT: &str = "curl -s -o /dev/null -d '{}' https://api.anthropic.com/v1/messages; \
     echo has ${#TOKEN} bytes; sleep 600";
 
-/// One for each way in which a secret comes to a bottle.
+/// One secret for each source and recipient.
 struct Secrets {
-    /// A route's, from the user's environment; the proxy's alone.
+    /// A route's secret from the user's environment; only for the proxy.
     route: String,
-    /// Another route's, from a program; likewise.
+    /// A route's secret from a program; only for the proxy.
     program: String,
-    /// A variable of the agent's.
+    /// A variable of the agent.
     variable: String,
 }
 
@@ -67,7 +67,7 @@ fn home(settings: &str, secrets: &Secrets, llm: &FakeLlm) -> TestHome {
     home
 }
 
-/// A needle in each kind of place, so that what is found nowhere was looked for.
+/// A needle in each kind of place, as a control of the search.
 struct Planted {
     needle: String,
     home: String,
@@ -114,7 +114,7 @@ impl Planted {
     }
 }
 
-/// Launches, lets the agent use what it has, and ends it, all of it looked at.
+/// Launches, lets the agent use its secrets, and ends the bottle, with the search running.
 fn searched(settings: &str, test: &str) -> Option<()> {
     let machine = match engine::here() {
         Ok(()) => engine::machine()?,
@@ -165,10 +165,10 @@ fn searched(settings: &str, test: &str) -> Option<()> {
     assert_eq!(found, Found::new(), "{settings}");
     assert!(rounds.iter().all(|rounds| *rounds >= 3), "everything was looked through {rounds:?} times only");
 
-    // The control: the same search finds what is there, in every kind of place.
+    // The control: the same search finds a needle in every kind of place.
     let planted = Planted::new(&hash, &state);
     let searching = Searching::begin(search(vec![planted.needle.clone()]));
-    // Events are of what happens now.
+    // Events report only current actions.
     assert!(docker(&["restart", "--time", "0", &planted.container]).is_some());
     std::thread::sleep(Duration::from_secs(1));
     let (found, _) = searching.end();
@@ -182,11 +182,11 @@ fn searched(settings: &str, test: &str) -> Option<()> {
 }
 
 #[test]
-fn no_secret_is_anywhere_at_any_moment_of_a_launch_by_network() {
-    searched("{}\n", "no_secret_is_anywhere_at_any_moment_of_a_launch_by_network");
+fn no_secret_is_exposed_during_a_launch_by_network() {
+    searched("{}\n", "no_secret_is_exposed_during_a_launch_by_network");
 }
 
 #[test]
-fn no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket() {
-    searched("docker: {transport: socket}\n", "no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket");
+fn no_secret_is_exposed_during_a_launch_by_socket() {
+    searched("docker: {transport: socket}\n", "no_secret_is_exposed_during_a_launch_by_socket");
 }

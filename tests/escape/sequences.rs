@@ -1,4 +1,4 @@
-//! What an agent writes to the user's terminal, seen on a real one: it draws, and does nothing else.
+//! The output of an agent on a real terminal: it draws, and controls nothing.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::attempts;
 /// The detach keys.
 const DETACH: &str = "\x1dd";
 
-/// What makes a terminal do or answer something: how it begins, its body and how it ends.
+/// Sequences that make a terminal act or answer: introducer, body and terminator.
 const OBEYED: [(&str, &str, &str); 20] = [
     ("\x1b]", "52;c;RVZJTA==", "\x07"),
     ("\x1b]", "52;p;RVZJTA==", "\x1b\\"),
@@ -37,7 +37,7 @@ const OBEYED: [(&str, &str, &str); 20] = [
     ("\x1b[", "?1;2;20$y", ""),
 ];
 
-/// The same beginnings as one byte, and as that byte's character.
+/// The introducers as one byte, and as that byte's character.
 const SHORT: [(&str, u8); 7] = [
     ("\x1b]", 0x9d),
     ("\x1bP", 0x90),
@@ -48,7 +48,7 @@ const SHORT: [(&str, u8); 7] = [
     ("\x1b[", 0x9b),
 ];
 
-/// Each way to write a sequence, up to its end.
+/// Each encoding of a sequence.
 fn ways(begin: &str, body: &str) -> [Vec<u8>; 3] {
     let short = SHORT.iter().find(|(long, _)| *long == begin).map_or(0x9d, |(_, short)| *short);
     [
@@ -58,7 +58,7 @@ fn ways(begin: &str, body: &str) -> [Vec<u8>; 3] {
     ]
 }
 
-/// All of it as a program of the shell, with what may pass before and after.
+/// A shell script that prints all of them, with allowed text before and after.
 fn script() -> String {
     let mut bytes = b"\x1b[31mred\x1b[0m ".to_vec();
     for (begin, body, end) in OBEYED {
@@ -71,7 +71,7 @@ fn script() -> String {
     format!("printf '{octal}'; echo; echo the end")
 }
 
-/// What of it reached the terminal.
+/// The output that reached the terminal.
 fn obeyed(pty: &Pty) -> Vec<String> {
     let raw = pty.raw();
     let reached = |way: &[u8]| raw.windows(way.len()).any(|part| part == way);
@@ -79,7 +79,7 @@ fn obeyed(pty: &Pty) -> Vec<String> {
     all.filter(|way| reached(way)).map(|way| way.escape_ascii().to_string()).collect()
 }
 
-/// That it is drawn, and nothing else is done with it.
+/// Asserts that the output only draws.
 fn assert_drawn(pty: &Pty, what: &str) {
     assert_eq!(obeyed(pty), [""; 0], "{what}");
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
@@ -100,7 +100,7 @@ fn home(agent: &str, settings: &str) -> Result<TestHome> {
 }
 
 #[test]
-fn a_terminal_draws_what_an_agent_writes_and_obeys_nothing() -> Result<()> {
+fn agent_output_cannot_control_the_terminal() -> Result<()> {
     let script = script();
     let home = home(&format!("{script}; sleep 600"), "{}\n")?;
     if !home.runs("sequences in a terminal", "linux")? {
@@ -141,7 +141,7 @@ fn a_terminal_draws_what_an_agent_writes_and_obeys_nothing() -> Result<()> {
 }
 
 #[test]
-fn what_a_user_allows_is_all_that_passes() -> Result<()> {
+fn only_allowed_terminal_sequences_pass() -> Result<()> {
     let script = script();
     let home = home(&script, "terminal: {pass: [clipboard]}\n")?;
     if !home.runs("allowed sequences", "linux")? {
@@ -149,13 +149,13 @@ fn what_a_user_allows_is_all_that_passes() -> Result<()> {
     }
     let mut pty = home.on_terminal(&["start", "noisy", "--yes"], 40, 100)?;
     pty.wait_exit()?;
-    // Writing is allowed, and reading is not.
+    // Writing is allowed; reading is not.
     let passed = obeyed(&pty);
     assert_eq!(passed, ["\\x1b]52;c;RVZJTA==", "\\x1b]52;p;RVZJTA=="]);
     Ok(())
 }
 
-/// An agent that types a line into the terminal that it was given, by either request for it.
+/// An agent that injects a line into its terminal, by both ioctl requests.
 fn typist() -> String {
     format!(
         "{}for letter in b'echo typed\\n':\n\
@@ -170,7 +170,7 @@ fn typist() -> String {
 }
 
 #[test]
-fn nothing_is_typed_into_the_terminal_that_an_agent_is_started_from() -> Result<()> {
+fn the_agent_cannot_type_into_the_users_terminal() -> Result<()> {
     if !attempts::possible("typing into the user's terminal") {
         return Ok(());
     }

@@ -1,10 +1,10 @@
-//! The kernel's settings and switches.
+//! Kernel settings cannot be written.
 
 use std::path::Path;
 
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
-/// What a writer would get something from, on one kernel or another.
+/// Settings that would be useful to an attacker, on some kernel.
 const SETTINGS: [&str; 14] = [
     "/proc/sys/kernel/core_pattern",
     "/proc/sys/kernel/modprobe",
@@ -23,7 +23,7 @@ const SETTINGS: [&str; 14] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_setting_of_the_kernel_is_written() {
+async fn kernel_settings_cannot_be_written() {
     let there: Vec<&str> = SETTINGS.into_iter().filter(|path| Path::new(path).exists()).collect();
     assert!(there.len() > 5, "the control: {there:?}");
     let values = || -> Vec<_> {
@@ -31,8 +31,8 @@ async fn no_setting_of_the_kernel_is_written() {
         there.iter().filter(read).map(|path| std::fs::read(path).ok()).collect()
     };
     let before = values();
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("tuner").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("tuner").await;
         let said = bottle
             .shell(&format!(
                 "echo 300 >/proc/self/oom_score_adj && echo control; \
@@ -43,7 +43,7 @@ async fn no_setting_of_the_kernel_is_written() {
                 there.join(" ")
             ))
             .await;
-        assert_eq!(said, "control\n", "{}", stand.name());
+        assert_eq!(said, "control\n", "{}", fixture.name());
         bottle.remove().await;
     }
     assert_eq!(values(), before);

@@ -1,7 +1,7 @@
-//! Sockets that lead out, or into code of the kernel that nobody has loaded yet.
+//! Socket families and protocols that reach outside, or load kernel modules.
 
 use crate::attempts;
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
 const SCRIPT: &str = "import socket, errno\n\
     def tried(name, call):\n\
@@ -23,22 +23,22 @@ const SCRIPT: &str = "import socket, errno\n\
     \x20 for family in [2, 10]: tried(name, lambda: made(family, kind, protocol))\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_plain_sockets_are_made() {
+async fn only_ordinary_sockets_can_be_created() {
     if !attempts::possible("odd sockets") {
         return;
     }
     let outside = attempts::outside(SCRIPT);
     assert!(outside.starts_with("unix made\nunix made\ninet made\n"), "the control: {outside}");
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("plugs").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("plugs").await;
         let inside = attempts::inside(&bottle, SCRIPT).await;
         let mut lines = inside.lines();
         let plain: Vec<&str> = lines.by_ref().take(8).collect();
-        assert!(plain.iter().all(|line| line.ends_with(" made")), "{}: {plain:?}", stand.name());
+        assert!(plain.iter().all(|line| line.ends_with(" made")), "{}: {plain:?}", fixture.name());
         let odd: Vec<&str> = lines.collect();
-        assert_eq!(odd.len(), 8 + 1 + 4 + 2 + 10, "{}: {inside}", stand.name());
+        assert_eq!(odd.len(), 8 + 1 + 4 + 2 + 10, "{}: {inside}", fixture.name());
         let refused = |line: &&str| line.ends_with(" EPERM") || line.ends_with(" EPROTONOSUPPORT");
-        assert!(odd.iter().all(refused), "{}: {odd:?}", stand.name());
+        assert!(odd.iter().all(refused), "{}: {odd:?}", fixture.name());
         bottle.remove().await;
     }
 }

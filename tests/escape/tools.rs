@@ -1,10 +1,10 @@
-//! What must not fail: programs of a developer work under the list of calls as they do without.
+//! The control of the filters: developer programs work under the system call allowlist.
 
 use bottle_test_support::skip;
 
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
-/// A program, and a line that uses more of it than its version; it says `fine` when all went well.
+/// A program, and a command line that exercises it and prints `fine` on success.
 const USED: [(&str, &str); 16] = [
     ("sh", "seq 9 | sort -r | tail -1 | grep -q 1 && (sleep 0.01 & wait) && echo fine"),
     (
@@ -73,20 +73,20 @@ const USED: [(&str, &str); 16] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_of_a_developer_work() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("tools").await;
+async fn developer_programs_work() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("tools").await;
         let channel = bottle.provisioned().await;
         for (program, line) in USED {
             let script = format!(
                 "command -v {program} >/dev/null || {{ echo absent; exit; }}; \
                  mkdir -p /workspace/{program}.d && cd /workspace/{program}.d && {line}"
             );
-            let (said, exit) = crate::stand::run(&channel, &["/bin/sh", "-c", &script]).await.expect("ran");
+            let (said, exit) = crate::fixture::run(&channel, &["/bin/sh", "-c", &script]).await.expect("ran");
             match said.trim() {
-                "absent" => skip::aloud(program, &format!("it is not there on {}", stand.name())),
+                "absent" => skip::aloud(program, &format!("it is not there on {}", fixture.name())),
                 "fine" => {}
-                _ => panic!("{}: {program}: {exit:?} {said}", stand.name()),
+                _ => panic!("{}: {program}: {exit:?} {said}", fixture.name()),
             }
         }
         bottle.remove().await;

@@ -1,9 +1,9 @@
-//! Typing into the terminal that an agent shares with whoever watches it.
+//! Terminal input injection is refused.
 
 use nix::libc;
 
 use crate::attempts;
-use crate::stand::every_isolating_backend;
+use crate::fixture::every_isolating_backend;
 
 /// Types into its own terminal, by the plain number of the request and by one that has it in its lower half.
 fn script() -> String {
@@ -32,18 +32,18 @@ fn script() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_typed_into_a_terminal() {
+async fn terminal_input_injection_is_refused() {
     if !attempts::possible("typing into a terminal") {
         return;
     }
     let script = script();
     let outside = attempts::outside(&script);
-    // Newer kernels switch it off for all, with another answer.
+    // Newer kernels disable it for everyone, with another error.
     assert!(outside.contains("size done\n") && !outside.contains("type EPERM\n"), "the control: {outside}");
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("typist").await;
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("typist").await;
         let inside = attempts::inside(&bottle, &script).await;
-        assert_eq!(inside, "size done\ntype EPERM\ntype EPERM\nconsole EPERM\n", "{}", stand.name());
+        assert_eq!(inside, "size done\ntype EPERM\ntype EPERM\nconsole EPERM\n", "{}", fixture.name());
         bottle.remove().await;
     }
 }

@@ -1,14 +1,14 @@
-//! Writing files of the host.
+//! Files of the host cannot be written.
 
-use crate::stand::{every_isolating_backend, run};
+use crate::fixture::{every_isolating_backend, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_path_leads_to_a_file_outside() {
-    for stand in every_isolating_backend().await {
-        let target = stand.host.user_home.join("notes/target");
+async fn no_path_resolves_to_an_outside_file() {
+    for fixture in every_isolating_backend().await {
+        let target = fixture.host.user_home.join("notes/target");
         std::fs::create_dir_all(target.parent().expect("a parent")).expect("made");
         std::fs::write(&target, "before").expect("written");
-        let bottle = stand.bottle("writes").await;
+        let bottle = fixture.bottle("writes").await;
         let said = bottle
             .shell(&format!(
                 "t={0}; echo control >/workspace/inside && cat /workspace/inside; exec 2>/dev/null; \
@@ -22,8 +22,8 @@ async fn no_path_leads_to_a_file_outside() {
                 target.parent().expect("a parent").display(),
             ))
             .await;
-        assert_eq!(said, "control\n", "{}", stand.name());
-        assert_eq!(std::fs::read_to_string(&target).expect("there"), "before", "{}", stand.name());
+        assert_eq!(said, "control\n", "{}", fixture.name());
+        assert_eq!(std::fs::read_to_string(&target).expect("there"), "before", "{}", fixture.name());
         bottle.remove().await;
     }
 }
@@ -32,13 +32,13 @@ async fn no_path_leads_to_a_file_outside() {
 const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/proxy"];
 const SHUT_FILES: [&str; 2] = ["/run/bottle/bottle", "/proc/1/mem"];
 
-/// What is shut beside it where the system is not the bottle's own.
+/// Further read-only paths where the system is the host's.
 const SYSTEM: [&str; 10] =
     ["/", "/usr", "/usr/bin", "/usr/lib", "/bin", "/lib", "/sbin", "/etc", "/etc/ssl", "/home"];
 const SYSTEM_FILES: [&str; 6] =
     ["/etc/passwd", "/etc/hosts", "/etc/resolv.conf", "/bin/sh", "/usr/bin/env", "/etc/ld.so.cache"];
 
-/// Writes to all of them and says where that was possible.
+/// Writes to all of them and prints those that were writable.
 fn write(folders: &[&str], files: &[&str]) -> String {
     format!(
         "for d in {}; do (echo evil >$d/evil) 2>/dev/null && echo wrote $d; done; \
@@ -50,22 +50,22 @@ fn write(folders: &[&str], files: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_systems_folders_are_shut() {
-    for stand in every_isolating_backend().await {
-        let bottle = stand.bottle("system").await;
-        assert_eq!(bottle.shell(&write(&SHUT, &SHUT_FILES)).await, "wrote /dev/shm\n", "{}", stand.name());
+async fn system_folders_are_read_only() {
+    for fixture in every_isolating_backend().await {
+        let bottle = fixture.bottle("system").await;
+        assert_eq!(bottle.shell(&write(&SHUT, &SHUT_FILES)).await, "wrote /dev/shm\n", "{}", fixture.name());
         let channel = bottle.connect().await;
         let script = write(&SYSTEM, &SYSTEM_FILES);
         let (said, _) = run(&channel, &["/bin/sh", "-c", &script]).await.expect("ran");
-        if stand.is_in_image() {
-            // Its system is its own, and nobody else's.
+        if fixture.is_in_image() {
+            // An image's system files belong to the bottle alone.
             assert!(said.starts_with("wrote /\nwrote /usr\n"), "{said}");
-            let other = stand.bottle("other").await;
+            let other = fixture.bottle("other").await;
             let find = "find / -name proc -prune -o -name evil -print; cat /etc/* /bin/sh 2>/dev/null | grep -c ^evil";
             assert_eq!(other.shell(find).await, "0\n");
             other.remove().await;
         } else {
-            assert_eq!(said, "", "{}", stand.name());
+            assert_eq!(said, "", "{}", fixture.name());
         }
         bottle.remove().await;
     }

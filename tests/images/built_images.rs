@@ -1,17 +1,17 @@
-//! What bottle builds itself: the guards' image, the program's volume, a provider's image.
+//! Tests the images that bottle builds itself: the sidecars' image, the program's volume, the providers' images.
 
 use bottle::backend::docker::images::PROGRAM_FILE;
 use bottle::manifest::provider::Template;
 use bottle::plan::{ImageSource, Plan};
 
-use crate::stand::{Stand, docker, in_image};
+use crate::fixture::{Fixture, docker, in_image};
 
 #[tokio::test]
-async fn the_guards_image_holds_what_guards_need_and_is_built_once() {
-    let Some(stand) = Stand::new("the guards' image") else { return };
-    let hear = stand.heard.told();
-    let id = stand.images().sidecars(&hear).await.expect("built");
-    let said = stand.heard.take();
+async fn the_sidecar_image_is_minimal_and_built_once() {
+    let Some(fixture) = Fixture::new("the guards' image") else { return };
+    let sink = fixture.reports.sink();
+    let id = fixture.images().sidecars(&sink).await.expect("built");
+    let said = fixture.reports.take();
     assert!(said.iter().any(|line| line.starts_with("> Step 1/")), "{said:?}");
     let inside =
         in_image(&id, "git --version; command -v ssh; bottle; stat -c '%U %a' /usr/local/bin/bottle");
@@ -19,21 +19,21 @@ async fn the_guards_image_holds_what_guards_need_and_is_built_once() {
     let [git, ssh, program, owner] = lines[..] else { panic!("{inside}") };
     assert!(git.starts_with("git version") && ssh == "/usr/bin/ssh", "{inside}");
     assert!(program.starts_with("the program ") && owner == "root 755", "{inside}");
-    let images = stand.images();
-    assert_eq!(images.sidecars(&hear).await.expect("there"), id);
-    assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
+    let images = fixture.images();
+    assert_eq!(images.sidecars(&sink).await.expect("there"), id);
+    assert_eq!(fixture.reports.take(), [""; 0], "an unchanged image is built again");
     let history = docker(&["history", "--no-trunc", "--format", "{{.CreatedBy}}", &id]);
     assert!(!history.contains("BEGIN CERTIFICATE") && !history.to_lowercase().contains("proxy"), "{history}");
 }
 
 #[tokio::test]
-async fn the_program_is_put_into_one_volume_however_many_start_at_once() {
-    let Some(stand) = Stand::new("the program's volume") else { return };
-    let starts: Vec<_> = (0..4).map(|_| stand.images()).collect();
+async fn concurrent_starts_share_one_program_volume() {
+    let Some(fixture) = Fixture::new("the program's volume") else { return };
+    let starts: Vec<_> = (0..4).map(|_| fixture.images()).collect();
     let volumes = futures_util::future::join_all(starts.iter().map(|images| images.program())).await;
     let volumes: Vec<String> = volumes.into_iter().map(|volume| volume.expect("a volume")).collect();
     assert!(volumes.iter().all(|volume| *volume == volumes[0]), "{volumes:?}");
-    assert_eq!(stand.images().program().await.expect("there"), volumes[0]);
+    assert_eq!(fixture.images().program().await.expect("there"), volumes[0]);
     let mount = format!("{}:/program:ro", volumes[0]);
     let program = format!("/program/{PROGRAM_FILE}");
     let said = docker(&["run", "--rm", "--network=none", "-v", &mount, "debian:bookworm-slim", &program]);
@@ -43,13 +43,13 @@ async fn the_program_is_put_into_one_volume_however_many_start_at_once() {
     let mut left: Vec<&str> = left.lines().collect();
     left.sort_unstable();
     assert_eq!(left, [mark, &volumes[0]], "what lost the race is still there");
-    assert_eq!(stand.stand_ins(), "", "a container was left");
+    assert_eq!(fixture.stand_ins(), "", "a container was left");
 }
 
 #[tokio::test]
-async fn a_command_gets_tools_and_a_home_of_its_own() {
-    let Some(stand) = Stand::new("the image for a command") else { return };
-    let image = stand.agent(&stand.plan()).await.expect("an image");
+async fn a_command_agent_has_tools_and_a_home() {
+    let Some(fixture) = Fixture::new("the image for a command") else { return };
+    let image = fixture.agent(&fixture.plan()).await.expect("an image");
     let account = &image.account;
     assert_eq!((account.name.as_str(), account.uid, account.gid), ("agent", 1000, 1000));
     assert_eq!(account.home, "/home/agent");
@@ -60,23 +60,23 @@ async fn a_command_gets_tools_and_a_home_of_its_own() {
     );
     assert!(inside.starts_with("agent\n/home/agent\nagent\n/usr/bin/git\n"), "{inside}");
     assert!(inside.contains("cannot access '/fetch'") && inside.contains("cannot access '/out'"), "{inside}");
-    stand.heard.take();
-    assert_eq!(stand.agent(&stand.plan()).await.expect("there"), image);
-    assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
-    assert_eq!(stand.images().ready(&image.id).await.expect("ready"), image);
+    fixture.reports.take();
+    assert_eq!(fixture.agent(&fixture.plan()).await.expect("there"), image);
+    assert_eq!(fixture.reports.take(), [""; 0], "an unchanged image is built again");
+    assert_eq!(fixture.images().ready(&image.id).await.expect("ready"), image);
 }
 
 #[tokio::test]
 #[ignore = "fetches up to 400 MB for each agent; .ci/run asks for it"]
-async fn each_agent_is_there_in_its_pinned_version_and_what_fetched_it_is_not() {
-    let Some(stand) = Stand::new("the agents' images") else { return };
+async fn each_agent_has_its_pinned_version_without_build_tools() {
+    let Some(fixture) = Fixture::new("the agents' images") else { return };
     for (template, version) in [
         (Template::Claude, "2.1.328 (Claude Code)"),
         (Template::Codex, "codex-cli 0.169.0"),
         (Template::Pi, "0.73.1"),
     ] {
-        let plan = Plan { image: ImageSource::Provider(template), ..stand.plan() };
-        let image = stand.agent(&plan).await.expect("an image");
+        let plan = Plan { image: ImageSource::Provider(template), ..fixture.plan() };
+        let image = fixture.agent(&plan).await.expect("an image");
         let account = &image.account;
         assert_eq!(
             (account.name.as_str(), account.uid, account.home.as_str()),
@@ -94,8 +94,8 @@ async fn each_agent_is_there_in_its_pinned_version_and_what_fetched_it_is_not() 
             !history.contains("BEGIN CERTIFICATE") && !history.to_lowercase().contains("proxy"),
             "{history}"
         );
-        stand.heard.take();
-        assert_eq!(stand.agent(&plan).await.expect("there"), image);
-        assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
+        fixture.reports.take();
+        assert_eq!(fixture.agent(&plan).await.expect("there"), image);
+        assert_eq!(fixture.reports.take(), [""; 0], "an unchanged image is built again");
     }
 }

@@ -1,4 +1,4 @@
-//! Builds that fail, are given up or killed leave nothing but a clear word.
+//! Failed, cancelled and killed builds leave nothing and report the cause.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use bottle_test_support::engine;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
-use crate::stand::{Stand, docker};
+use crate::fixture::{Fixture, docker};
 
 #[tokio::test]
-async fn a_build_that_fails_says_all_that_the_builder_said() {
-    let Some(stand) = Stand::new("a build that fails") else { return };
-    let word = stand.word();
+async fn a_failed_build_shows_the_builders_output() {
+    let Some(fixture) = Fixture::new("a build that fails") else { return };
+    let word = fixture.word();
     let text = format!(
         "FROM debian:bookworm-slim\nRUN echo so far so good && echo but not this >&2 && exit 7 # {word}"
     );
-    let error = stand.of_dockerfile(&text).await.expect_err("it fails");
+    let error = fixture.of_dockerfile(&text).await.expect_err("it fails");
     let message = &error.message;
     assert!(message.starts_with("cannot build the image of the Dockerfile Dockerfile: "), "{message}");
     assert!(message.contains("returned a non-zero code: 7"), "{message}");
@@ -26,31 +26,32 @@ async fn a_build_that_fails_says_all_that_the_builder_said() {
     assert!(error.hint.is_some_and(|hint| hint.contains("without a context")), "{message}");
     let containers = docker(&["ps", "--all", "--no-trunc", "--format", "{{.Command}}"]);
     assert!(!containers.contains(&word), "a container was left: {containers}");
-    let error = stand.of_dockerfile("FROM debian:bookworm-slim\nNONSENSE").await.expect_err("no instruction");
+    let error =
+        fixture.of_dockerfile("FROM debian:bookworm-slim\nNONSENSE").await.expect_err("no instruction");
     assert!(error.message.contains("unknown instruction: NONSENSE"), "{error}");
 }
 
 #[tokio::test]
-async fn a_build_that_is_given_up_ends_in_the_engine_too() {
-    let Some(stand) = Stand::new("a build that is given up") else { return };
-    let word = stand.word();
+async fn a_cancelled_build_ends_in_the_engine() {
+    let Some(fixture) = Fixture::new("a build that is given up") else { return };
+    let word = fixture.word();
     let text = format!("FROM debian:bookworm-slim\nRUN echo {word} && sleep 600");
     let running = || docker(&["ps", "--quiet", "--no-trunc", "--filter", "status=running"]);
     let ours = || {
         running()
             .lines()
             .find(|id| {
-                // One of another test may be gone by now.
+                // Another test may have removed its container meanwhile.
                 let command = engine::docker(&["inspect", "--format", "{{.Config.Cmd}}", id]);
                 command.is_some_and(|command| command.contains(&word))
             })
             .map(str::to_owned)
     };
-    let building = stand.of_dockerfile(&text);
+    let building = fixture.of_dockerfile(&text);
     let given_up = tokio::time::timeout(Duration::from_secs(60), async {
         tokio::select! {
             ended = building => panic!("it ended: {ended:?}"),
-            () = async { while !stand.heard.said(&word) { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
+            () = async { while !fixture.reports.contains(&word) { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
         }
     });
     given_up.await.expect("the step begins");
@@ -62,10 +63,10 @@ async fn a_build_that_is_given_up_ends_in_the_engine_too() {
 }
 
 #[tokio::test]
-async fn without_a_base_image_the_way_to_one_is_named() {
-    // An engine that has nothing and reaches nobody.
-    let Some(stand) = Stand::new("no base image") else { return };
-    let socket = stand.host.home.join("engine.sock");
+async fn a_missing_base_image_is_reported_with_a_hint() {
+    // An engine without images and without a network.
+    let Some(fixture) = Fixture::new("no base image") else { return };
+    let socket = fixture.host.home.join("engine.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let engine = tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
@@ -88,8 +89,8 @@ async fn without_a_base_image_the_way_to_one_is_named() {
     });
     let docker = Docker::connect_with_unix(&socket.display().to_string(), 10, bollard::API_DEFAULT_VERSION)
         .expect("an engine");
-    let images = Images::new(&docker, &stand.host);
-    let error = images.agent(&stand.plan(), &ProgressSink::nobody()).await.expect_err("no base");
+    let images = Images::new(&docker, &fixture.host);
+    let error = images.agent(&fixture.plan(), &ProgressSink::discard()).await.expect_err("no base");
     let expected = "the base image debian:bookworm-slim is not on this engine and cannot be pulled: no route to the registry";
     assert_eq!(error.message, expected);
     assert!(error.hint.is_some_and(|hint| hint.contains("scripts/base-image")));
@@ -97,15 +98,15 @@ async fn without_a_base_image_the_way_to_one_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_being_made_and_what_is_anothers_is_not_swept_away() {
-    let Some(stand) = Stand::new("sweeping") else { return };
+async fn cleanup_skips_running_builds_and_foreign_objects() {
+    let Some(fixture) = Fixture::new("sweeping") else { return };
     let make = |home: &str| {
         docker(&["create", "--label", &format!("bottle.scratch={home}"), "debian:bookworm-slim"])
     };
-    let made = [make(&stand.host.home_hash()), make("another")];
-    let volume = stand.images().program().await.expect("a volume");
-    let guards = stand.images().sidecars(&ProgressSink::nobody()).await.expect("an image");
-    stand.images().sweep().await.expect("swept");
+    let made = [make(&fixture.host.home_hash()), make("another")];
+    let volume = fixture.images().program().await.expect("a volume");
+    let guards = fixture.images().sidecars(&ProgressSink::discard()).await.expect("an image");
+    fixture.images().sweep().await.expect("swept");
     for container in &made {
         docker(&["inspect", container]);
         docker(&["rm", container]);
@@ -115,45 +116,45 @@ async fn what_is_being_made_and_what_is_anothers_is_not_swept_away() {
 }
 
 #[tokio::test]
-async fn what_a_build_left_is_shown_by_a_cleanup_before_it_goes() {
-    let Some(stand) = Stand::new("left by a build") else { return };
+async fn a_cleanup_lists_build_leftovers_before_removing_them() {
+    let Some(fixture) = Fixture::new("left by a build") else { return };
     let made = |home: &str| {
         let dockerfile = format!(
             "FROM debian:bookworm-slim\nLABEL bottle.image=stage bottle.built-by={home} test={}\n",
-            stand.word()
+            fixture.word()
         );
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("Dockerfile"), dockerfile).expect("written");
         docker(&["build", "--quiet", &folder.path().display().to_string()])
     };
     let [ours, used, anothers] =
-        [stand.host.home_hash(), stand.host.home_hash() + " more=1", "another".to_owned()]
+        [fixture.host.home_hash(), fixture.host.home_hash() + " more=1", "another".to_owned()]
             .map(|home| made(&home));
     let container = docker(&["create", &used, "true"]);
     let left = |images: &[bottle::backend::Unused]| -> Vec<String> {
         images.iter().map(|one| one.id.clone()).collect()
     };
-    let found = stand.images().unused().await.expect("looked");
+    let found = fixture.images().unused().await.expect("looked");
     assert!(left(&found).contains(&ours), "{found:?}");
     assert!(found.iter().all(|one| ![&used, &anothers].contains(&&one.id)), "{found:?}");
     assert!(found.iter().find(|one| one.id == ours).is_some_and(|one| one.bytes > Some(1 << 20)));
 
-    // By the command: shown, and gone only after the yes.
-    let said = |arguments: &[&str]| {
+    // Through the command: listed first, and removed only after the confirmation.
+    let command_output = |arguments: &[&str]| {
         let mut program = bottle_test_support::program::Program::bottle().expect("built");
         program
             .arguments(arguments)
-            .env("BOTTLE_HOME", &stand.host.home)
-            .env("XDG_RUNTIME_DIR", stand.runtime());
-        program.env("HOME", &stand.host.home).run().expect("run").expect_code(0).stdout
+            .env("BOTTLE_HOME", &fixture.host.home)
+            .env("XDG_RUNTIME_DIR", fixture.runtime());
+        program.env("HOME", &fixture.host.home).run().expect("run").expect_code(0).stdout
     };
-    let shown = said(&["cleanup", "--dry-run"]);
+    let shown = command_output(&["cleanup", "--dry-run"]);
     assert!(
         shown.contains(&format!("the image {ours} would be removed: a build left it (docker, ")),
         "{shown}"
     );
     docker(&["image", "inspect", &ours]);
-    assert!(said(&["cleanup", "--yes", "--json"]).contains(&ours));
+    assert!(command_output(&["cleanup", "--yes", "--json"]).contains(&ours));
     assert_eq!(engine::docker(&["image", "inspect", &ours]), None);
     for image in [&used, &anothers] {
         docker(&["image", "inspect", image]);

@@ -1,15 +1,15 @@
 //! Images and the program's volume, on a real engine.
 //!
 //! ```text
-//! stand     an engine, a home, a program that is this test's own, and containers to look inside
-//! own       what bottle builds itself
-//! others    what a user brings: a Dockerfile, a reference, a folder, an archive
-//! races     two that make the same, one that is killed
-//! failure   builds that fail, are given up or killed
+//! fixture       an engine, a home, a unique program, and containers to inspect images
+//! built_images  images that bottle builds itself
+//! others        user-provided images: a Dockerfile, a reference, a folder, an archive
+//! races         concurrent builds and killed builds
+//! failure       failed, cancelled and killed builds
 //! ```
 
 mod built_images;
 mod failure;
+mod fixture;
 mod others;
 mod races;
-mod stand;

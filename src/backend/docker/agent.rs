@@ -1,7 +1,7 @@
-//! The container that the agent lives in, as the engine is asked for it. Pure.
+//! Builds the create request of the agent's container. Pure.
 //!
-//! Our pid 1 and nothing of the image's starts; the user's work is in its layer, what belongs to one launch
-//! only in memory (`/run`, `/tmp`), so that a snapshot cannot contain it.
+//! The container starts only our pid 1, no program of the image. The agent's work is in the container's layer; data of
+//! one launch is only in tmpfs folders (`/run`, `/tmp`), so that a snapshot cannot contain it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use bottle_contract::names::{
     EGRESS_HOST, GIT_GATE_HOST, LISTENER_DIR, PROXY_LOOPBACK, RUN_DIR, SUPERVISE_HOST, Slug, WORKSPACE,
 };
 
-use super::contained::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
+use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
 use super::hardened::{host_config, no_health_check};
 use super::names::{Names, Part};
 use super::network::Net;
@@ -22,19 +22,19 @@ use super::subnets;
 use crate::backend::memory;
 use crate::plan::Resources;
 
-/// `/run` and what is provisioned in it: certificates, prompt and task.
+/// Size of `/run`, with the provisioned certificates, prompt and task.
 const RUN_SIZE: u64 = 64 << 20;
 
-/// How the agent reaches the proxy.
+/// How the agent connects to the proxy.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Transport<'a> {
-    /// Over this network; the bundle is its resolver.
+    /// Over this network; the bundle is the DNS resolver.
     Network(&'a Net),
     /// By sockets in this volume; there is no network.
     Socket(&'a str),
 }
 
-/// What differs between two agents' containers.
+/// The parameters of an agent's container.
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
@@ -44,18 +44,18 @@ pub(super) struct Agent<'a> {
     pub(super) user: (u32, u32),
     /// The volume with our program.
     pub(super) program: &'a str,
-    pub(super) way: Transport<'a>,
+    pub(super) transport: Transport<'a>,
     pub(super) limits: &'a Resources,
-    /// The engine's word for what runs the container, when it is not its own default.
+    /// The engine's runtime, if not the default.
     pub(super) runtime: Option<&'a str>,
-    /// The newest version of the API that the engine speaks.
+    /// The engine's newest API version.
     pub(super) api: u32,
 }
 
 impl Agent<'_> {
-    /// The whole request.
+    /// The create request.
     pub(super) fn body(&self) -> ContainerCreateBody {
-        let by_socket = matches!(self.way, Transport::Socket(_));
+        let by_socket = matches!(self.transport, Transport::Socket(_));
         ContainerCreateBody {
             hostname: Some(self.slug.to_string()),
             user: Some(format!("{}:{}", self.user.0, self.user.1)),
@@ -77,7 +77,7 @@ impl Agent<'_> {
     fn host_config(&self) -> HostConfig {
         let common = host_config();
         let mut mounts = vec![program_mount(self.program)];
-        let (network, dns) = match self.way {
+        let (network, dns) = match self.transport {
             Transport::Network(net) => (net.id.clone(), subnets::bundle(net.subnet)),
             Transport::Socket(volume) => {
                 mounts.push(volume_mount(volume, LISTENER_DIR, true));
@@ -108,7 +108,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Bytes in `/tmp`, which is memory.
+    /// Bytes in `/tmp`, a tmpfs.
     fn scratch(&self) -> u64 {
         memory::scratch(self.limits.disk)
     }
@@ -128,27 +128,27 @@ impl Agent<'_> {
     }
 
     fn networking(&self) -> NetworkingConfig {
-        let Transport::Network(net) = self.way else { return NetworkingConfig::default() };
+        let Transport::Network(net) = self.transport else { return NetworkingConfig::default() };
         let endpoint =
             EndpointSettings { driver_opts: self.neighbour_options(), ..fixed(subnets::agent(net.subnet)) };
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
     }
 
-    /// An engine without isolated gateways gives the container a way out to a gateway that is not there.
-    /// Asking for its hardware address then ends in a refusal after 30 ms instead of 3 s.
+    /// An engine without isolated gateways adds a route to a gateway that does not exist. With these settings the
+    /// neighbour lookup fails after 30 ms instead of 3 s.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
-        let needed = matches!(self.way, Transport::Network(_)) && self.api < 48;
+        let needed = matches!(self.transport, Transport::Network(_)) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
         needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
     }
 
-    /// Up to 26.x one interface's settings are the container's.
+    /// Up to 26.x the settings of an interface are sysctls of the container.
     fn neighbour_sysctls(&self) -> HashMap<String, String> {
         let settings = self.neighbour("eth0").filter(|_| self.api < 46);
         settings.into_iter().flatten().map(|(name, value)| (name, value.to_owned())).collect()
     }
 
-    /// From 27 on they are the endpoint's.
+    /// From 27 on they are options of the endpoint.
     fn neighbour_options(&self) -> Option<HashMap<String, String>> {
         let settings = self.neighbour("IFNAME").filter(|_| self.api >= 46)?;
         let text = settings.map(|(name, value)| format!("{name}={value}")).join(",");
@@ -173,7 +173,7 @@ pub(super) fn volume_mount(volume: &str, target: &str, read_only: bool) -> Mount
     }
 }
 
-/// An endpoint at this address; without one, two containers of a network get each other's.
+/// An endpoint with this fixed address; otherwise two containers of a network may swap addresses.
 pub(super) fn fixed(address: Ipv4Addr) -> EndpointSettings {
     let ipam =
         EndpointIpamConfig { ipv4_address: Some(address.to_string()), ..EndpointIpamConfig::default() };
@@ -188,8 +188,8 @@ fn hosts(proxy: Ipv4Addr) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn json(way: Transport<'_>, api: u32) -> serde_json::Value {
-        let names = Names::of("0123abcd".to_owned());
+    fn json(transport: Transport<'_>, api: u32) -> serde_json::Value {
+        let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let limits = Resources {
             memory: Some(1 << 30),
@@ -204,7 +204,7 @@ mod tests {
             image: "sha256:abc",
             user: (1000, 1001),
             program: "bottle-program",
-            way,
+            transport,
             limits: &limits,
             runtime: None,
             api,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_engine_needs_newer_ones_get_in_their_own_place_or_not_at_all() {
+    fn neighbour_settings_depend_on_the_engines_version() {
         let net = net();
         let sysctls = |value: &serde_json::Value| value["HostConfig"]["Sysctls"].to_string();
         let options = |value: &serde_json::Value| {
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_root_and_nothing_is_gained() {
-        for way in [Transport::Network(&net()), Transport::Socket("v1")] {
-            let asked = json(way, 48);
+    fn the_agent_is_not_root_and_gains_no_privileges() {
+        for transport in [Transport::Network(&net()), Transport::Socket("v1")] {
+            let asked = json(transport, 48);
             assert_eq!(asked["User"], "1000:1001");
             assert_eq!(asked["HostConfig"]["CapDrop"], serde_json::json!(["ALL"]));
             assert_eq!(asked["HostConfig"]["SecurityOpt"], serde_json::json!(["no-new-privileges:true"]));
-            assert_eq!(asked["Env"], serde_json::Value::Null, "nothing in the configuration could be secret");
+            assert_eq!(asked["Env"], serde_json::Value::Null, "the configuration contains no secrets");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! A container's standard streams as one byte stream.
+//! Attaches to a container's standard streams as one byte stream.
 //!
-//! The engine carries both outputs over one connection, each piece with a header that says which; standard
-//! output is the channel, standard error goes to a log that has a bound. The connection ends nothing: a
-//! container's input stays open when we go.
+//! The engine multiplexes both outputs over one connection. Standard output is the channel; standard error goes to a
+//! bounded log. Closing the connection does not close the container's input.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -18,22 +17,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::{Engine, EngineError};
 
-/// What is kept of a container's standard error: a panic with its trace, many times over.
+/// The largest log of a container's standard error: room for many panics with their traces.
 const LOG_MAX: u64 = 1 << 20;
 
 /// An open connection to a container's streams.
 pub(super) struct Attached {
     output: Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>,
     input: Pin<Box<dyn AsyncWrite + Send>>,
-    /// What came and was not read yet.
-    rest: Bytes,
+    /// Received bytes that are not read yet.
+    unread: Bytes,
     log: Option<PathBuf>,
 }
 
-/// Attaches to a container, running or only made. Its standard error is appended to `log`.
+/// Attaches to a running or created container. Its standard error is appended to `log`.
 ///
 /// # Errors
-/// [`EngineError`] when there is no such container.
+/// [`EngineError`] when the container does not exist.
 pub(super) async fn attach(
     engine: &Engine,
     container: &str,
@@ -42,8 +41,8 @@ pub(super) async fn attach(
     let options =
         AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true).build();
     let AttachContainerResults { output, input } =
-        engine.ask(engine.docker().attach_container(container, Some(options))).await?;
-    Ok(Attached { output, input, rest: Bytes::new(), log: log.map(Path::to_owned) })
+        engine.call(engine.docker().attach_container(container, Some(options))).await?;
+    Ok(Attached { output, input, unread: Bytes::new(), log: log.map(Path::to_owned) })
 }
 
 impl fmt::Debug for Attached {
@@ -53,16 +52,15 @@ impl fmt::Debug for Attached {
 }
 
 impl Attached {
-    /// What a container says there is for whoever looks into a failure; a log that cannot be written stops
-    /// nothing.
-    fn note(&self, said: &[u8]) {
+    /// Appends standard error to the log, for diagnosis. A failure to write it is ignored.
+    fn log_stderr(&self, bytes: &[u8]) {
         let Some(path) = &self.log else { return };
         let mut options = std::fs::OpenOptions::new();
         std::os::unix::fs::OpenOptionsExt::mode(options.append(true).create(true), 0o600);
         if let Ok(mut file) = options.open(path)
             && file.metadata().is_ok_and(|log| log.len() < LOG_MAX)
         {
-            let _ = file.write_all(said);
+            let _ = file.write_all(bytes);
         }
     }
 }
@@ -73,20 +71,20 @@ impl AsyncRead for Attached {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.rest.is_empty() {
+        while self.unread.is_empty() {
             match std::task::ready!(self.output.poll_next_unpin(context)) {
                 None => return Poll::Ready(Ok(())),
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                 Some(Ok(LogOutput::StdOut { message } | LogOutput::Console { message })) => {
-                    self.rest = message
+                    self.unread = message
                 }
-                Some(Ok(LogOutput::StdErr { message })) => self.note(&message),
+                Some(Ok(LogOutput::StdErr { message })) => self.log_stderr(&message),
                 Some(Ok(LogOutput::StdIn { .. })) => {}
             }
         }
-        let take = self.rest.len().min(buffer.remaining());
-        buffer.put_slice(&self.rest[..take]);
-        self.rest.advance(take);
+        let take = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread[..take]);
+        self.unread.advance(take);
         Poll::Ready(Ok(()))
     }
 }
@@ -116,35 +114,35 @@ mod tests {
 
     use super::*;
 
-    fn saying(pieces: Vec<LogOutput>, log: Option<PathBuf>) -> Attached {
+    fn attached(pieces: Vec<LogOutput>, log: Option<PathBuf>) -> Attached {
         Attached {
             output: Box::pin(stream::iter(pieces.into_iter().map(Ok))),
             input: Box::pin(tokio::io::sink()),
-            rest: Bytes::new(),
+            unread: Bytes::new(),
             log,
         }
     }
 
     #[tokio::test]
-    async fn output_is_the_stream_and_errors_go_to_the_log() {
+    async fn standard_output_is_the_stream_and_standard_error_goes_to_the_log() {
         let folder = tempfile::tempdir().expect("folder");
         let log = folder.path().join("guest.log");
         let out = |text: &'static str| LogOutput::StdOut { message: Bytes::from_static(text.as_bytes()) };
         let err = |text: &'static str| LogOutput::StdErr { message: Bytes::from_static(text.as_bytes()) };
         let pieces = vec![err("a warning\n"), out("one "), out(""), err("another\n"), out("two")];
         let mut read = String::new();
-        saying(pieces, Some(log.clone())).read_to_string(&mut read).await.expect("read");
+        attached(pieces, Some(log.clone())).read_to_string(&mut read).await.expect("read");
         assert_eq!(read, "one two");
         assert_eq!(std::fs::read_to_string(&log).expect("log"), "a warning\nanother\n");
     }
 
     #[tokio::test]
-    async fn a_log_has_a_bound() {
+    async fn the_log_is_bounded() {
         let folder = tempfile::tempdir().expect("folder");
         let log = folder.path().join("guest.log");
         let piece = LogOutput::StdErr { message: vec![b'x'; 700 << 10].into() };
         let mut read = Vec::new();
-        saying(vec![piece; 5], Some(log.clone())).read_to_end(&mut read).await.expect("read");
+        attached(vec![piece; 5], Some(log.clone())).read_to_end(&mut read).await.expect("read");
         assert_eq!(std::fs::metadata(&log).expect("log").len(), 1400 << 10);
     }
 }

@@ -1,7 +1,7 @@
-//! The container of the sidecars, as the engine is asked for it. Pure.
+//! Builds the create request of the bundle's container, which runs the sidecars. Pure.
 //!
-//! It holds what the agent must not have: so nothing in it can be written but the logs and a little memory,
-//! and it listens on the bottle's own side only.
+//! It has secrets that the agent must not get. So only its logs and small tmpfs folders are writable, and it listens only
+//! on the bottle's network.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -14,68 +14,68 @@ use bottle_bundle::{BundleConfig, Control, ListenerConfig};
 use bottle_contract::names::{LISTENER_DIR, RUN_DIR, Slug};
 
 use super::agent::{fixed, volume_mount};
-use super::contained::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};
+use super::container_entry::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};
 use super::hardened::{host_config, no_health_check};
 use super::names::{Names, Part};
 use super::network::Net;
 use super::subnets;
 
-/// Processes and threads: the daemons, and the gits and sshs of a few pushes.
+/// Processes and threads: the daemons, and the git and ssh processes of a few pushes.
 const PROCESSES: i64 = 512;
 
-/// Memory, above which a hostile bottle has filled it: the daemons' own bounds end far below.
+/// Memory. The daemons' own bounds are far lower, so only an attack reaches it.
 const MEMORY: i64 = 2 << 30;
 
-/// Memory for the daemons' scratch files.
+/// Size of the tmpfs for the daemons' scratch files.
 const SCRATCH_SIZE: &str = "64m";
 
-/// Where the logs are seen inside.
+/// The logs inside the container.
 const LOGS: &str = "/run/bottle/logs";
 
-/// Where the git gate's folder is seen inside.
+/// The git gate's folder inside the container.
 const GATE: &str = "/run/bottle/git-gate";
 
-/// The file in it that names the user.
+/// The passwd file in that folder.
 pub(super) const PASSWD: &str = "passwd";
 
-/// How the bundle is reached from inside the bottle.
+/// How the agent connects to the bundle.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BundleTransport<'a> {
-    /// On this network, at its own address there.
+    /// Over this network, at the bundle's address there.
     Network(&'a Net),
     /// By sockets in a volume.
     Socket {
-        /// Its name.
+        /// The volume's name.
         volume: &'a str,
-        /// The only network that the bundle is on.
+        /// The bundle's only network.
         outside: &'a Net,
     },
 }
 
-/// What differs between two bundles' containers.
+/// The parameters of a bundle's container.
 pub(super) struct Bundle<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// Home and slug, as its processes are labelled.
+    /// Home and slug, the labels of its processes.
     pub(super) labels: [String; 2],
     /// The image's id.
     pub(super) image: &'a str,
     /// User and group id inside; never 0.
     pub(super) user: (u32, u32),
-    /// The host's folder for its logs, which that user may write to.
+    /// The host folder for its logs, writable by that user.
     pub(super) logs: &'a Path,
-    /// The host's folder for the git gate, where the bottle has one; the same may write to it.
+    /// The host folder for the git gate, if the bottle has one; writable by that user.
     pub(super) gate: Option<&'a Path>,
-    /// Whether the agent can ask a user.
+    /// Whether the bottle has a supervise queue.
     pub(super) supervise: bool,
-    /// Where the user's machine is, for routes that lead to it.
+    /// The address of the user's machine, for routes to it.
     pub(super) machine: Option<Ipv4Addr>,
-    pub(super) way: BundleTransport<'a>,
+    pub(super) transport: BundleTransport<'a>,
 }
 
 impl Bundle<'_> {
-    /// The whole request. Older engines take only one network with it, so it is the one that is there first: the
-    /// shared one, where there is one. Then the outward one is connected ([`Bundle::endpoint`]) before it starts.
+    /// The create request. Older engines accept only one network in it, so it contains the inner one if there is one;
+    /// the outer one is then connected ([`Bundle::endpoint`]) before the start.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let net = self.first();
         ContainerCreateBody {
@@ -98,22 +98,22 @@ impl Bundle<'_> {
         }
     }
 
-    /// The network that it is made on.
+    /// The network in the create request.
     fn first(&self) -> &Net {
-        match self.way {
+        match self.transport {
             BundleTransport::Network(shared) => shared,
             BundleTransport::Socket { outside, .. } => outside,
         }
     }
 
-    /// Its place on the outward network.
+    /// Its endpoint on the outer network.
     pub(super) fn endpoint(outside: &Net) -> EndpointSettings {
         fixed(subnets::bundle(outside.subnet))
     }
 
-    /// What the bundle is told on its command line; nothing in it is secret.
+    /// The configuration on the bundle's command line; it contains no secrets.
     fn config(&self) -> String {
-        let proxy = match self.way {
+        let proxy = match self.transport {
             BundleTransport::Network(net) => ListenerConfig::Network {
                 address: subnets::bundle(net.subnet),
                 bottle: subnets::agent(net.subnet),
@@ -138,16 +138,16 @@ impl Bundle<'_> {
         let mut mounts = vec![bind(self.logs, LOGS, false)];
         if let Some(gate) = self.gate {
             mounts.push(bind(gate, GATE, false));
-            // ssh asks for the name of its user.
+            // ssh needs the name of its user.
             mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
         }
-        if let BundleTransport::Socket { volume, .. } = self.way {
+        if let BundleTransport::Socket { volume, .. } = self.transport {
             mounts.push(volume_mount(volume, LISTENER_DIR, false));
         }
         let mut sysctls = common.sysctls.unwrap_or_default();
-        // It stands on two networks and must not be a way from one to the other.
+        // It is on two networks and must not forward between them.
         sysctls.insert("net.ipv4.ip_forward".to_owned(), "0".to_owned());
-        // 53, 80 and 443 without a capability.
+        // Allows ports 53, 80 and 443 without a capability.
         sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
         HostConfig {
             network_mode: Some(net.id.clone()),
@@ -169,7 +169,7 @@ impl Bundle<'_> {
     }
 }
 
-/// A path of the host, seen inside.
+/// A bind mount of a host path.
 fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
@@ -184,8 +184,8 @@ fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
 mod tests {
     use super::*;
 
-    fn json(way: BundleTransport<'_>) -> serde_json::Value {
-        let names = Names::of("0123abcd".to_owned());
+    fn json(transport: BundleTransport<'_>) -> serde_json::Value {
+        let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let bundle = Bundle {
             names: &names,
@@ -197,7 +197,7 @@ mod tests {
             gate: None,
             supervise: false,
             machine: None,
-            way,
+            transport,
         };
         serde_json::to_value(bundle.body()).expect("JSON")
     }

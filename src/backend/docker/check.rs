@@ -1,4 +1,4 @@
-//! What `bottle doctor` says of an engine.
+//! Checks a container engine for `bottle doctor`.
 
 use bollard::models::SystemInfo;
 
@@ -7,58 +7,58 @@ use crate::backend::{BackendError, Check, Finding};
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
 
-/// Asks the engine; changes nothing.
+/// Queries the engine; changes nothing.
 pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendError>) -> Check {
-    let looked = async {
+    let checked = async {
         let engine = Engine::connect(host).await?;
-        let info = engine.ask(engine.docker().info()).await?;
+        let info = engine.call(engine.docker().info()).await?;
         Ok::<_, EngineError>((engine, info))
     };
-    let (engine, info) = match looked.await {
-        Ok(looked) => looked,
-        Err(error) => return silent(&error),
+    let (engine, info) = match checked.await {
+        Ok(checked) => checked,
+        Err(error) => return engine_unusable(&error),
     };
     let settings = match settings {
         Ok(settings) => settings,
-        Err(error) => return unsettled(error),
+        Err(error) => return settings_invalid(error),
     };
     if let Some(finding) = missing_runtime(&settings, &info) {
         return Check { usable: false, findings: vec![finding] };
     }
-    Check { usable: true, findings: weaker(&engine, &settings, &info) }
+    Check { usable: true, findings: weaknesses(&engine, &settings, &info) }
 }
 
-/// The part that decides. An engine gathers what it says of the machine for some ten milliseconds, so it is
-/// asked only where a runtime has to be known.
+/// Checks only whether a bottle can be started. The engine needs about ten milliseconds for its info, so it is queried
+/// only to verify a configured runtime.
 pub(super) async fn check_use(
     connected: Result<&Engine, EngineError>,
     settings: Result<DockerSettings, BackendError>,
 ) -> Check {
     let engine = match connected {
         Ok(engine) => engine,
-        Err(error) => return silent(&error),
+        Err(error) => return engine_unusable(&error),
     };
     let settings = match settings {
         Ok(settings) => settings,
-        Err(error) => return unsettled(error),
+        Err(error) => return settings_invalid(error),
     };
     if settings.runtime.is_none() {
         return Check { usable: true, findings: Vec::new() };
     }
-    match engine.ask(engine.docker().info()).await {
+    match engine.call(engine.docker().info()).await {
         Ok(info) => {
             let missing = missing_runtime(&settings, &info);
             Check { usable: missing.is_none(), findings: missing.into_iter().collect() }
         }
-        Err(error) => silent(&error),
+        Err(error) => engine_unusable(&error),
     }
 }
 
-fn silent(error: &EngineError) -> Check {
+fn engine_unusable(error: &EngineError) -> Check {
     unusable(error.to_string(), error.hint().unwrap_or("see the engine's own log"))
 }
 
-fn unsettled(error: BackendError) -> Check {
+fn settings_invalid(error: BackendError) -> Check {
     unusable(error.message, error.hint.as_deref().unwrap_or("correct settings.yml"))
 }
 
@@ -75,8 +75,8 @@ fn missing_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Findi
     })
 }
 
-/// What holds less on this engine than it could.
-fn weaker(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> Vec<Finding> {
+/// Weakened limits and isolation of this engine.
+fn weaknesses(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> Vec<Finding> {
     let limits =
         [(info.memory_limit, "memory"), (info.cpu_cfs_quota, "processors"), (info.pids_limit, "processes")];
     let missing: Vec<&str> =

@@ -1,7 +1,7 @@
-//! An image of a bottle's container, as the engine commits it.
+//! Commits a bottle's container to an image.
 //!
-//! What belongs to one launch is in no image: it lies in memory. What would make a container of it look like a
-//! bottle is taken out: our labels, our program as the entrypoint.
+//! Data of one launch is in tmpfs folders and so in no image. The labels of a bottle and our program as the entrypoint
+//! are removed, so that a container of the image does not look like a bottle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,17 +10,25 @@ use bollard::models::ContainerConfig;
 use bollard::query_parameters::CommitContainerOptionsBuilder;
 
 use super::engine::{Engine, EngineError};
-use super::{freeze, kept, listing, names};
+use super::{kept, listing, names, snapshot_images};
 
-/// How long a commit may take: every changed file of the bottle is copied.
+/// Timeout of a commit, which copies every changed file of the bottle.
 const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
-/// Labels that say what a container or image is to its bottle. One of a container stays in its image unless
-/// another value takes its place.
-const OURS: [&str; 8] =
-    [names::HOME, names::SLUG, names::ROLE, freeze::HOME, freeze::OF, freeze::MADE_AT, kept::HOME, kept::OF];
+/// Labels that identify a bottle's containers and images. A commit keeps a container's labels unless they are
+/// overwritten.
+const OWN_LABELS: [&str; 8] = [
+    names::HOME,
+    names::SLUG,
+    names::ROLE,
+    snapshot_images::HOME,
+    snapshot_images::SLUG,
+    snapshot_images::MADE_AT,
+    kept::HOME,
+    kept::SLUG,
+];
 
-/// An image that was committed, as the engine lists it or says of it.
+/// A committed image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Committed {
     /// The engine's id.
@@ -31,11 +39,11 @@ pub(super) struct Committed {
     pub(super) labels: HashMap<String, String>,
 }
 
-/// Commits a container under this tag, with these labels instead of ours. One that runs stands still for the
-/// moment, so that all its files are of the same one.
+/// Commits a container under this tag, with these labels instead of the bottle's. A running container is paused
+/// meanwhile, so that its files are consistent.
 ///
 /// # Errors
-/// [`EngineError`]; there is no such image then.
+/// [`EngineError`]; no image is created then.
 pub(super) async fn commit(
     engine: &Engine,
     container: &str,
@@ -48,7 +56,7 @@ pub(super) async fn commit(
         .tag(tag)
         .pause(true)
         .build();
-    let cleared = OURS.map(|label| (label, ""));
+    let cleared = OWN_LABELS.map(|label| (label, ""));
     let labels = cleared.iter().chain(labels).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let config = ContainerConfig {
         labels: Some(labels.collect()),
@@ -57,21 +65,21 @@ pub(super) async fn commit(
         ..ContainerConfig::default()
     };
     let patient = engine.docker().clone().with_timeout(COMMITTED_WITHIN);
-    let committed = engine.ask_within(COMMITTED_WITHIN, patient.commit_container(options, config)).await?;
+    let committed = engine.call_within(COMMITTED_WITHIN, patient.commit_container(options, config)).await?;
     Ok(committed.id)
 }
 
 /// Every image with this label, the oldest first.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot be asked.
-pub(super) async fn labelled(
+/// [`EngineError`] when the engine cannot be queried.
+pub(super) async fn list_labelled(
     engine: &Engine,
     label: &str,
     value: &str,
 ) -> Result<Vec<Committed>, EngineError> {
     let listed = listing::images(engine.docker(), "label", vec![format!("{label}={value}")]);
-    let mut images = engine.ask(listed).await?;
+    let mut images = engine.call(listed).await?;
     images.sort_by_key(|image| image.created);
     Ok(images
         .into_iter()
@@ -79,12 +87,12 @@ pub(super) async fn labelled(
         .collect())
 }
 
-/// The image of this id or name; none when it is not there.
+/// The image of this id or name; `None` when it does not exist.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot be asked.
-pub(super) async fn inspected(engine: &Engine, image: &str) -> Result<Option<Committed>, EngineError> {
-    match engine.ask(engine.docker().inspect_image(image)).await {
+/// [`EngineError`] when the engine cannot be queried.
+pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Committed>, EngineError> {
+    match engine.call(engine.docker().inspect_image(image)).await {
         Ok(found) => Ok(Some(Committed {
             id: found.id.unwrap_or_default(),
             tags: found.repo_tags.unwrap_or_default(),
@@ -96,23 +104,23 @@ pub(super) async fn inspected(engine: &Engine, image: &str) -> Result<Option<Com
 }
 
 impl Committed {
-    /// Bytes it adds to the image that bottles of its kind share.
+    /// Bytes that this image adds to the image of the plan.
     ///
-    /// A bottle that goes on from an image of ours leaves that one as a layer of the next. Its bytes count here
-    /// too, unless it is a snapshot by itself, other than the one that this one takes the place of.
+    /// A resumed bottle's image contains the earlier committed image as a layer. Its bytes count here too, unless it is
+    /// a separate snapshot other than the replaced one.
     ///
     /// # Errors
-    /// [`EngineError`] when the engine cannot be asked.
+    /// [`EngineError`] when the engine cannot be queried.
     pub(super) async fn own_size(
         &self,
         engine: &Engine,
         home: &str,
         replaced: Option<&str>,
     ) -> Result<u64, EngineError> {
-        let layers = engine.ask(engine.docker().image_history(&self.id)).await?;
+        let layers = engine.call(engine.docker().image_history(&self.id)).await?;
         let mut bytes = 0_u64;
         for (index, layer) in layers.iter().enumerate() {
-            if index > 0 && !is_below(engine, home, replaced, &layer.id).await? {
+            if index > 0 && !is_own_layer(engine, home, replaced, &layer.id).await? {
                 break;
             }
             bytes = bytes.saturating_add(u64::try_from(layer.size).unwrap_or_default());
@@ -121,25 +129,28 @@ impl Committed {
     }
 }
 
-/// Whether this layer's image is one of ours that nothing but the images on it holds.
-async fn is_below(
+/// Whether this layer's image was committed for this home and is kept only by the images based on it.
+async fn is_own_layer(
     engine: &Engine,
     home: &str,
     replaced: Option<&str>,
     id: &str,
 ) -> Result<bool, EngineError> {
-    // An engine that does not know the image of a layer says `<missing>`.
+    // For an unknown image of a layer the engine returns `<missing>`.
     if !id.starts_with("sha256:") {
         return Ok(false);
     }
-    let image = match engine.ask(engine.docker().inspect_image(id)).await {
+    let image = match engine.call(engine.docker().inspect_image(id)).await {
         Ok(image) => image,
         Err(error) if error.is_missing() => return Ok(false),
         Err(error) => return Err(error),
     };
     let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
-    let ours = [freeze::HOME, kept::HOME].iter().any(|label| labels.get(*label).is_some_and(|of| of == home));
+    let ours = [snapshot_images::HOME, kept::HOME]
+        .iter()
+        .any(|label| labels.get(*label).is_some_and(|of| of == home));
     let mut tags = image.repo_tags.iter().flatten();
-    let stays = tags.any(|tag| tag.starts_with(freeze::REPOSITORY) && replaced != Some(tag.as_str()));
+    let stays =
+        tags.any(|tag| tag.starts_with(snapshot_images::REPOSITORY) && replaced != Some(tag.as_str()));
     Ok(ours && !stays)
 }

@@ -1,4 +1,4 @@
-//! Making and starting a container.
+//! Creates, starts and finds containers.
 
 use std::time::Duration;
 
@@ -11,14 +11,13 @@ use bottle_contract::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long an engine may hold a container still before it is taken for held by a user: it copies what changed
-/// in it meanwhile.
+/// How long an engine may pause a container for a commit. After that the pause is assumed to be a user's.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Makes a container of this name; the answer is its id. Nothing of it runs.
+/// Creates a container of this name and returns its id, without starting it.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -28,39 +27,38 @@ pub(super) async fn create(
     body: ContainerCreateBody,
 ) -> Result<String, EngineError> {
     let options = CreateContainerOptionsBuilder::new().name(name).build();
-    let made = engine.ask(engine.docker().create_container(Some(options), body)).await?;
+    let made = engine.call(engine.docker().create_container(Some(options), body)).await?;
     for warning in made.warnings {
-        tracing::warn!("the engine, of {name}: {warning}");
+        tracing::warn!("engine warning for {name}: {warning}");
     }
     Ok(made.id)
 }
 
-/// Starts it.
+/// Starts a container.
 ///
 /// # Errors
-/// [`EngineError`], with the runtime's own words when its first process could not be started.
+/// [`EngineError`], with the runtime's message when the first process cannot be started.
 pub(super) async fn start(engine: &Engine, id: &str) -> Result<(), EngineError> {
-    engine.ask(engine.docker().start_container(id, None::<StartContainerOptions>)).await
+    engine.call(engine.docker().start_container(id, None::<StartContainerOptions>)).await
 }
 
-/// A container as it is found by its name.
+/// A container found by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     /// The engine's id.
     pub(super) id: String,
     /// Whether it runs.
     pub(super) running: bool,
-    /// Whether the engine holds it still, as it does while it makes an image of it.
+    /// Whether it is paused, as during a commit.
     pub(super) paused: bool,
-    /// How its first process ended, once it has.
+    /// The exit code of its first process, if it has exited.
     pub(super) exit_code: Option<i64>,
 }
 
-/// The container that is this part of this bottle; `None` when there is none, one that is being
-/// removed, or one that is not ours.
+/// The container of this part of this bottle; `None` when it does not exist, is being removed, or lacks the labels.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot be asked.
+/// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn find(
     engine: &Engine,
     names: &Names,
@@ -69,7 +67,7 @@ pub(super) async fn find(
 ) -> Result<Option<Found>, EngineError> {
     let name = names.name(part, slug);
     let asked = engine.docker().inspect_container(&name, None::<InspectContainerOptions>);
-    let container = match engine.ask(asked).await {
+    let container = match engine.call(asked).await {
         Ok(container) => container,
         Err(error) if error.is_missing() => return Ok(None),
         Err(error) => return Err(error),
@@ -77,7 +75,7 @@ pub(super) async fn find(
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     let owned = names.owned(&name, &labels).is_some_and(|(own, of)| own == part && of == *slug);
     let state = container.state.unwrap_or_default();
-    // On its way out: whoever asked for that may be gone, the engine goes on.
+    // The engine completes a removal even if the caller has exited.
     let is_going =
         matches!(state.status, Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD));
     let running = state.running.unwrap_or_default();
@@ -86,11 +84,11 @@ pub(super) async fn find(
     Ok(container.id.filter(|_| owned && !is_going).map(|id| Found { id, running, paused, exit_code }))
 }
 
-/// The same, once the engine does not hold it still any more; after a while as it is.
+/// Like [`find`], but waits while the container is paused, up to [`PAUSED_WITHIN`].
 ///
 /// # Errors
 /// As [`find`].
-pub(super) async fn find_awake(
+pub(super) async fn find_unpaused(
     engine: &Engine,
     names: &Names,
     part: Part,
@@ -103,11 +101,11 @@ pub(super) async fn find_awake(
         if !waits || tokio::time::Instant::now() >= end {
             return Ok(found);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The agent's container, as [`find_awake`] has it, or the one that was set aside for another that never came.
+/// The agent's container, as from [`find_unpaused`]; otherwise the one that an interrupted launch set aside.
 ///
 /// # Errors
 /// As [`find`].
@@ -116,7 +114,7 @@ pub(super) async fn find_agent(
     names: &Names,
     slug: &Slug,
 ) -> Result<Option<Found>, EngineError> {
-    match find_awake(engine, names, Part::Agent, slug).await? {
+    match find_unpaused(engine, names, Part::Agent, slug).await? {
         Some(found) => Ok(Some(found)),
         None => find(engine, names, Part::Kept, slug).await,
     }

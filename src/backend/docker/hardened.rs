@@ -1,4 +1,4 @@
-//! What every container of a bottle has taken from it, whatever runs inside.
+//! The hardening settings that all containers of a bottle share.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use bollard::models::{
     HealthConfig, HostConfig, HostConfigLogConfig, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
-/// What an engine hides by itself, and what else of `/proc` and `/sys` tells about the machine's disks,
-/// hardware, locks or load, or acts on it. What programs read of `/proc` stays: how much machine there is, and
-/// what the kernel can. A name that a kernel does not have is passed over.
+/// The engine's default masked paths, and other paths in `/proc` and `/sys` that reveal the machine's disks, hardware,
+/// locks or load, or act on it. Files that programs read stay visible: machine size and kernel features. Missing paths
+/// are ignored.
 const MASKED: [&str; 65] = [
     "/proc/acpi",
     "/proc/allocinfo",
@@ -77,23 +77,23 @@ const MASKED: [&str; 65] = [
     "/sys/power",
 ];
 
-/// The settings of the machine, which many programs read.
+/// The machine's settings, which many programs read.
 const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
-/// Everything that agent and bundle have in common.
+/// The host configuration that agent and bundle share.
 pub(super) fn host_config() -> HostConfig {
     let owned = |paths: &[&str]| Some(paths.iter().map(|path| (*path).to_owned()).collect());
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
         privileged: Some(false),
-        // Nothing between the kernel and our pid 1, whatever the engine's own default is.
+        // No engine-provided init: our program is pid 1.
         init: Some(false),
         ipc_mode: Some("private".to_owned()),
         masked_paths: owned(&MASKED),
         readonly_paths: owned(&READ_ONLY),
         ulimits: Some(vec![ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) }]),
-        // What a container says is its channel's bytes: secrets, for whoever reads the engine's files.
+        // A container's output is the channel's bytes: the engine's log would contain secrets.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: Some(HashMap::new()) }),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -104,12 +104,12 @@ pub(super) fn host_config() -> HostConfig {
     }
 }
 
-/// The image's own health check would be a program of the image's, run beside ours.
+/// Disables the image's health check, which would run a program of the image.
 pub(super) fn no_health_check() -> HealthConfig {
     HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }
 }
 
-/// An interface with IPv6 has a link-local address, and the host one beside it.
+/// Disables IPv6: with it an interface has a link-local address, and so has the host's end.
 fn no_ipv6() -> HashMap<String, String> {
     let all = ["all", "default"].map(|which| (format!("net.ipv6.conf.{which}.disable_ipv6"), "1".to_owned()));
     all.into()

@@ -1,4 +1,4 @@
-//! What exists of this home's bottles on the engine, found by label, and how it is removed.
+//! Finds the resources of this home's bottles on the engine by label, and removes them.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::kept;
 use super::names::{Names, Part};
 use crate::backend::{BackendError, LAYERS, Resource};
 
-/// [`Resource::kind`] of an agent's container that runs; removing it ends the container and leaves it there.
-/// The container itself is [`LAYERS`].
+/// [`Resource::kind`] of a running agent's container; removing it kills the container without deleting it. The
+/// container itself is [`LAYERS`].
 pub(super) const GUEST: &str = "guest-process";
 /// [`Resource::kind`] of a bundle's container, running or not.
 pub(super) const BUNDLE: &str = "bundle-process";
@@ -25,39 +25,39 @@ pub(super) const BUNDLE: &str = "bundle-process";
 pub(super) const NETWORK: &str = "network";
 /// [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";
-/// [`Resource::kind`] of an image that was made of what was kept, and that no container stands on.
+/// [`Resource::kind`] of an image of a kept container that no container uses.
 pub(super) const IMAGE: &str = "kept-image";
 
-/// How long something may stay in use by what was just removed, or be under way by somebody else's removal.
-const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+/// How long a resource may stay in use by a removed one, or another process's removal may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The retry interval.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The engine's ids: nothing else becomes part of a request.
+/// The length of an engine's id.
 const ID_LENGTH: usize = 64;
 
-/// Everything there is.
+/// Lists all resources.
 ///
 /// # Errors
-/// [`EngineError`] when a list cannot be had.
+/// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn enumerate(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
     let (containers, networks, volumes) =
         tokio::try_join!(containers(engine, names), networks(engine, names), volumes(engine, names))?;
     let Containers { mut found, used, mut kept } = containers;
     kept.retain(|slug| !found.iter().any(|other| other.slug == *slug && other.kind == BUNDLE));
-    // A container that was kept holds on to its volume, and takes it along when it goes.
+    // A kept container uses its volume, which is removed with it.
     let free = volumes.into_iter().filter(|volume| !kept.contains(&volume.slug));
     found.extend(networks.into_iter().chain(free));
     found.extend(kept::unused(engine, names, &used).await?);
     Ok(found)
 }
 
-/// What was found of containers.
+/// The containers found.
 #[derive(Default)]
 struct Containers {
     found: Vec<Resource>,
-    /// The images they stand on.
+    /// Their images.
     used: Vec<String>,
     /// Bottles whose agent's container does not run.
     kept: Vec<Slug>,
@@ -70,7 +70,7 @@ async fn containers(engine: &Engine, names: &Names) -> Result<Containers, Engine
         ..ListContainersOptions::default()
     };
     let mut all = Containers::default();
-    for container in engine.ask(engine.docker().list_containers(Some(options))).await? {
+    for container in engine.call(engine.docker().list_containers(Some(options))).await? {
         let labels = container.labels.unwrap_or_default();
         let called = container.names.unwrap_or_default();
         let own = called.iter().filter_map(|name| name.strip_prefix('/'));
@@ -87,7 +87,7 @@ async fn containers(engine: &Engine, names: &Names) -> Result<Containers, Engine
                 }
                 all.found.push(resource(&slug, LAYERS, id));
             }
-            Part::Inside | Part::Outside | Part::Sockets => {}
+            Part::Inner | Part::Outer | Part::Sockets => {}
         }
     }
     Ok(all)
@@ -100,7 +100,7 @@ fn is_alive(state: Option<ContainerSummaryStateEnum>) -> bool {
 
 async fn networks(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
     let options = ListNetworksOptions { filters: Some(names.filter()) };
-    let networks = engine.ask(engine.docker().list_networks(Some(options))).await?;
+    let networks = engine.call(engine.docker().list_networks(Some(options))).await?;
     let ours = networks.into_iter().filter_map(|network| {
         let (_, slug) = names.owned(&network.name?, &network.labels?)?;
         Some(resource(&slug, NETWORK, network.id?))
@@ -110,7 +110,7 @@ async fn networks(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engin
 
 async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
     let options = ListVolumesOptions { filters: Some(names.filter()) };
-    let volumes = engine.ask(engine.docker().list_volumes(Some(options))).await?.volumes.unwrap_or_default();
+    let volumes = engine.call(engine.docker().list_volumes(Some(options))).await?.volumes.unwrap_or_default();
     let ours = volumes.into_iter().filter_map(|volume| {
         let (_, slug) = names.owned(&volume.name, &volume.labels)?;
         Some(resource(&slug, VOLUME, volume.name))
@@ -145,46 +145,46 @@ pub(super) async fn remove(
 
 async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), String> {
     if !is_id(resource, names) {
-        return Err("that is no id of this backend's".to_owned());
+        return Err("it is not an id of this backend".to_owned());
     }
-    let deadline = tokio::time::Instant::now() + LET_GO_WITHIN;
+    let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
     loop {
         if !is_there(engine, names, resource).await? {
             return Ok(());
         }
-        match ask_to_remove(engine, names, resource).await {
-            // By the container that was kept, which takes it along.
+        match request_removal(engine, names, resource).await {
+            // The kept container uses it, and its removal removes the volume.
             Err(error)
                 if resource.kind == VOLUME
-                    && is_momentary(&error)
-                    && keeps(engine, names, resource).await =>
+                    && is_transient(&error)
+                    && is_held_by_kept_container(engine, names, resource).await =>
             {
                 return Ok(());
             }
             Ok(()) if resource.kind == GUEST => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
-            // Removed, or not yet: the next look says which.
+            // The next check shows whether it is removed.
             Ok(()) => {}
-            Err(error) if !is_momentary(&error) => return Err(error.to_string()),
+            Err(error) if !is_transient(&error) => return Err(error.to_string()),
             Err(error) if tokio::time::Instant::now() >= deadline => return Err(error.to_string()),
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
 }
 
-/// In use by a container that is going, or being removed by somebody else; or a failure of the engine's own (5xx),
-/// as which 20.10 tells of a container that ended by itself between its look and its kill, and of a file system or
-/// an endpoint that somebody held a moment longer.
-fn is_momentary(error: &EngineError) -> bool {
+/// Whether a removal should be retried: the object is in use by a container that is being removed, or another process
+/// removes it; or an engine failure (5xx), which 20.10 reports for a container that exits between its check and its
+/// kill, and for a file system or an endpoint that is still in use.
+fn is_transient(error: &EngineError) -> bool {
     matches!(error, EngineError::Refused { status: 403 | 409 | 500..=599, .. })
 }
 
-/// Whether the thing exists; an error when it does and is not what the resource says.
+/// Whether the resource exists; an error when an object of that id is a different resource.
 async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, String> {
     if resource.kind == IMAGE {
         return kept::is_there(engine, names, resource).await;
     }
-    let owned = match look_at(engine, names, resource).await {
+    let owned = match inspect(engine, names, resource).await {
         Ok(owned) => owned,
         Err(error) if error.is_missing() => return Ok(false),
         Err(error) => return Err(error.to_string()),
@@ -197,12 +197,12 @@ fn kind_fits(part: Part, kind: &str) -> bool {
     match part {
         Part::Agent | Part::Kept => kind == GUEST || kind == LAYERS,
         Part::Bundle => kind == BUNDLE,
-        Part::Inside | Part::Outside => kind == NETWORK,
+        Part::Inner | Part::Outer => kind == NETWORK,
         Part::Sockets => kind == VOLUME,
     }
 }
 
-async fn look_at(
+async fn inspect(
     engine: &Engine,
     names: &Names,
     resource: &Resource,
@@ -210,15 +210,15 @@ async fn look_at(
     let docker = engine.docker();
     let (name, labels) = match resource.kind.as_str() {
         NETWORK => {
-            let network = engine.ask(docker.inspect_network(&resource.id, None)).await?;
+            let network = engine.call(docker.inspect_network(&resource.id, None)).await?;
             (network.name, network.labels)
         }
         VOLUME => {
-            let volume = engine.ask(docker.inspect_volume(&resource.id)).await?;
+            let volume = engine.call(docker.inspect_volume(&resource.id)).await?;
             (Some(volume.name), Some(volume.labels))
         }
         _ => {
-            let container = engine.ask(docker.inspect_container(&resource.id, None)).await?;
+            let container = engine.call(docker.inspect_container(&resource.id, None)).await?;
             (container.name, container.config.and_then(|config| config.labels))
         }
     };
@@ -226,14 +226,14 @@ async fn look_at(
     Ok(names.owned(name.trim_start_matches('/'), &labels.unwrap_or_default()))
 }
 
-async fn ask_to_remove(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), EngineError> {
+async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), EngineError> {
     let docker = engine.docker();
     match resource.kind.as_str() {
-        NETWORK => engine.ask(docker.remove_network(&resource.id)).await,
-        VOLUME => engine.ask(docker.remove_volume(&resource.id, None::<RemoveVolumeOptions>)).await,
+        NETWORK => engine.call(docker.remove_network(&resource.id)).await,
+        VOLUME => engine.call(docker.remove_volume(&resource.id, None::<RemoveVolumeOptions>)).await,
         GUEST => {
             let killed = docker.kill_container(&resource.id, None::<KillContainerOptions>);
-            match engine.ask(killed).await {
+            match engine.call(killed).await {
                 // Not running.
                 Err(EngineError::Refused { status: 409, .. }) => Ok(()),
                 killed => killed,
@@ -241,11 +241,11 @@ async fn ask_to_remove(engine: &Engine, names: &Names, resource: &Resource) -> R
         }
         IMAGE => kept::remove_image(engine, &resource.id).await,
         _ => {
-            // With the volumes that the image asks for: they have no name and nobody else.
+            // With the anonymous volumes of the image.
             let options =
                 RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
-            let image = kept::image_under(engine, names, &resource.id).await?;
-            engine.ask(docker.remove_container(&resource.id, Some(options))).await?;
+            let image = kept::base_image(engine, names, &resource.id).await?;
+            engine.call(docker.remove_container(&resource.id, Some(options))).await?;
             if let Some(image) = image {
                 kept::remove_image(engine, &image).await?;
             }
@@ -257,28 +257,29 @@ async fn ask_to_remove(engine: &Engine, names: &Names, resource: &Resource) -> R
     }
 }
 
-/// Whether a container that does not run holds on to the volume.
-async fn keeps(engine: &Engine, names: &Names, volume: &Resource) -> bool {
+/// Whether a stopped container uses the volume.
+async fn is_held_by_kept_container(engine: &Engine, names: &Names, volume: &Resource) -> bool {
     let agent = find_agent(engine, names, &volume.slug).await;
     agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
 }
 
-/// Removes the volume of a bottle's proxy, when there is one that nobody uses any more.
+/// Removes the volume of a bottle's proxy, if it exists and is unused.
 async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let proxy = resource(slug, VOLUME, names.name(Part::Sockets, slug));
-    let ours = look_at(engine, names, &proxy).await.is_ok_and(|owned| owned.is_some());
+    let ours = inspect(engine, names, &proxy).await.is_ok_and(|owned| owned.is_some());
     if ours {
-        let removed = engine.ask(engine.docker().remove_volume(&proxy.id, None::<RemoveVolumeOptions>)).await;
+        let removed =
+            engine.call(engine.docker().remove_volume(&proxy.id, None::<RemoveVolumeOptions>)).await;
         return match removed {
-            // The bundle goes in its own time, and the volume has a resource of its own then.
-            Err(error) if error.is_missing() || is_momentary(&error) => Ok(()),
+            // The bundle is still being removed; the volume is listed as a separate resource then.
+            Err(error) if error.is_missing() || is_transient(&error) => Ok(()),
             removed => removed,
         };
     }
     Ok(())
 }
 
-/// Whether an id can stand in a request: the engine's own form, or the one name that a volume can have.
+/// Whether an id is valid in a request: the engine's form, or the single valid volume name.
 fn is_id(resource: &Resource, names: &Names) -> bool {
     if resource.kind == VOLUME {
         return resource.id == names.name(Part::Sockets, &resource.slug);
@@ -296,21 +297,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_going_is_asked_about_again() {
+    fn retries_while_an_object_is_being_removed() {
         let refused = |status, message: &str| EngineError::Refused { status, message: message.to_owned() };
         let ended = "Could not kill running container 0a, cannot remove - Container 0a is not running";
-        assert!(is_momentary(&refused(409, "removal is already in progress")));
-        assert!(is_momentary(&refused(500, ended)));
-        assert!(is_momentary(&refused(
+        assert!(is_transient(&refused(409, "removal is already in progress")));
+        assert!(is_transient(&refused(500, ended)));
+        assert!(is_transient(&refused(
             500,
             "driver failed to remove root filesystem: device or resource busy"
         )));
-        assert!(!is_momentary(&refused(400, "invalid reference format")));
+        assert!(!is_transient(&refused(400, "invalid reference format")));
     }
 
     #[test]
-    fn only_an_engines_own_id_becomes_part_of_a_request() {
-        let names = Names::of("0123abcd".to_owned());
+    fn accepts_only_the_engines_ids_and_the_volume_name() {
+        let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let id = "0a".repeat(32);
         for (kind, id, good) in [
@@ -331,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_fits_one_part_only() {
-        for part in [Part::Agent, Part::Kept, Part::Bundle, Part::Inside, Part::Outside, Part::Sockets] {
+    fn each_part_matches_its_kinds_only() {
+        for part in [Part::Agent, Part::Kept, Part::Bundle, Part::Inner, Part::Outer, Part::Sockets] {
             let kinds =
                 [GUEST, LAYERS, BUNDLE, NETWORK, VOLUME].into_iter().filter(|kind| kind_fits(part, kind));
             let container = [Part::Agent, Part::Kept].contains(&part);

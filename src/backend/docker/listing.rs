@@ -1,4 +1,4 @@
-//! Which images an engine has.
+//! Lists an engine's images.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use bollard::errors::Error;
 use bollard::models::ImageSummary;
 use bollard::query_parameters::ListImagesOptionsBuilder;
 
-/// How often an engine is asked again that failed over an image which went while it listed. Each time one more
-/// has to go at that moment.
+/// Retries after an engine failed because an image was removed while it listed. Each failure needs another removal at
+/// that moment.
 const TRIES: u32 = 16;
 
-/// Every image that meets all of these filters of one kind, such as `label`.
+/// Every image that matches all values of one filter, such as `label`.
 ///
 /// # Errors
-/// What the engine says, when it cannot list them.
+/// The engine's error.
 pub(super) async fn images(
     docker: &Docker,
     filter: &str,

@@ -1,8 +1,7 @@
-//! What a bottle's things are called on an engine, and which of an engine's things are a bottle's.
+//! Names and labels of a bottle's objects on an engine.
 //!
-//! A name alone says home, part and bottle (`bottle-<home>-<part>-<slug>`), so that whatever was made in the
-//! moment before it could be recorded is found again. Labels say the same once more: a thing is ours only
-//! when both do.
+//! A name contains home, part and slug (`bottle-<home>-<part>-<slug>`), so that an object that was created but not
+//! recorded can be found. Labels contain the same; an object belongs to a bottle only when both match.
 
 use std::collections::HashMap;
 
@@ -12,38 +11,37 @@ use bottle_contract::names::Slug;
 pub(super) const HOME: &str = "bottle.home";
 /// The label with the bottle's slug.
 pub(super) const SLUG: &str = "bottle.slug";
-/// The label with what it is to its bottle.
+/// The label with the object's part.
 pub(super) const ROLE: &str = "bottle.role";
 
-/// What a thing is to its bottle.
+/// The part of an object in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
-    /// The container that the agent lives in.
+    /// The agent's container.
     Agent,
-    /// The container of its sidecars.
+    /// The container of the sidecars.
     Bundle,
-    /// The network that the two share.
-    Inside,
-    /// The network through which the bundle reaches the world.
-    Outside,
+    /// The network of agent and bundle.
+    Inner,
+    /// The bundle's network to the internet.
+    Outer,
     /// The volume with the proxy's sockets.
     Sockets,
-    /// The container of an agent, set aside while another takes its place. Its role is still the agent's.
+    /// An agent's container that was set aside while another replaces it. Its label is still the agent's.
     Kept,
 }
 
 impl Part {
-    const ALL: [Self; 6] =
-        [Self::Agent, Self::Bundle, Self::Inside, Self::Outside, Self::Sockets, Self::Kept];
+    const ALL: [Self; 6] = [Self::Agent, Self::Bundle, Self::Inner, Self::Outer, Self::Sockets, Self::Kept];
 
-    /// One word; no dash, so that a name is read in one way only.
+    /// Its word in names and labels; without a dash, so that names are unambiguous.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
             Self::Bundle => "bundle",
-            Self::Inside => "inner",
-            Self::Outside => "outer",
-            Self::Sockets => "sockets",
+            Self::Inner => "inner",
+            Self::Outer => "outer",
+            Self::Sockets => "proxy",
             Self::Kept => "kept",
         }
     }
@@ -56,8 +54,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Of the home with this hash.
-    pub(super) fn of(home_hash: String) -> Self {
+    /// The names of the home with this hash.
+    pub(super) fn new(home_hash: String) -> Self {
         Self { home: home_hash }
     }
 
@@ -66,33 +64,33 @@ impl Names {
         &self.home
     }
 
-    /// The name of this part: 63 characters at most, as a host name may have.
+    /// The name of this part: at most 63 characters, like a host name.
     pub(super) fn name(&self, part: Part, slug: &Slug) -> String {
         format!("bottle-{}-{}-{slug}", self.home, part.word())
     }
 
-    /// Its labels.
+    /// The labels of this part.
     pub(super) fn labels(&self, part: Part, slug: &Slug) -> HashMap<String, String> {
         let labels = [(HOME, self.home.as_str()), (SLUG, slug.as_str()), (ROLE, part.word())];
         labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    /// Home and slug, as the bottle's processes are labelled.
+    /// Home and slug, the labels of the bottle's processes.
     pub(super) fn arguments(&self, slug: &Slug) -> [String; 2] {
         [self.home.clone(), slug.to_string()]
     }
 
-    /// The filter for everything of this home, as an engine's lists take it.
+    /// The list filter for all objects of this home.
     pub(super) fn filter(&self) -> HashMap<String, Vec<String>> {
         HashMap::from([("label".to_owned(), vec![format!("{HOME}={}", self.home)])])
     }
 
-    /// Which part of which bottle a thing with this name and these labels is; none unless both agree.
+    /// The part and slug of an object with this name and these labels; `None` unless both match.
     pub(super) fn owned(&self, name: &str, labels: &HashMap<String, String>) -> Option<(Part, Slug)> {
         let slug: Slug = labels.get(SLUG)?.parse().ok()?;
         let part = Part::ALL.into_iter().find(|part| labels.get(ROLE).is_some_and(|r| r == part.word()))?;
         let named = match part {
-            // Names change, labels do not.
+            // A rename does not change labels.
             Part::Agent if name == self.name(Part::Kept, &slug) => Part::Kept,
             _ => part,
         };
@@ -110,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_a_name_of_its_own_that_fits_a_host_name() {
-        let names = Names::of("0123abcd".to_owned());
+    fn the_names_of_parts_are_unique_and_valid_host_names() {
+        let names = Names::new("0123abcd".to_owned());
         let long = slug(&"a".repeat(40));
         let mut all: Vec<String> = Part::ALL
             .into_iter()
@@ -124,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_is_ours_when_name_and_labels_agree() {
-        let names = Names::of("0123abcd".to_owned());
+    fn an_object_is_owned_only_when_name_and_labels_match() {
+        let names = Names::new("0123abcd".to_owned());
         for part in Part::ALL {
             let (one, name) = (slug("a-1"), names.name(part, &slug("a-1")));
             let labels = names.labels(part, &one);
             assert_eq!(names.owned(&name, &labels), Some((part, one)));
-            assert_eq!(Names::of("ffffffff".to_owned()).owned(&name, &labels), None, "another home");
+            assert_eq!(Names::new("ffffffff".to_owned()).owned(&name, &labels), None, "another home");
             assert_eq!(names.owned("bottle-0123abcd-agent-b", &labels), None, "another name");
             let aside = names.name(Part::Kept, &slug("a-1"));
             let kept = (part == Part::Agent || part == Part::Kept).then(|| (Part::Kept, slug("a-1")));

@@ -1,9 +1,8 @@
-//! A bottle's networks: one that agent and bundle share and that leads nowhere, one through which the bundle
-//! reaches the world.
+//! Creates a bottle's networks: an internal one for agent and bundle, and the bundle's network to the internet.
 //!
-//! An ordinary internal network still has the host on it, with every service that listens on all addresses.
-//! So the host's end gets no address: by the gateway mode `isolated` where the engine knows it, else by
-//! `inhibit_ipv4`. Subnets are chosen here, and chosen again when another launch was faster.
+//! On an ordinary internal network the host still has an address, with every service that listens on all addresses. So
+//! the host's end gets no address: by the gateway mode `isolated` where the engine supports it, otherwise by
+//! `inhibit_ipv4`. Subnets are chosen here, and chosen again when another launch has taken one.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -17,24 +16,24 @@ use super::engine::{Engine, EngineError};
 use super::inventory::NETWORK;
 use super::names::{self, Names, Part};
 use super::{routes, subnets};
-use crate::backend::{BackendError, Ledger, OTHERS, Resource};
+use crate::backend::{BackendError, Ledger, MAX_OTHER_LISTENERS, Resource};
 
-/// Launches that may be faster, one after the other, before something else must be wrong.
+/// Attempts to find a free subnet while other launches take subnets.
 const TRIES: usize = 64;
 
-/// A network that was made.
+/// A created network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Net {
-    /// The engine's id of it.
+    /// The engine's id.
     pub(super) id: String,
     /// Its addresses.
     pub(super) subnet: Ipv4Net,
 }
 
-/// Makes one of a bottle's networks, out of `range`, and records it.
+/// Creates one of a bottle's networks with a subnet of `range`, and records it.
 ///
 /// # Errors
-/// [`BackendError`] when the range is used up, or the engine cannot.
+/// [`BackendError`] when the range is exhausted, or the engine fails.
 pub(super) async fn make(
     engine: &Engine,
     names: &Names,
@@ -44,12 +43,12 @@ pub(super) async fn make(
     ledger: &dyn Ledger,
 ) -> Result<Net, BackendError> {
     let doing = "make the bottle's network";
-    let mut taken = routes::of_this_host();
+    let mut taken = routes::from_host();
     for tried in 0..TRIES {
         let picked = subnets::pick(range, &taken, rand::random());
         let Some(subnet) = picked else { return Err(exhausted(range)) };
         let request = request(names, part, slug, subnet, engine.isolates_gateways());
-        match engine.ask(engine.docker().create_network(request)).await {
+        match engine.call(engine.docker().create_network(request)).await {
             Ok(made) => {
                 ledger.record(Resource {
                     slug: slug.clone(),
@@ -58,11 +57,11 @@ pub(super) async fn make(
                 })?;
                 return Ok(Net { id: made.id, subnet });
             }
-            Err(error) if error.overlaps() => {
+            Err(error) if error.is_subnet_overlap() => {
                 if tried == 0 {
-                    taken.extend(of_engine(engine).await.map_err(|error| error.during(doing))?);
+                    taken.extend(engine_subnets(engine).await.map_err(|error| error.during(doing))?);
                 }
-                // It may be another launch's, not listed yet.
+                // Another launch may be creating it, so that it is not listed yet.
                 taken.push(subnet);
             }
             Err(error) => return Err(error.during(doing)),
@@ -72,26 +71,26 @@ pub(super) async fn make(
 }
 
 fn exhausted(range: Ipv4Net) -> BackendError {
-    BackendError::failed(format!("no subnet is free in {range}, from which bottles get their networks")).with_hint(
-        "end bottles (`bottle list active`), or remove what is left of them (`bottle cleanup`), or name a \
+    BackendError::failed(format!("cannot make the bottle's network: no free subnet in {range}")).with_hint(
+        "stop bottles (`bottle list active`), or remove their leftovers (`bottle cleanup`), or set a \
          larger range as `docker.subnets` in settings.yml",
     )
 }
 
-/// What the engine is asked for.
+/// The create request.
 fn request(names: &Names, part: Part, slug: &Slug, subnet: Ipv4Net, isolates: bool) -> NetworkCreateRequest {
-    let inside = part == Part::Inside;
-    let gateway = (!inside).then(|| subnets::machine(subnet).to_string());
+    let inner = part == Part::Inner;
+    let gateway = (!inner).then(|| subnets::machine(subnet).to_string());
     let ipam = IpamConfig { subnet: Some(subnet.to_string()), gateway, ..IpamConfig::default() };
     NetworkCreateRequest {
         name: names.name(part, slug),
         driver: Some("bridge".to_owned()),
-        internal: Some(inside),
+        internal: Some(inner),
         attachable: Some(false),
         enable_ipv6: Some(false),
         ipam: Some(Ipam { config: Some(vec![ipam]), ..Ipam::default() }),
         labels: Some(names.labels(part, slug)),
-        options: inside.then(|| without_host(isolates)),
+        options: inner.then(|| without_host(isolates)),
         ..NetworkCreateRequest::default()
     }
 }
@@ -108,32 +107,32 @@ fn without_host(isolates: bool) -> HashMap<String, String> {
         .collect()
 }
 
-/// Every subnet that some network of the engine has.
-async fn of_engine(engine: &Engine) -> Result<Vec<Ipv4Net>, EngineError> {
-    let networks = engine.ask(engine.docker().list_networks(None::<ListNetworksOptions>)).await?;
+/// The subnets of all networks of the engine.
+async fn engine_subnets(engine: &Engine) -> Result<Vec<Ipv4Net>, EngineError> {
+    let networks = engine.call(engine.docker().list_networks(None::<ListNetworksOptions>)).await?;
     let configs = networks.into_iter().filter_map(|network| network.ipam?.config).flatten();
     Ok(configs.filter_map(|config| config.subnet?.parse().ok()).collect())
 }
 
-/// The proxies of other bottles: where their bundles listen, in networks that are not this bottle's.
+/// The addresses of other bottles' bundles, on networks that are not this bottle's.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot be asked.
-pub(super) async fn listeners_of_others(
+/// [`EngineError`] when the engine cannot be queried.
+pub(super) async fn other_listeners(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
 ) -> Result<Vec<Ipv4Addr>, EngineError> {
     let filters = HashMap::from([("label".to_owned(), vec![names::SLUG.to_owned()])]);
     let options = ListNetworksOptions { filters: Some(filters) };
-    let networks = engine.ask(engine.docker().list_networks(Some(options))).await?;
-    let own = names.name(Part::Inside, slug);
+    let networks = engine.call(engine.docker().list_networks(Some(options))).await?;
+    let own = names.name(Part::Inner, slug);
     let others = networks
         .into_iter()
         .filter(|network| network.internal == Some(true) && network.name.as_deref() != Some(&*own));
     let configs = others.filter_map(|network| network.ipam?.config).flatten();
     let subnets = configs.filter_map(|config| config.subnet?.parse().ok());
-    Ok(subnets.map(subnets::bundle).take(OTHERS).collect())
+    Ok(subnets.map(subnets::bundle).take(MAX_OTHER_LISTENERS).collect())
 }
 
 #[cfg(test)]
@@ -141,30 +140,30 @@ mod tests {
     use super::*;
 
     fn built(part: Part, isolates: bool) -> NetworkCreateRequest {
-        let names = Names::of("0123abcd".to_owned());
+        let names = Names::new("0123abcd".to_owned());
         let subnet = "10.213.0.16/28".parse().expect("a network");
         request(&names, part, &"a-1".parse().expect("slug"), subnet, isolates)
     }
 
     #[test]
-    fn the_shared_network_leads_nowhere_and_the_host_is_not_on_it() {
-        let old = built(Part::Inside, false);
+    fn the_inner_network_is_internal_and_without_the_host() {
+        let old = built(Part::Inner, false);
         assert_eq!((old.internal, old.enable_ipv6), (Some(true), Some(false)));
         let option =
             |name: &str, value: &str| (format!("com.docker.network.bridge.{name}"), value.to_owned());
         assert_eq!(old.options, Some(HashMap::from([option("inhibit_ipv4", "true")])));
         let modes = [option("gateway_mode_ipv4", "isolated"), option("gateway_mode_ipv6", "isolated")];
-        assert_eq!(built(Part::Inside, true).options, Some(HashMap::from(modes)));
+        assert_eq!(built(Part::Inner, true).options, Some(HashMap::from(modes)));
     }
 
     #[test]
-    fn the_bundles_network_is_an_ordinary_one_with_addresses_of_ours() {
-        let outside = built(Part::Outside, true);
-        assert_eq!((outside.internal, outside.options), (Some(false), None));
-        assert_eq!(outside.name, "bottle-0123abcd-outer-a-1");
-        let range = outside.ipam.expect("addresses").config.expect("one").remove(0);
+    fn the_outer_network_is_an_ordinary_one_with_the_chosen_subnet() {
+        let outer = built(Part::Outer, true);
+        assert_eq!((outer.internal, outer.options), (Some(false), None));
+        assert_eq!(outer.name, "bottle-0123abcd-outer-a-1");
+        let range = outer.ipam.expect("addresses").config.expect("one").remove(0);
         assert_eq!(range.subnet.as_deref(), Some("10.213.0.16/28"));
         assert_eq!(range.gateway.as_deref(), Some("10.213.0.17"), "where the machine is");
-        assert_eq!(outside.labels.expect("labels").len(), 3);
+        assert_eq!(outer.labels.expect("labels").len(), 3);
     }
 }

@@ -1,7 +1,7 @@
-//! The first word with an engine: who is there, and what it speaks.
+//! Pings an engine for its API version and operating system.
 //!
-//! Asked by hand, because the answer stands in the headers: one connection tells a missing engine from one
-//! that may not be used, and what costs an engine some ten milliseconds to say at length costs it one here.
+//! The request is written by hand, because the answer is in the response headers. One connection distinguishes a missing
+//! engine from an inaccessible one, and takes one millisecond instead of ten for the engine's info.
 
 use std::io;
 use std::path::Path;
@@ -10,30 +10,30 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// How long an engine that is there may take to say so.
+/// Timeout of the ping.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The most that is read of the answer; an engine's is a tenth of it.
+/// Bytes read of the answer; an engine's is a tenth of it.
 const ANSWER_MAX: u64 = 8 << 10;
 
-/// Outside any version of the API, so that every engine has it.
+/// The path has no API version, so that every engine accepts it.
 const QUESTION: &[u8] = b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
 
-/// What an engine says of itself.
+/// The answer of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pong {
-    /// The newest version of the API that it speaks, as the number behind `1.`.
+    /// Its newest API version: the number after `1.`.
     pub(super) api: u32,
-    /// What its containers run (`linux`).
+    /// The operating system of its containers (`linux`).
     pub(super) os: String,
-    /// Itself, with its version (`Docker/20.10.24`).
+    /// Its name and version (`Docker/20.10.24`).
     pub(super) server: String,
 }
 
-/// Asks the engine behind this socket.
+/// Pings the engine behind this socket.
 ///
 /// # Errors
-/// What the system says when it cannot be connected to; `InvalidData` when something else answers there.
+/// The system error when the connection fails; `InvalidData` when the peer is not an engine.
 pub(super) async fn ping(socket: &Path) -> io::Result<Pong> {
     let asked = async {
         let mut stream = UnixStream::connect(socket).await?;
@@ -41,9 +41,9 @@ pub(super) async fn ping(socket: &Path) -> io::Result<Pong> {
         let mut answer = Vec::new();
         stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
         read(&String::from_utf8_lossy(&answer))
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what answers is no container engine"))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the peer is not a container engine"))
     };
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "it says nothing");
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
     tokio::time::timeout(ANSWERS_WITHIN, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_told_from_whatever_else_answers() {
+    fn recognizes_only_the_answer_of_an_engine() {
         let answer = "HTTP/1.0 200 OK\r\nApi-Version: 1.41\r\nOstype: linux\r\nServer: Docker/20.10.24 (linux)\r\n\
                       \r\nOK";
         let pong = Pong { api: 41, os: "linux".to_owned(), server: "Docker/20.10.24 (linux)".to_owned() };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_and_endless_talk_both_end() {
+    async fn an_endless_answer_and_a_missing_socket_are_errors() {
         let folder = tempfile::tempdir().expect("folder");
         let socket = folder.path().join("s");
         let listener = tokio::net::UnixListener::bind(&socket).expect("bound");

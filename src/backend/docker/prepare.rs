@@ -1,25 +1,25 @@
-//! What a bottle's containers are made of, found or built.
+//! Prepares the images and the program volume of a bottle's containers.
 
 use super::images::Images;
 use crate::backend::image::config::variables;
-use crate::backend::{BackendError, Contained, Inside, Prepared, ProgressSink, Step};
+use crate::backend::{BackendError, ContainerImages, ImageInfo, Prepared, ProgressSink, Step};
 use crate::plan::Plan;
 
-/// See [`crate::backend::Backend::prepare`].
+/// Implements [`crate::backend::Backend::prepare`].
 pub(super) async fn prepare(
     images: &Images,
     plan: &Plan,
-    told: &ProgressSink<Step>,
+    progress: &ProgressSink<Step>,
 ) -> Result<Prepared, BackendError> {
-    // The program is in both, so it is found once.
+    // Both images need the program, which is found once.
     let (agent, sidecars, program) =
-        tokio::try_join!(images.agent(plan, told), images.sidecars(told), images.program())?;
+        tokio::try_join!(images.agent(plan, progress), images.sidecars(progress), images.program())?;
     if images.made_any() {
-        // What builds leave, and what these images take the place of. That it fails is no failure of a start.
+        // Removes leftovers of builds and replaced images. A failure does not fail the start.
         let _ = images.sweep().await;
     }
     let notes = agent.notes();
-    let inside = Inside {
+    let inside = ImageInfo {
         image: agent.id,
         uid: agent.account.uid,
         gid: agent.account.gid,
@@ -27,6 +27,6 @@ pub(super) async fn prepare(
         home: agent.account.home,
         env: variables(&agent.env),
     };
-    let contained = Contained { sidecars, program };
+    let contained = ContainerImages { sidecars, program };
     Ok(Prepared { inside: Some(inside), contained: Some(contained), notes, ..Prepared::default() })
 }

@@ -1,7 +1,6 @@
-//! Which networks this machine reaches directly, so that no bottle's network hides one of them.
+//! Reads the networks that this machine has routes to, so that no bottle's network shadows one of them.
 //!
-//! Of use where the engine runs on this machine; where it has a machine of its own these are merely addresses
-//! that bottles do without.
+//! This matters only when the engine runs on this machine; otherwise bottles merely avoid these addresses.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,12 +8,11 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// The most of the table that is read: thousands of routes.
+/// Bytes read of the routing table: thousands of routes.
 const TABLE_MAX: u64 = 1 << 20;
 
-/// Every network that this machine has a route to, but for the way to everywhere else. None where the
-/// kernel shows no table.
-pub(super) fn of_this_host() -> Vec<Ipv4Net> {
+/// The networks of this machine's routes, without the default route. Empty when the table is not readable.
+pub(super) fn from_host() -> Vec<Ipv4Net> {
     let mut table = String::new();
     match File::open("/proc/net/route").and_then(|file| file.take(TABLE_MAX).read_to_string(&mut table)) {
         Ok(_) => parse(&table),
@@ -22,7 +20,7 @@ pub(super) fn of_this_host() -> Vec<Ipv4Net> {
     }
 }
 
-/// Reads the table: destination in the second column, mask in the eighth, in the machine's own byte order.
+/// Parses the table: destination in the second column, mask in the eighth, in native byte order.
 fn parse(table: &str) -> Vec<Ipv4Net> {
     let networks = table.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -43,7 +41,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn networks_are_read_and_the_default_route_is_none() {
+    fn parses_networks_without_the_default_route() {
         let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
             eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
             eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
@@ -54,9 +52,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machines_own_table_can_be_read() {
+    fn reads_this_machines_table() {
         if std::path::Path::new("/proc/net/route").exists() {
-            assert!(of_this_host().iter().all(|network| network.prefix_len() > 0));
+            assert!(from_host().iter().all(|network| network.prefix_len() > 0));
         }
     }
 }

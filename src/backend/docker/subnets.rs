@@ -1,22 +1,22 @@
-//! Which addresses a bottle's networks get: /28s out of one range, chosen here and not by the engine, whose
-//! own pools end after some thirty networks. Pure.
+//! Chooses the addresses of a bottle's networks: /28 subnets of one range. The engine's own pools are exhausted after
+//! about thirty networks. Pure.
 
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// Room for the engine's gateway, the bundle and the agent.
+/// The prefix length: addresses for the engine's gateway, the bundle and the agent.
 pub(super) const PREFIX: u8 = 28;
 
-/// The first free subnet of `range`, looked for from the `start`th on and round, so that two launches at once
-/// begin at different places.
+/// The first free subnet of `range`, searched from the `start`th on with wraparound, so that concurrent launches start at
+/// different subnets.
 pub(super) fn pick(range: Ipv4Net, taken: &[Ipv4Net], start: u32) -> Option<Ipv4Net> {
     let count = 1_u32 << u32::from(PREFIX.checked_sub(range.prefix_len())?);
     let all = (0..count).map(|step| nth(range, (start % count + step) % count));
     all.flatten().find(|subnet| !taken.iter().any(|other| overlap(subnet, other)))
 }
 
-/// The machine's own address in a subnet that leads out: the engine's gateway.
+/// The machine's address in an outer network: the engine's gateway.
 pub(super) fn machine(subnet: Ipv4Net) -> Ipv4Addr {
     host(subnet, 1)
 }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_free_one_is_taken_round_the_end_of_the_range() {
+    fn picks_the_next_free_subnet_with_wraparound() {
         let range = net("10.0.0.0/26");
         for (taken, start, picked) in [
             (vec![], 0, Some("10.0.0.0/28")),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn gateway_bundle_and_agent_have_addresses_of_their_own() {
+    fn bundle_and_agent_have_fixed_addresses() {
         let subnet = net("10.213.7.240/28");
         assert_eq!(bundle(subnet), Ipv4Addr::new(10, 213, 7, 242));
         assert_eq!(agent(subnet), Ipv4Addr::new(10, 213, 7, 243));
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_picked_is_in_the_range_and_free(
+        fn a_picked_subnet_is_in_the_range_and_free(
             taken in prop::collection::vec((any::<u32>(), 16u8..=32), 0..20),
             start: u32,
         ) {

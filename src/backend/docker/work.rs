@@ -1,7 +1,7 @@
-//! Whether a bottle's workspace holds work, asked of its own pid 1.
+//! Detects changes in a bottle's workspace by querying its pid 1.
 //!
-//! The engine shows times that an agent can set, and only by sending everything. So a container that has
-//! stopped is started once more for the question: nothing but pid 1 runs in one that nobody provisioned.
+//! The engine reports only modification times, which an agent can set, and would have to send all files. So a stopped
+//! container is started again for the query: without provisioning only pid 1 runs in it.
 
 use std::time::Duration;
 
@@ -20,64 +20,65 @@ use super::engine::{Engine, EngineError};
 use super::names::Names;
 use crate::backend::BackendError;
 
-/// How often pid 1 is asked anew: what a killed keeper had left in the engine's buffers may come out amid the
-/// answer, and costs that connection.
-const ASKED_AGAIN: usize = 3;
+/// Retries of the query: leftover bytes of a killed keeper in the engine's buffers can corrupt an answer and break the
+/// connection.
+const RETRIES: usize = 3;
 
-/// How long the look may take: millions of files.
+/// Timeout of the query: millions of files.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// See [`crate::backend::Backend::holds_work`]. A container that is gone holds none.
+/// Implements [`crate::backend::Backend::holds_work`]. False when the container does not exist.
 ///
 /// # Errors
-/// [`BackendError`] when pid 1 does not come up or does not answer.
+/// [`BackendError`] when pid 1 does not start or does not answer.
 pub(super) async fn holds_work(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
     since: Timestamp,
 ) -> Result<bool, BackendError> {
-    let failed = |error: EngineError| error.during(&format!("look for work in {slug}"));
+    let failed = |error: EngineError| error.during(&format!("look for changes in the workspace of {slug}"));
     let Some(container) = find_agent(engine, names, slug).await.map_err(failed)? else {
         return Ok(false);
     };
-    let silent =
-        |why: String| BackendError::failed(format!("the guest of {slug} cannot look for work: {why}"));
-    let looked = async {
+    let guest_failed = |why: String| {
+        BackendError::failed(format!("cannot look for changes in the workspace of {slug}: {why}"))
+    };
+    let result = async {
         if container.running {
             tokio::select! {
                 Ok(work) = ask_running(engine, &container.id, since) => return Ok(work),
-                // It was about to end, and answers no more.
+                // The container stopped, so pid 1 does not answer.
                 () = stopped(engine, &container.id) => {}
             }
         }
         let attached = attach(engine, &container.id, None).await.map_err(failed)?;
         start(engine, &container.id).await.map_err(failed)?;
-        let looked = ask(attached, since).await.map_err(silent);
+        let result = ask(attached, since).await.map_err(guest_failed);
         let killed = engine.docker().kill_container(&container.id, None::<KillContainerOptions>);
-        // Whoever removes it next ends it all the same.
-        let _ = engine.ask(killed).await;
-        looked
+        // If the kill fails, a later removal ends the container.
+        let _ = engine.call(killed).await;
+        result
     };
-    let late = |_| silent("it takes too long".to_owned());
-    tokio::time::timeout(LOOKED_WITHIN, looked).await.map_err(late)?
+    let timed_out = |_| guest_failed("no answer in time".to_owned());
+    tokio::time::timeout(LOOKED_WITHIN, result).await.map_err(timed_out)?
 }
 
-/// An answer of pid 1 as it is; an error when it has none to give.
+/// Queries the running pid 1, with retries.
 async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool, String> {
-    let mut asked = Err(String::new());
-    for _ in 0..=ASKED_AGAIN {
+    let mut pending = Err(String::new());
+    for _ in 0..=RETRIES {
         let attached = attach(engine, id, None).await.map_err(|error| error.to_string())?;
-        asked = ask(attached, since).await;
-        match &asked {
+        pending = ask(attached, since).await;
+        match &pending {
             Ok(_) => break,
-            Err(why) => tracing::debug!("pid 1 does not say whether there is work: {why}"),
+            Err(why) => tracing::debug!("pid 1 did not answer the query for changes: {why}"),
         }
     }
-    asked
+    pending
 }
 
-/// Resolves when the container does not run; with an engine that cannot say so, never.
+/// Resolves when the container has stopped; never when the engine cannot report it.
 async fn stopped(engine: &Engine, id: &str) {
     let mut ends = engine.docker().wait_container(id, None::<WaitContainerOptions>);
     match ends.next().await {
@@ -87,14 +88,14 @@ async fn stopped(engine: &Engine, id: &str) {
 }
 
 async fn ask(attached: Attached, since: Timestamp) -> Result<bool, String> {
-    let said = |error: ChannelError| error.to_string();
-    let stream = rejoin(attached).await.map_err(said)?;
+    let text = |error: ChannelError| error.to_string();
+    let stream = rejoin(attached).await.map_err(text)?;
     let (channel, _, _) =
-        Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await.map_err(said)?;
-    let mut stream = channel.open(&GuestRequest::Changed(Changed { since })).await.map_err(said)?;
-    match stream.receive::<GuestEvent>().await.map_err(said)? {
+        Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await.map_err(text)?;
+    let mut stream = channel.open(&GuestRequest::Changed(Changed { since })).await.map_err(text)?;
+    match stream.receive::<GuestEvent>().await.map_err(text)? {
         GuestEvent::Changed { work } => Ok(work),
         GuestEvent::Failed(failure) => Err(failure.message),
-        _ => Err("it answered out of turn".to_owned()),
+        _ => Err("pid 1 sent an unexpected answer".to_owned()),
     }
 }

@@ -1,5 +1,5 @@
-//! Failure on request: `BOTTLE_FAKE_FAIL=<step>` makes the step fail, `<step>:kill` kills the process that
-//! takes it, `<step>:hang` never comes back from it. Only the fake backend reads it.
+//! Injects failures: `BOTTLE_FAKE_FAIL=<step>` makes the step fail, `<step>:kill` kills its process, `<step>:hang`
+//! makes it hang. Only the fake backend reads the variable.
 
 use std::future::pending;
 
@@ -9,7 +9,7 @@ use crate::host::Host;
 /// The variable.
 const VARIABLE: &str = "BOTTLE_FAKE_FAIL";
 
-/// Where a launch or a commit can be struck: a verb of the trait before it does anything, or a moment within.
+/// Where a failure can be injected: before a trait method does anything, or at a point inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// `check`
@@ -32,9 +32,9 @@ pub(super) enum Step {
     Freeze,
     /// `freeze`, after its first file
     FreezeCopying,
-    /// `freeze`, when the snapshot is whole and nobody knows of it yet
+    /// `freeze`, when the snapshot is complete and not recorded yet
     Frozen,
-    /// `start_guest`, when the first file of a snapshot is back
+    /// `start_guest`, after the first restored file of a snapshot
     Thawing,
     /// `snapshots`
     Snapshots,
@@ -68,7 +68,7 @@ enum How {
     Hang,
 }
 
-/// What was asked for.
+/// The requested failure.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Failing(Option<Result<(Step, How), String>>);
 
@@ -77,10 +77,10 @@ impl Failing {
         Self(host.var(VARIABLE).map(|asked| parse(asked).ok_or_else(|| asked.to_owned())))
     }
 
-    /// Strikes when this is the step.
+    /// Fails, hangs or kills the process when this is the requested step.
     ///
     /// # Errors
-    /// The failure asked for, or that what was asked for is no step.
+    /// The requested failure, or that the variable names no step.
     pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
         let how = match &self.0 {
             None => return Ok(()),
@@ -104,16 +104,16 @@ impl Failing {
         pending().await
     }
 
-    /// Strikes at a step within a copy: on the thread that copies, which can only be killed there.
-    pub(super) fn while_copying(&self, step: Step, told: ProgressSink) -> ProgressSink {
+    /// Injects a failure inside a copy. Only a kill is possible there, on the copying thread.
+    pub(super) fn while_copying(&self, step: Step, progress: ProgressSink) -> ProgressSink {
         match &self.0 {
             Some(Ok((asked, How::Kill))) if *asked == step => ProgressSink::new(|_| drop(kill_itself())),
-            _ => told,
+            _ => progress,
         }
     }
 }
 
-/// The whole process, as a crash or the kernel's memory killer would; nothing unwinds.
+/// Kills this process as a crash or the OOM killer would, without unwinding.
 fn kill_itself() -> Result<(), BackendError> {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
         .map_err(|error| BackendError::failed(format!("cannot kill itself: {error}")))
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn strikes_at_the_step_that_was_named_and_says_when_there_is_none() {
+    async fn fails_at_the_named_step_and_reports_an_unknown_step() {
         assert_eq!(parse("start_guest:kill"), Some((Step::StartGuest, How::Kill)));
         assert_eq!(parse("remove"), Some((Step::Remove, How::Fail)));
         assert_eq!(parse("remove:later"), None);

@@ -1,9 +1,8 @@
-//! A backend that isolates nothing: the real guest and the real bundle as plain processes over folders in
-//! the home, for tests of everything that is not isolation. Reached only by its name.
+//! A test backend without isolation: the real guest and the real bundle run as plain processes over folders in the
+//! home. It is used only when named.
 //!
-//! A bottle of it outlives the command that started it like any other, since it is processes and files. It
-//! never runs a foreign program: what an agent's argv names is one of [`programs`], built into `bottle`.
-//! [`failing`] makes a chosen step fail, hang, or kill its own process.
+//! Its bottles consist of processes and files, so they outlive the command that started them like any other. An agent
+//! can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its process.
 
 mod failing;
 pub mod programs;
@@ -15,19 +14,19 @@ use bottle_contract::names::{AGENT_USER, Slug};
 use jiff::Timestamp;
 
 use self::failing::{Failing, Step};
-use super::guest_entry::{Birth, PlainSpec};
+use super::guest_entry::{GuestSpec, PlainSpec};
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
-use super::local::roles::{self, NoIdMap, descriptors, listen};
+use super::local::roles::{self, NoIdMap, listen, socket_fds};
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Prepared,
-    Preview, ProgressSink, Resource, Site, Snapshot,
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Launch,
+    Prepared, Preview, ProgressSink, Resource, Snapshot,
 };
 use crate::host::Host;
 use crate::plan::Plan;
 
-/// See the module.
+/// The test backend without isolation.
 #[derive(Debug)]
 pub struct FakeBackend {
     scope: Scope,
@@ -35,7 +34,7 @@ pub struct FakeBackend {
 }
 
 impl FakeBackend {
-    /// The backend for this home, with the failure that its environment asks for.
+    /// The backend for this home, with the failure that the environment requests.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self { scope: Scope::fake(host), failing: Failing::from_environment(host) }
@@ -60,7 +59,7 @@ impl Backend for FakeBackend {
         Check { usable: self.failing.at(Step::Check).await.is_ok(), findings }
     }
 
-    fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
+    fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
         let name = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         if programs::NAMES.contains(&name) {
             let asked = &plan.resources;
@@ -69,7 +68,7 @@ impl Backend for FakeBackend {
                 (asked.memory.is_some(), "memory"),
                 (asked.disk.is_some(), "disk"),
             ];
-            return BackendError::refuse_limits(self.name(), &limits);
+            return BackendError::reject_unsupported_limits(self.name(), &limits);
         }
         Err(BackendError {
             kind: BackendErrorKind::Unsupported,
@@ -87,31 +86,32 @@ impl Backend for FakeBackend {
         Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
     }
 
-    async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
+    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
-        self.scope.make_folders(site, Kind::Home, None)?;
-        // The guest takes the layers for its root, so its home is where every bottle has it.
-        let home = self.scope.layers_in(site.state).home().join(AGENT_USER);
+        self.scope.make_folders(launch, Kind::Home, None)?;
+        // The guest uses the layers as its root, so the home is at the usual path there.
+        let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
         std::fs::create_dir_all(&home)
             .map_err(|error| BackendError::failed(format!("cannot make {}: {error}", home.display())))
     }
 
-    async fn start_bundle(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
+    async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartBundle).await?;
-        self.scope.start_bundle(site, None).await
+        self.scope.start_bundle(launch, None).await
     }
 
-    async fn start_guest(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
+    async fn start_guest(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartGuest).await?;
         self.scope
-            .fill_layers(site, None, self.failing.while_copying(Step::Thawing, ProgressSink::nobody()))
+            .fill_layers(launch, None, self.failing.while_copying(Step::Thawing, ProgressSink::discard()))
             .await?;
-        let slug = &site.plan.identity.slug;
-        let listener = listen(&self.scope.place(slug).guest_socket())?;
-        let birth = Birth::Plain(PlainSpec { root: self.scope.layers_in(site.state).folder().to_owned() });
-        let fds = descriptors(&listener);
-        let started = roles::start(&self.scope, Role::Guest, slug, Some(site.state), &birth, &fds)?;
-        started.settle(&NoIdMap, site.ledger).await.map(drop)
+        let slug = &launch.plan.identity.slug;
+        let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
+        let spec =
+            GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(launch.state).folder().to_owned() });
+        let fds = socket_fds(&listener);
+        let started = roles::start(&self.scope, Role::Guest, slug, Some(launch.state), &spec, &fds)?;
+        started.wait_until_ready(&NoIdMap, launch.ledger).await.map(drop)
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
@@ -136,11 +136,13 @@ impl Backend for FakeBackend {
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: ProgressSink,
+        progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         self.failing.at(Step::Freeze).await?;
-        let frozen =
-            self.scope.freeze(slug, previous, self.failing.while_copying(Step::FreezeCopying, told)).await?;
+        let frozen = self
+            .scope
+            .freeze(slug, previous, self.failing.while_copying(Step::FreezeCopying, progress))
+            .await?;
         self.failing.at(Step::Frozen).await?;
         Ok(frozen)
     }
@@ -155,8 +157,8 @@ impl Backend for FakeBackend {
         self.scope.remove_snapshot(snapshot).await
     }
 
-    fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
-        self.scope.moved_by(snapshot)
+    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
+        self.scope.export_command(snapshot)
     }
 
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {

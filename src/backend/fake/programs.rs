@@ -1,6 +1,6 @@
-//! `bottle __fake-program NAME ARGS…`: what an agent can be in a bottle of the fake backend.
+//! Runs `bottle __fake-program NAME ARGS…`: the programs that an agent can run on the fake backend.
 //!
-//! Each does one thing that a test of terminals, pipes, exit codes or environments needs.
+//! Each does one thing for tests of terminals, pipes, exit codes or environments.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Read, Write};
@@ -23,13 +23,13 @@ pub const NAMES: [&str; 12] = [
     "tty-size",
 ];
 
-/// A shell's answer to a name that is none.
+/// A shell's exit code for an unknown command.
 const NOT_FOUND: u8 = 127;
 
 /// Runs the program named first.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // Nothing else ends it when its guest is killed: a plain process has no namespace to die with.
+    // A plain process has no pid namespace, so nothing else ends it when its guest is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if !parent_is_a_guest() {
         return ExitCode::FAILURE;
@@ -41,15 +41,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let line = format!("{}: {error}\n", name.to_string_lossy());
-            // Nobody may be listening any more, and then nobody is told.
+            // Standard error may be closed already.
             let _ = io::stderr().write_all(line.as_bytes());
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether there is a guest to die with: one that was killed before the line above sends no signal, and its
-/// child has somebody else as its parent by now.
+/// Whether the parent is a guest. A guest killed before the call above sends no signal, and its child has another
+/// parent by now.
 fn parent_is_a_guest() -> bool {
     let Some(parent) = rustix::process::getppid() else { return false };
     std::fs::read(format!("/proc/{parent}/cmdline"))
@@ -103,7 +103,7 @@ fn cat(out: &mut impl Write, files: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Hands on what has come at once, so that a user at a terminal sees it.
+/// Copies and flushes each read immediately, so that a user at a terminal sees it.
 fn copy(mut from: impl Read, out: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 8192];
     loop {
@@ -117,7 +117,7 @@ fn copy(mut from: impl Read, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Asks, waits for one line, and repeats it.
+/// Prompts for one line and echoes it.
 fn read_line(out: &mut impl Write) -> io::Result<()> {
     write!(out, "? ")?;
     out.flush()?;
@@ -132,7 +132,7 @@ fn sleep(seconds: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
-/// So many bytes, in numbered lines of 80.
+/// Writes `bytes` bytes in numbered lines of 80.
 fn spew(out: &mut impl Write, bytes: u64) -> io::Result<()> {
     let mut left = bytes;
     for number in 0_u64.. {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_in_the_number_asked_for() {
+    fn spew_writes_the_requested_number_of_bytes() {
         for bytes in [0, 1, 79, 80, 81, 1000] {
             let mut out = Vec::new();
             spew(&mut out, bytes).expect("written");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_become_what_they_stand_for() {
+    fn printf_decodes_escapes() {
         assert_eq!(unescape(r"a\nb\t\e[1m\\x\"), "a\nb\t\x1b[1m\\x\\");
     }
 }

@@ -1,9 +1,9 @@
-//! Who the agent is in an image: its `USER` and `/etc/passwd`, read the way an engine reads them. Pure.
+//! Determines the agent's user account in an image from `USER` and `/etc/passwd`, as an engine does. Pure.
 
 use bottle_contract::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
-/// Ids above are what kernels and engines take for "none".
+/// The highest id; kernels and engines reserve higher ones.
 const ID_MAX: u32 = i32::MAX.unsigned_abs();
 
 /// The agent's user inside a container.
@@ -13,42 +13,42 @@ pub struct Account {
     pub name: String,
     /// Its user id; never 0.
     pub uid: u32,
-    /// Its first group.
+    /// Its primary group.
     pub gid: u32,
-    /// Its home, absolute.
+    /// Its home, an absolute path.
     pub home: String,
 }
 
-/// What an image says about users.
+/// An image's user settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Users<'a> {
     /// `USER`.
     pub(crate) user: &'a str,
-    /// `/etc/passwd`; empty where there is none.
+    /// `/etc/passwd`; empty if missing.
     pub(crate) passwd: &'a str,
-    /// `/etc/group`; likewise.
+    /// `/etc/group`; empty if missing.
     pub(crate) group: &'a str,
 }
 
-/// Why nobody can be the agent, as the rest of a sentence that begins with the image's name.
+/// Why an image has no account for the agent, as the rest of a sentence that begins with the image's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAccount {
-    #[error("has `USER {0}`, and no such user in its /etc/passwd")]
+    #[error("has `USER {0}`, but no such user in its /etc/passwd")]
     NoUser(String),
-    #[error("has `USER {user}`, and no group `{group}` in its /etc/group")]
+    #[error("has `USER {user}`, but no group `{group}` in its /etc/group")]
     NoGroup { user: String, group: String },
-    #[error("has `USER {0}`, which is no id a process can have")]
+    #[error("has `USER {0}`, which is not a valid id")]
     BadId(String),
 }
 
 impl Users<'_> {
-    /// The image's user; where that is root, the one with id 1000, who need not be there yet.
+    /// The image's user; instead of root, the user with id 1000, which may not exist yet.
     pub(crate) fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
             None => (self.user, None),
         };
-        let mut account = self.named(user)?;
+        let mut account = self.by_name(user)?;
         if account.uid == 0 {
             return Ok(self.with_id(AGENT_UID));
         }
@@ -58,7 +58,7 @@ impl Users<'_> {
         Ok(account)
     }
 
-    fn named(&self, user: &str) -> Result<Account, NoAccount> {
+    fn by_name(&self, user: &str) -> Result<Account, NoAccount> {
         if user.is_empty() {
             return Ok(Account { name: "root".to_owned(), uid: 0, gid: 0, home: "/root".to_owned() });
         }
@@ -72,22 +72,22 @@ impl Users<'_> {
         }
     }
 
-    /// The user of this id. One that is not listed has group 0, as an engine gives it.
+    /// The user with this id. An unlisted user has group 0, as on an engine.
     fn with_uid(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
-        listed.unwrap_or_else(|| Account { gid: 0, ..self.stranger(uid) })
+        listed.unwrap_or_else(|| Account { gid: 0, ..self.new_account(uid) })
     }
 
-    /// The user of this id, made with a group of its own where it is missing.
+    /// The user with this id, or a new one with its own group.
     fn with_id(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
-        listed.unwrap_or_else(|| self.stranger(uid))
+        listed.unwrap_or_else(|| self.new_account(uid))
     }
 
-    fn stranger(&self, uid: u32) -> Account {
+    fn new_account(&self, uid: u32) -> Account {
         let taken = self.accounts().any(|account| account.name == AGENT_USER);
         let name = if taken { format!("{AGENT_USER}{uid}") } else { AGENT_USER.to_owned() };
-        Account { home: home_of(&name), name, uid, gid: uid }
+        Account { home: default_home(&name), name, uid, gid: uid }
     }
 
     fn group(&self, group: &str) -> Result<u32, NoAccount> {
@@ -102,7 +102,7 @@ impl Users<'_> {
         }
     }
 
-    /// The lines that make sense; an image's own programs pass over the others too.
+    /// The valid lines of `/etc/passwd`.
     fn accounts(&self) -> impl Iterator<Item = Account> {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -110,12 +110,12 @@ impl Users<'_> {
             let uid = fields.nth(1)?.parse().ok().filter(|id| *id <= ID_MAX)?;
             let gid = fields.next()?.parse().ok().filter(|id| *id <= ID_MAX)?;
             let home = fields.nth(1).unwrap_or_default();
-            let home = if is_home(home) { home.to_owned() } else { home_of(&name) };
+            let home = if is_home(home) { home.to_owned() } else { default_home(&name) };
             Some(Account { name, uid, gid, home })
         })
     }
 
-    /// `/etc/passwd` with this account in it, in place of a line of the same id.
+    /// `/etc/passwd` with this account, replacing a line of the same name.
     pub(crate) fn passwd_with(&self, account: &Account) -> String {
         let Account { name, uid, gid, home } = account;
         let shell = self.passwd.lines().find_map(|line| {
@@ -123,22 +123,22 @@ impl Users<'_> {
             (fields.len() == 7 && fields[0] == name).then(|| fields[6].to_owned())
         });
         let own = format!("{name}:x:{uid}:{gid}::{home}:{}", shell.as_deref().unwrap_or("/bin/sh"));
-        replaced(self.passwd, name, &own)
+        replace_line(self.passwd, name, &own)
     }
 
-    /// `/etc/group` with the account's group in it, where its id has none.
+    /// `/etc/group` with the account's group; `None` when a group with its id exists.
     pub(crate) fn group_with(&self, account: &Account) -> Option<String> {
         let gid = account.gid.to_string();
         let listed = self.group.lines().any(|line| line.split(':').nth(2) == Some(&gid));
-        // A group of that name with another id stays what it is.
-        let named = self.group.lines().any(|line| line.split(':').next() == Some(&account.name));
-        let name = if named { format!("{}{gid}", account.name) } else { account.name.clone() };
-        (!listed).then(|| replaced(self.group, &name, &format!("{name}:x:{gid}:")))
+        // A group of that name with another id stays unchanged.
+        let by_name = self.group.lines().any(|line| line.split(':').next() == Some(&account.name));
+        let name = if by_name { format!("{}{gid}", account.name) } else { account.name.clone() };
+        (!listed).then(|| replace_line(self.group, &name, &format!("{name}:x:{gid}:")))
     }
 }
 
-/// The text with `own` in place of the line that begins with `name`, or at its end.
-fn replaced(text: &str, name: &str, own: &str) -> String {
+/// Replaces the line whose first field is `name` with `own`, or appends it.
+fn replace_line(text: &str, name: &str, own: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     match lines.iter().position(|line| line.split(':').next() == Some(name)) {
         Some(at) => lines[at] = own,
@@ -147,12 +147,12 @@ fn replaced(text: &str, name: &str, own: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A home that nobody has used.
-pub(crate) fn home_of(name: &str) -> String {
+/// The default home of a user.
+pub(crate) fn default_home(name: &str) -> String {
     format!("/home/{name}")
 }
 
-/// What may become part of a path and of a line of `/etc/passwd`.
+/// Whether a name is safe in a path and in a line of `/etc/passwd`.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
@@ -160,7 +160,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// A folder of a user's, not one of the system's.
+/// Whether a home is a plain path outside the system folders.
 fn is_home(home: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     let parts: Vec<&str> = home.strip_prefix('/').unwrap_or_default().split('/').collect();
@@ -172,13 +172,13 @@ fn is_home(home: &str) -> bool {
 }
 
 impl Account {
-    /// As it stands in a label of an image.
+    /// The account as an image label.
     pub(crate) fn label(&self) -> String {
         format!("{}:{}:{}:{}", self.uid, self.gid, self.name, self.home)
     }
 
     /// Reads [`Account::label`]; `None` for anything else.
-    pub(crate) fn of_label(label: &str) -> Option<Self> {
+    pub(crate) fn from_label(label: &str) -> Option<Self> {
         let fields: Vec<&str> = label.split(':').collect();
         let [uid, gid, name, home] = fields[..] else { return None };
         let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_cannot_be_the_agent() {
+    fn refuses_unknown_users_and_groups_and_invalid_ids() {
         for (user, why) in [
             ("somebody", NoAccount::NoUser("somebody".to_owned())),
             (
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_home_stands_where_the_old_one_stood() {
+    fn a_new_home_replaces_the_old_one_in_its_line() {
         let moved = account("build", 1234, 100, "/home/build");
         let passwd = users("build").passwd_with(&moved);
         assert!(passwd.contains("\nbuild:x:1234:100::/home/build:/bin/zsh\n"), "{passwd}");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_no_folder_of_the_system_and_no_detour() {
+    fn a_home_is_a_plain_path_outside_system_folders() {
         for (home, good) in [
             ("/home/node", true),
             ("/root", true),
@@ -295,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn a_label_says_who_and_never_root() {
+    fn a_label_round_trips_and_never_names_root() {
         let agent = account("agent", 1000, 1000, "/home/agent");
-        assert_eq!(Account::of_label(&agent.label()), Some(agent));
+        assert_eq!(Account::from_label(&agent.label()), Some(agent));
         for label in
             ["", "0:0:root:/root", "1:2:x", "1:2:../x:/home/x", "1:2:x:/etc", "4294967295:1:x:/home/x"]
         {
-            assert_eq!(Account::of_label(label), None, "{label:?}");
+            assert_eq!(Account::from_label(label), None, "{label:?}");
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
         fn nothing_an_image_says_makes_the_agent_root(user in ".{0,20}", passwd in "([a-z0-9:/]{0,30}\n){0,5}") {
             if let Ok(account) = (Users { user: &user, passwd: &passwd, group: "" }).agent() {
                 prop_assert_ne!(account.uid, 0);
-                prop_assert_eq!(Account::of_label(&account.label()), Some(account));
+                prop_assert_eq!(Account::from_label(&account.label()), Some(account));
             }
         }
     }

@@ -1,13 +1,13 @@
-//! What an image's configuration says, and what of it holds in a bottle. Pure.
+//! Interprets an image's configuration for a bottle. Pure.
 
 use std::collections::BTreeMap;
 
-/// Of an image's configuration, what a bottle needs to know.
+/// The relevant parts of an image's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Config {
-    /// The system it is for; empty when it does not say.
+    /// The operating system; empty if unspecified.
     pub(crate) os: String,
-    /// The processor it is for, in an engine's word; empty when it does not say.
+    /// The processor, by the engines' name; empty if unspecified.
     pub(crate) architecture: String,
     /// `USER`.
     pub(crate) user: String,
@@ -24,22 +24,21 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Whether a bottle can be made of it where programs for `architecture` run; `machine` is how that is called
-    /// (`this engine`).
+    /// Checks that the image is for Linux on `architecture`. `machine` names the machine in errors (`this engine`).
     ///
     /// # Errors
-    /// Why not, as the rest of a sentence that begins with the image's name.
+    /// The mismatch, as the rest of a sentence that begins with the image's name.
     pub(crate) fn expect_for(&self, architecture: &str, machine: &str) -> Result<(), String> {
         if !self.os.is_empty() && self.os != "linux" {
-            return Err(format!("is for {}, and a bottle is Linux", self.os));
+            return Err(format!("is for {}, not for Linux", self.os));
         }
         if !self.architecture.is_empty() && self.architecture != architecture {
-            return Err(format!("is for {}, and {machine} runs {architecture}", self.architecture));
+            return Err(format!("is for {}, not for {machine} ({architecture})", self.architecture));
         }
         Ok(())
     }
 
-    /// The instructions that have no effect in a bottle (`ENTRYPOINT`).
+    /// The instructions without effect in a bottle (`ENTRYPOINT`).
     pub(crate) fn left_out(&self) -> Vec<String> {
         let checked = !self.healthcheck.is_empty() && self.healthcheck != ["NONE"];
         [
@@ -55,18 +54,18 @@ impl Config {
     }
 }
 
-/// `NAME=value`, as an image has them.
+/// Parses an image's `NAME=value` variables.
 pub(crate) fn variables(env: &[String]) -> BTreeMap<String, String> {
     let pairs = env.iter().filter_map(|variable| variable.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether `USER` says root, which no agent is. Saying nothing means the same and promises less.
+/// Whether `USER` names root explicitly, which no agent is.
 fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), Some("root" | "0"))
 }
 
-/// What a user should know of an image whose instructions are left out and that has these volumes.
+/// Notes for the user about instructions without effect and about volumes.
 pub(crate) fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
     let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
     let mut notes = Vec::new();
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_say_what_has_no_effect_and_what_does_not_last() {
+    fn notes_name_instructions_without_effect_and_volumes() {
         let own = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         assert_eq!(notes(&[], &[]), [""; 0]);
         let all = notes(&own(&["ENTRYPOINT", "HEALTHCHECK", "USER"]), &own(&["/a", "/b"]));

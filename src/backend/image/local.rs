@@ -1,4 +1,4 @@
-//! An image that lies on this machine: a folder or an archive, of a plain file system or of a saved image.
+//! Inspects an image on this machine: a folder or an archive, of a plain file system or of a saved image.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,28 +12,28 @@ const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
 /// More files than any image has.
 const FILES_MAX: usize = 5_000_000;
 
-/// A folder or an archive, looked at and not yet read.
+/// An inspected folder or archive, whose content is not read yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
-    /// Where it lies, every link resolved.
+    /// Its path, with all links resolved.
     pub(crate) path: PathBuf,
-    /// Whether it is a folder; else an archive.
+    /// Whether it is a folder; otherwise an archive.
     pub(crate) folder: bool,
-    /// Whether it holds a saved image; else a plain file system.
+    /// Whether it is a saved image; otherwise a plain file system.
     pub(crate) saved: bool,
-    /// Stands for its content without reading it: a file that changes has another time or another size.
+    /// A hash of the metadata: a changed file has another time or size.
     pub(crate) hash: String,
 }
 
-/// Looks at what lies at this path. Blocks.
+/// Inspects the image at this path. Blocks.
 ///
 /// # Errors
-/// Why it is no image, as the rest of a sentence that begins with its path.
-pub(crate) fn look(path: &Path) -> Result<Local, String> {
+/// Why it is not an image, as the rest of a sentence that begins with its path.
+pub(crate) fn inspect(path: &Path) -> Result<Local, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
-    let facts = fs::metadata(path).map_err(unreadable)?;
+    let metadata = fs::metadata(path).map_err(unreadable)?;
     let mut hash = Hash::new("local image");
-    let saved = if facts.is_dir() {
+    let saved = if metadata.is_dir() {
         let mut files = 0;
         add_folder(&mut hash, path, &mut files).map_err(unreadable)?;
         if files == 0 {
@@ -41,18 +41,18 @@ pub(crate) fn look(path: &Path) -> Result<Local, String> {
         }
         MARKS.iter().any(|mark| path.join(mark).is_file())
     } else {
-        add_file(&mut hash, path, &facts);
+        add_file(&mut hash, path, &metadata);
         is_saved(path)?
     };
-    Ok(Local { path: path.to_owned(), folder: facts.is_dir(), saved, hash: hash.finish() })
+    Ok(Local { path: path.to_owned(), folder: metadata.is_dir(), saved, hash: hash.finish() })
 }
 
-fn add_file(hash: &mut Hash, path: &Path, facts: &Metadata) {
+fn add_file(hash: &mut Hash, path: &Path, metadata: &Metadata) {
     hash.add(path.as_os_str().as_encoded_bytes());
-    for number in [facts.ino(), facts.size(), u64::from(facts.mode()), u64::from(facts.uid())] {
+    for number in [metadata.ino(), metadata.size(), u64::from(metadata.mode()), u64::from(metadata.uid())] {
         hash.add(&number.to_le_bytes());
     }
-    hash.add(&facts.mtime().to_le_bytes()).add(&facts.mtime_nsec().to_le_bytes());
+    hash.add(&metadata.mtime().to_le_bytes()).add(&metadata.mtime_nsec().to_le_bytes());
 }
 
 fn add_folder(hash: &mut Hash, folder: &Path, files: &mut usize) -> io::Result<()> {
@@ -63,16 +63,16 @@ fn add_folder(hash: &mut Hash, folder: &Path, files: &mut usize) -> io::Result<(
         if *files > FILES_MAX {
             return Err(io::Error::other("there are too many files in it"));
         }
-        let (path, facts) = (entry.path(), entry.metadata()?);
-        add_file(hash, &path, &facts);
-        if facts.is_dir() {
+        let (path, metadata) = (entry.path(), entry.metadata()?);
+        add_file(hash, &path, &metadata);
+        if metadata.is_dir() {
             add_folder(hash, &path, files)?;
         }
     }
     Ok(())
 }
 
-/// Whether an archive holds a saved image. Reads its headers only.
+/// Whether an archive is a saved image. Reads only its headers.
 fn is_saved(path: &Path) -> Result<bool, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let mut file = File::open(path).map_err(unreadable)?;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_image_is_told_from_a_file_system() {
+    fn distinguishes_a_saved_image_from_a_file_system() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for (names, saved) in [
             (&["etc/passwd", "manifest.json"][..], true),
@@ -123,25 +123,25 @@ mod tests {
         ] {
             let path = folder.path().join("image.tar");
             archive(&path, names);
-            assert_eq!(look(&path).expect("an archive").saved, saved, "{names:?}");
+            assert_eq!(inspect(&path).expect("an archive").saved, saved, "{names:?}");
             let unpacked = folder.path().join("unpacked");
             for name in names {
                 let path = unpacked.join(name);
                 fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
                 fs::write(path, "x").expect("write");
             }
-            let local = look(&unpacked).expect("a folder");
+            let local = inspect(&unpacked).expect("a folder");
             assert_eq!((local.saved, local.folder), (saved, true), "{names:?}");
             fs::remove_dir_all(&unpacked).expect("remove");
         }
     }
 
     #[test]
-    fn what_is_no_image_is_named() {
+    fn refuses_files_that_are_not_images() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let empty = folder.path().join("empty");
         fs::create_dir(&empty).expect("folder");
-        assert_eq!(look(&empty).expect_err("empty"), "is an empty folder");
+        assert_eq!(inspect(&empty).expect_err("empty"), "is an empty folder");
         for (bytes, why) in [
             (&b"hello"[..], "is neither a folder nor a tar archive"),
             (b"\x1f\x8b\x08", "is compressed: unpack it with gunzip"),
@@ -149,22 +149,22 @@ mod tests {
         ] {
             let path = folder.path().join("file");
             fs::write(&path, bytes).expect("write");
-            assert_eq!(look(&path).expect_err("no archive"), why);
+            assert_eq!(inspect(&path).expect_err("no archive"), why);
         }
         assert!(
-            look(&folder.path().join("nothing"))
+            inspect(&folder.path().join("nothing"))
                 .expect_err("not there")
                 .starts_with("cannot be read: No such")
         );
     }
 
     #[test]
-    fn a_changed_file_is_another_image() {
+    fn a_changed_file_changes_the_hash() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("root/etc");
         fs::create_dir_all(&path).expect("folder");
         fs::write(path.join("passwd"), "root").expect("write");
-        let hash = || look(&folder.path().join("root")).expect("a folder").hash;
+        let hash = || inspect(&folder.path().join("root")).expect("a folder").hash;
         let first = hash();
         assert_eq!(hash(), first);
         fs::write(path.join("passwd"), "other").expect("write");

@@ -1,4 +1,4 @@
-//! Whether this machine can make a sandbox, tried rather than guessed, and the fix where it cannot.
+//! Reads the machine's settings that affect sandboxes, and names the fix for each problem.
 
 use std::fs;
 use std::path::Path;
@@ -10,41 +10,41 @@ use super::landlock;
 use crate::backend::Finding;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// The oldest kernel with every call the setup makes: `mount_setattr` and `close_range` came last.
+/// The oldest kernel with every call of the setup; `mount_setattr` is the newest of them.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
 
-/// What of the machine decides whether bottles can be made, and how well they are guarded.
+/// The machine's settings that affect whether sandboxes work and how well they isolate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Facts {
     /// The kernel's release.
     release: String,
-    /// Whether root asks.
+    /// Whether this process runs as root.
     root: bool,
-    /// `user.max_user_namespaces`, where there is such a switch, like those below.
+    /// `user.max_user_namespaces`; this and the following are `None` where the kernel lacks the setting.
     max_user_namespaces: Option<u64>,
-    /// `kernel.unprivileged_userns_clone`, of Debian's kernels.
+    /// `kernel.unprivileged_userns_clone`, in Debian's kernels.
     unprivileged_userns_clone: Option<u64>,
-    /// `kernel.apparmor_restrict_unprivileged_userns`, of Ubuntu's.
+    /// `kernel.apparmor_restrict_unprivileged_userns`, in Ubuntu's kernels.
     apparmor_restricts: Option<u64>,
-    /// What this machine is a container of.
+    /// The engine, when this machine is itself a container.
     container: Option<&'static str>,
     /// Whether SELinux enforces its policy.
     selinux_enforces: bool,
-    /// Whether Landlock guards files.
+    /// Whether Landlock can restrict files.
     landlock_files: bool,
-    /// Whether Landlock guards abstract sockets and signals.
+    /// Whether Landlock can restrict abstract sockets and signals.
     landlock_scopes: bool,
-    /// Whether there are overlays that an ordinary user can mount.
+    /// Whether the kernel has the overlay file system.
     overlays: bool,
     /// Whether control groups can limit a bottle's memory.
     limits_memory: bool,
-    /// Whether they can limit its processors.
+    /// Whether control groups can limit its processors.
     limits_cpus: bool,
 }
 
 impl Facts {
     fn read() -> Self {
-        let groups = Groups::here();
+        let groups = Groups::current();
         let file_systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
         let switch = |path: &str| read_number(&format!("/proc/sys/{path}"));
         Self {
@@ -66,8 +66,8 @@ impl Facts {
         }
     }
 
-    /// What keeps a setup from working at all, the most likely cause first.
-    fn hindrances(&self) -> Vec<Finding> {
+    /// Settings that make every sandbox fail, the most likely cause first.
+    fn blockers(&self) -> Vec<Finding> {
         let old = kernel(&self.release).is_some_and(|version| version < OLDEST_KERNEL);
         let (major, minor) = OLDEST_KERNEL;
         let kernel = || {
@@ -79,11 +79,11 @@ impl Facts {
         old.then(kernel).into_iter().chain(self.user_namespaces()).collect()
     }
 
-    /// The switches by which distributions turn user namespaces off.
+    /// The settings by which distributions disable user namespaces.
     fn user_namespaces(&self) -> Option<Finding> {
         if self.max_user_namespaces == Some(0) {
             return Some(finding(
-                "user namespaces are switched off (user.max_user_namespaces is 0)",
+                "user namespaces are disabled (user.max_user_namespaces is 0)",
                 "sudo sysctl -w user.max_user_namespaces=15000",
             ));
         }
@@ -95,7 +95,7 @@ impl Facts {
         }
         if !self.root && self.apparmor_restricts.is_some_and(|restricts| restricts != 0) {
             return Some(finding(
-                "AppArmor lets no ordinary program use user namespaces \
+                "AppArmor denies user namespaces to ordinary programs \
                  (kernel.apparmor_restrict_unprivileged_userns is 1)",
                 "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for \
                  bottle with `userns,`",
@@ -104,8 +104,8 @@ impl Facts {
         None
     }
 
-    /// What else refuses a setup, when the switches do not.
-    fn outer(&self) -> Option<Finding> {
+    /// Other causes of a failed setup, when no setting disables it.
+    fn outer_cause(&self) -> Option<Finding> {
         if let Some(engine) = self.container {
             return Some(finding(
                 format!("this machine is itself a container ({engine}) whose profile refuses namespaces"),
@@ -122,48 +122,48 @@ impl Facts {
         })
     }
 
-    /// What a bottle does without here.
-    fn lacks(&self) -> Vec<Finding> {
+    /// Optional features that this machine lacks.
+    fn missing_features(&self) -> Vec<Finding> {
         const BOOT: &str = "boot a kernel that has it, with `landlock` in the boot option `lsm=` \
             (`cat /sys/kernel/security/lsm` shows what is there)";
-        let mut lacks = Vec::new();
+        let mut missing_features = Vec::new();
         if !self.landlock_files {
-            lacks.push(finding(
-                "the kernel's Landlock does not guard files (5.19 or later does): a bottle's mounts alone do",
+            missing_features.push(finding(
+                "the kernel's Landlock cannot restrict files (5.19 or later can): only mounts protect them",
                 BOOT,
             ));
         }
         if !self.landlock_scopes {
-            lacks.push(finding(
-                "the kernel's Landlock does not guard signals and abstract sockets (6.12 or later does): a \
-                 bottle's namespaces alone do",
+            missing_features.push(finding(
+                "the kernel's Landlock cannot restrict signals and abstract sockets (6.12 or later can): only \
+                 namespaces do",
                 if self.landlock_files { "update the kernel" } else { BOOT },
             ));
         }
         if !self.overlays {
-            lacks.push(finding(
+            missing_features.push(finding(
                 "the kernel has no overlay file system loaded: `/usr/local` is read-only in a bottle",
                 "sudo modprobe overlay",
             ));
         }
         let limits = match (self.limits_memory, self.limits_cpus) {
             (true, true) => None,
-            (true, false) => Some("no control group of this user limits processors: `cpus` is refused"),
+            (true, false) => Some("this user's control groups cannot limit processors: `cpus` is refused"),
             (false, true) => Some(
-                "no control group of this user limits memory: it is looked at a few times a second, and what \
-                 fills it fast gets beyond its limit first",
+                "this user's control groups cannot limit memory: it is polled a few times a second, and fast \
+                 growth can exceed the limit briefly",
             ),
             (false, false) => Some(
-                "no control group of this user limits a bottle: memory is looked at a few times a second, and \
-                 what fills it fast gets beyond its limit first; `cpus` is refused",
+                "this user has no control groups that limit bottles: memory is polled a few times a second, and \
+                 fast growth can exceed the limit briefly; `cpus` is refused",
             ),
         };
-        lacks.extend(limits.map(|what| finding(what, cgroups::FIX)));
-        lacks
+        missing_features.extend(limits.map(|what| finding(what, cgroups::FIX)));
+        missing_features
     }
 }
 
-/// Files that a container has, by the engine that made it.
+/// Files that identify a container's engine.
 const CONTAINERS: [(&str, &str); 3] =
     [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman"), ("/run/systemd/container", "systemd")];
 
@@ -171,31 +171,30 @@ fn finding(what: impl Into<String>, fix: impl Into<String>) -> Finding {
     Finding { what: what.into(), fix: fix.into() }
 }
 
-/// What can be read off the machine: for one where a trial failed, what may be why; then what a bottle does
-/// without.
+/// The findings of this machine: causes of a failed trial sandbox, then missing optional features.
 pub(crate) fn findings(usable: bool) -> Vec<Finding> {
     let facts = Facts::read();
-    let mut findings = facts.hindrances();
+    let mut findings = facts.blockers();
     if !usable && findings.is_empty() {
-        findings.extend(facts.outer());
+        findings.extend(facts.outer_cause());
     }
-    findings.extend(facts.lacks());
+    findings.extend(facts.missing_features());
     findings
 }
 
-/// All of that in one line, for whoever asks whether it has changed.
+/// All settings in one line, for the fingerprint of the check cache.
 pub(super) fn facts() -> String {
     format!("{:?}", Facts::read())
 }
 
-/// The fix for a setup that failed, when a user can do something about it.
+/// The fix for a failed setup, if there is one.
 pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     let errno = failure.errno.map(Errno::from_raw_os_error)?;
     if !matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::NOSYS | Errno::INVAL) {
         return None;
     }
     let facts = Facts::read();
-    if let Some(finding) = facts.hindrances().into_iter().next() {
+    if let Some(finding) = facts.blockers().into_iter().next() {
         return Some(finding.fix);
     }
     match (failure.step.as_str(), errno) {
@@ -206,14 +205,14 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
         ),
         ("make namespaces" | "map its ids", _) => {
             let unknown = "this machine refuses user namespaces: allow them, or use the docker backend";
-            Some(facts.outer().map_or(unknown.to_owned(), |outer| outer.fix))
+            Some(facts.outer_cause().map_or(unknown.to_owned(), |outer_cause| outer_cause.fix))
         }
-        (_, Errno::PERM | Errno::ACCESS) => facts.outer().map(|outer| outer.fix),
+        (_, Errno::PERM | Errno::ACCESS) => facts.outer_cause().map(|outer_cause| outer_cause.fix),
         _ => None,
     }
 }
 
-/// A number that a file holds; nothing where there is no such file.
+/// Reads a number from a file; `None` when the file does not exist.
 fn read_number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hindrance_is_named_with_the_command_that_ends_it() {
+    fn each_blocker_is_reported_with_its_fix() {
         let fine = fine();
         let none: Option<(&str, &str)> = None;
         for (facts, expected) in [
@@ -284,7 +283,7 @@ mod tests {
                 none,
             ),
         ] {
-            let found = facts.hindrances();
+            let found = facts.blockers();
             match expected {
                 None => assert_eq!(found, [], "{facts:?}"),
                 Some((what, fix)) => {
@@ -296,51 +295,64 @@ mod tests {
     }
 
     #[test]
-    fn what_surrounds_the_machine_is_named_where_no_switch_is_off() {
+    fn reports_an_outer_container_or_selinux_when_no_setting_is_disabled() {
         let fine = fine();
-        assert_eq!(fine.outer(), None);
+        assert_eq!(fine.outer_cause(), None);
         let container = Facts { container: Some("Docker"), selinux_enforces: true, ..fine.clone() };
-        let outer = container.outer().expect("named");
-        assert!(outer.what.contains("a container (Docker)") && outer.fix.contains("seccomp=unconfined"));
-        let selinux = Facts { selinux_enforces: true, ..fine }.outer().expect("named");
+        let outer_cause = container.outer_cause().expect("named");
+        assert!(
+            outer_cause.what.contains("a container (Docker)")
+                && outer_cause.fix.contains("seccomp=unconfined")
+        );
+        let selinux = Facts { selinux_enforces: true, ..fine }.outer_cause().expect("named");
         assert!(selinux.what.contains("SELinux") && selinux.fix.contains("ausearch"));
     }
 
     #[test]
-    fn what_a_bottle_does_without_is_said() {
+    fn reports_missing_landlock_features() {
         let fine = fine();
         for (files, scopes, expected, fix) in
             [(true, true, 0, ""), (true, false, 1, "update the kernel"), (false, false, 2, "`lsm=`")]
         {
-            let lacks = Facts { landlock_files: files, landlock_scopes: scopes, ..fine.clone() }.lacks();
-            assert_eq!(lacks.len(), expected, "{lacks:?}");
-            assert!(lacks.iter().all(|lack| lack.what.contains("Landlock") && lack.fix.contains(fix)));
+            let missing_features =
+                Facts { landlock_files: files, landlock_scopes: scopes, ..fine.clone() }.missing_features();
+            assert_eq!(missing_features.len(), expected, "{missing_features:?}");
+            assert!(
+                missing_features.iter().all(|lack| lack.what.contains("Landlock") && lack.fix.contains(fix))
+            );
         }
     }
 
     #[test]
-    fn a_missing_overlay_is_named_with_the_module() {
-        let lacks = Facts { overlays: false, ..fine() }.lacks();
-        assert!(lacks.len() == 1 && lacks[0].fix == "sudo modprobe overlay", "{lacks:?}");
+    fn reports_a_missing_overlay_with_its_module() {
+        let missing_features = Facts { overlays: false, ..fine() }.missing_features();
+        assert!(
+            missing_features.len() == 1 && missing_features[0].fix == "sudo modprobe overlay",
+            "{missing_features:?}"
+        );
     }
 
     #[test]
-    fn limits_that_nothing_keeps_are_said() {
+    fn reports_limits_that_are_not_enforced() {
         for (memory, cpus, expected) in [
             (true, true, None),
             (true, false, Some("`cpus` is refused")),
             (false, true, Some("memory")),
-            (false, false, Some("limits a bottle")),
+            (false, false, Some("limit bottles")),
         ] {
-            let lacks = Facts { limits_memory: memory, limits_cpus: cpus, ..fine() }.lacks();
-            assert_eq!(lacks.len(), usize::from(expected.is_some()), "{lacks:?}");
-            let named = |words| lacks[0].what.contains(words) && lacks[0].fix.contains("systemd-run --user");
-            assert!(expected.is_none_or(named), "{lacks:?}");
+            let missing_features =
+                Facts { limits_memory: memory, limits_cpus: cpus, ..fine() }.missing_features();
+            assert_eq!(missing_features.len(), usize::from(expected.is_some()), "{missing_features:?}");
+            let named = |words| {
+                missing_features[0].what.contains(words)
+                    && missing_features[0].fix.contains("systemd-run --user")
+            };
+            assert!(expected.is_none_or(named), "{missing_features:?}");
         }
     }
 
     #[test]
-    fn kernel_versions_are_read_as_numbers() {
+    fn parses_kernel_versions_as_numbers() {
         for (release, version) in [
             ("6.18.44-fc", Some((6, 18))),
             ("5.4", Some((5, 4))),
@@ -352,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_refusal_gets_a_fix() {
+    fn only_a_permission_error_gets_a_fix() {
         let failure = |step: &str, errno: Errno| {
             SetupFailure::new(step, io::Error::from_raw_os_error(errno.raw_os_error()))
         };

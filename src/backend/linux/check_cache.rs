@@ -1,7 +1,7 @@
-//! That a bottle was made here before: a trial takes longer than all else before a launch, and decides the same.
+//! Caches that a sandbox works on this machine: a trial sandbox is the slowest check before a launch.
 //!
-//! What is remembered is of this boot, this program, these settings of the kernel and this surrounding. A machine
-//! that has changed all the same fails in the launch, with the trial's own words.
+//! The cached result is valid for one boot, program file, set of kernel settings and set of namespaces. When the
+//! machine changes in another way, the launch fails with the same error as the trial.
 
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
@@ -14,62 +14,62 @@ use sha2::{Digest, Sha256};
 use super::check;
 use crate::host::Host;
 
-/// Beside the bottles' own folders, and no name that a bottle could have.
+/// The cache file beside the bottles' runtime folders; no slug begins with a dot.
 const NAME: &str = ".linux-worked";
 
-/// What surrounds a process and decides what it may make.
-const SURROUNDING: [&str; 4] = ["user", "mnt", "net", "cgroup"];
+/// The namespaces of this process that affect whether a sandbox can be made.
+const NAMESPACES: [&str; 4] = ["user", "mnt", "net", "cgroup"];
 
-/// See the module.
+/// The cached check of one home.
 pub(super) struct CheckCache {
     path: PathBuf,
-    here: Option<String>,
+    fingerprint: Option<String>,
 }
 
 impl CheckCache {
-    pub(super) fn on(host: &Host) -> Self {
-        Self { path: host.runtime.join(NAME), here: here(&host.program) }
+    pub(super) fn new(host: &Host) -> Self {
+        Self { path: host.runtime.join(NAME), fingerprint: fingerprint(&host.program) }
     }
 
-    /// Whether it did, and nothing that is known to decide it has changed since.
-    pub(super) fn did(&self) -> bool {
-        let remembered = fs::read_link(&self.path).ok();
-        self.here.as_ref().is_some_and(|here| remembered.as_deref() == Some(Path::new(here)))
+    /// Whether a sandbox succeeded before, with the current fingerprint.
+    pub(super) fn is_current(&self) -> bool {
+        let stored = fs::read_link(&self.path).ok();
+        self.fingerprint.as_ref().is_some_and(|fingerprint| stored.as_deref() == Some(Path::new(fingerprint)))
     }
 
-    /// Remembers that it did. The folder is there by then; where it cannot be written to, the next start tries.
+    /// Records a success. The folder exists by then; when it is not writable, the next start runs the trial again.
     ///
-    /// As what a link says, which leads nowhere: it is there in one step, and who is killed leaves nothing half
-    /// written.
-    pub(super) fn remember(&self) {
-        let Some(here) = self.here.as_ref().filter(|_| !self.did()) else { return };
-        self.forget();
-        match symlink(here, &self.path) {
-            // Another start was faster.
+    /// The record is the target of a dangling symbolic link: it is created atomically, so a crash leaves no partial
+    /// file.
+    pub(super) fn store(&self) {
+        let Some(fingerprint) = self.fingerprint.as_ref().filter(|_| !self.is_current()) else { return };
+        self.clear();
+        match symlink(fingerprint, &self.path) {
+            // Another start has recorded it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => tracing::debug!("not remembered in {}: {error}", self.path.display()),
+            Err(error) => tracing::debug!("cannot cache the check in {}: {error}", self.path.display()),
             Ok(()) => {}
         }
     }
 
-    pub(super) fn forget(&self) {
+    pub(super) fn clear(&self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// All that decides whether a sandbox can be made here; none where it cannot be read.
-fn here(program: &Path) -> Option<String> {
-    let mut known = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+/// A hash of everything known to affect whether a sandbox can be made; `None` when a part cannot be read.
+fn fingerprint(program: &Path) -> Option<String> {
+    let mut facts = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let program: Metadata = program.metadata().ok()?;
-    let _ = write!(known, "{:?} {:?} ", (program.dev(), program.ino(), program.size()), program.modified());
-    for name in SURROUNDING {
+    let _ = write!(facts, "{:?} {:?} ", (program.dev(), program.ino(), program.size()), program.modified());
+    for name in NAMESPACES {
         let link = fs::read_link(format!("/proc/self/ns/{name}")).ok()?;
-        let _ = write!(known, "{} ", link.display());
+        let _ = write!(facts, "{} ", link.display());
     }
-    // AppArmor's or SELinux's word for this process, where there is one.
+    // The AppArmor or SELinux label of this process, if any.
     let label = fs::read_to_string("/proc/self/attr/current").unwrap_or_default();
-    let _ = write!(known, "{} {label} {}", rustix::process::geteuid().as_raw(), check::facts());
-    Some(hex::encode(Sha256::digest(known)))
+    let _ = write!(facts, "{} {label} {}", rustix::process::geteuid().as_raw(), check::facts());
+    Some(hex::encode(Sha256::digest(facts)))
 }
 
 #[cfg(test)]
@@ -77,32 +77,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_worked_here_is_remembered_until_anything_changes() {
+    fn the_cached_check_is_valid_until_anything_changes() {
         let folder = tempfile::tempdir().expect("folder");
         let program = folder.path().join("program");
         fs::write(&program, "one").expect("program");
         let path = folder.path().join(NAME);
-        let now = || CheckCache { path: path.clone(), here: here(&program) };
-        assert!(!now().did(), "nothing is remembered at first");
-        now().remember();
-        assert!(now().did());
-        now().forget();
+        let now = || CheckCache { path: path.clone(), fingerprint: fingerprint(&program) };
+        assert!(!now().is_current(), "nothing is remembered at first");
+        now().store();
+        assert!(now().is_current());
+        now().clear();
         symlink("something else", &path).expect("link");
-        assert!(!now().did(), "another machine's");
-        now().remember();
-        assert!(now().did());
-        now().forget();
+        assert!(!now().is_current(), "another machine's");
+        now().store();
+        assert!(now().is_current());
+        now().clear();
         fs::write(&path, "something else").expect("file");
-        assert!(!now().did(), "no link");
-        now().remember();
-        assert!(now().did());
+        assert!(!now().is_current(), "no link");
+        now().store();
+        assert!(now().is_current());
         fs::write(&program, "two, which is longer").expect("program");
-        assert!(!now().did(), "another program");
-        now().remember();
-        now().forget();
-        assert!(!now().did());
+        assert!(!now().is_current(), "another program");
+        now().store();
+        now().clear();
+        assert!(!now().is_current());
         fs::remove_file(&program).expect("gone");
-        now().remember();
-        assert!(!now().did() && path.symlink_metadata().is_err(), "what cannot be known is not remembered");
+        now().store();
+        assert!(
+            !now().is_current() && path.symlink_metadata().is_err(),
+            "what cannot be known is not remembered"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! `/dev` and `/proc` inside: the few devices every program expects, and the process list of the bottle
-//! alone with what tells of the host covered up.
+//! Builds `/dev` and `/proc` of a sandbox: the few devices that every program expects, and the bottle's own processes
+//! with host information masked.
 
 use std::ffi::CStr;
 use std::io;
@@ -16,7 +16,7 @@ use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 use crate::backend::memory;
 
-/// Devices without memory or owner.
+/// Devices without state or owner.
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// Links that programs expect in `/dev`.
@@ -28,8 +28,8 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "dev/ptmx"),
 ];
 
-/// What programs read of `/proc` beside the processes: how much machine there is, and what the kernel can.
-/// Everything else there tells of the host's disks, hardware, locks or load, or acts on it.
+/// Entries of `/proc` besides the processes that programs read: machine size and kernel features. Everything else there
+/// reveals the host's disks, hardware, locks or load, or acts on it.
 const VISIBLE: [&str; 10] = [
     "cgroups",
     "cpuinfo",
@@ -43,19 +43,19 @@ const VISIBLE: [&str; 10] = [
     "vmstat",
 ];
 
-/// The folder of `/proc` with settings: the machine's, and read by many programs.
+/// The folder of `/proc` with the machine's settings, read by many programs.
 const SETTINGS: &str = "sys";
 
-/// A cover is neither written to nor run; the one for files is a device and has to work.
+/// A cover forbids writes and programs; the cover for files is `/dev/null` and has to work as a device.
 const NOTHING: Forbid = Forbid { writes: true, devices: false, programs: true };
 
-/// Fills both under the new root.
+/// Builds both under the new root.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let working = Forbid { writes: false, devices: false, programs: true };
     let folder = folder(root, Path::new("/dev")).step("make /dev")?;
     for name in DEVICES {
         let path = Path::new("/dev").join(name);
-        let tree = Tree::of_host(&path, working).step_at("open", &path)?;
+        let tree = Tree::clone_host(&path, working).step_at("open", &path)?;
         tree.attach(file(&folder, Path::new(name)).step_at("make", &path)?).step_at("mount", &path)?;
     }
     for (target, link) in LINKS {
@@ -75,7 +75,7 @@ fn mount(root: BorrowedFd<'_>, path: &str, tree: io::Result<Tree>) -> Result<(),
     tree.step_at("make", path)?.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)
 }
 
-/// A list of what stays visible and not of what is covered: a file that a newer kernel adds is covered too.
+/// Covers everything in `/proc` that is not on the allowlist, so that entries added by newer kernels are covered too.
 fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let proc = openat(root, "proc", flags, Mode::empty()).step("open /proc")?;
@@ -90,7 +90,7 @@ fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
         }
         let made = match entry.file_type() {
             FileType::Symlink => continue,
-            FileType::Directory if text == SETTINGS => freeze(&proc, name),
+            FileType::Directory if text == SETTINGS => make_read_only(&proc, name),
             FileType::Directory => covers.folder(&proc, name),
             _ => covers.file(&proc, name),
         };
@@ -99,7 +99,7 @@ fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     Ok(())
 }
 
-/// Covers that are used again and again once one is attached.
+/// The first attached covers, which are duplicated for further entries.
 #[derive(Default)]
 struct Covers {
     file: Option<Tree>,
@@ -108,7 +108,7 @@ struct Covers {
 
 impl Covers {
     fn file(&mut self, proc: &OwnedFd, name: &CStr) -> io::Result<()> {
-        let fresh = || Tree::of_host(Path::new("/dev/null"), NOTHING);
+        let fresh = || Tree::clone_host(Path::new("/dev/null"), NOTHING);
         put(&mut self.file, fresh, proc, name)
     }
 
@@ -130,7 +130,7 @@ fn put(
 ) -> io::Result<()> {
     let over = openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let tree = match used {
-        Some(attached) => attached.again()?,
+        Some(attached) => attached.duplicate()?,
         None => fresh()?,
     };
     tree.attach(over)?;
@@ -138,7 +138,7 @@ fn put(
     Ok(())
 }
 
-fn freeze(proc: &OwnedFd, name: &CStr) -> io::Result<()> {
+fn make_read_only(proc: &OwnedFd, name: &CStr) -> io::Result<()> {
     let over = openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    Tree::of_folder(proc, name, NOTHING)?.attach(over)
+    Tree::clone_at(proc, name, NOTHING)?.attach(over)
 }

@@ -1,14 +1,14 @@
-//! From a fresh process to pid 1 of a sandbox.
+//! Turns a fresh process into pid 1 of a sandbox.
 //!
 //! ```text
-//!  outer   own session ─ sources opened ─ namespaces unshared ─ ids mapped ─ fork ─ says who was born
+//!  outer   own session ─ sources opened ─ namespaces unshared ─ ids mapped ─ fork ─ reports the child
 //!                                                                        │     ─ makes the network ─ exit
 //!  inner                                                                └─ becomes the agent's user
-//!            names ─ root built and entered ─ network joined ─ limits ─ privileges dropped ─ Landlock ─ filter
+//!            host name ─ root built and entered ─ network joined ─ limits ─ privileges dropped ─ Landlock ─ filter
 //!            ─ ready
 //! ```
-//! One thread throughout, so that forking and unsharing mean the whole process. What comes after `ready`
-//! is the guest, in the inner process, with nothing left that could undo any of it.
+//! The process has one thread throughout, so that forking and unsharing affect all of it. After `ready` the guest runs
+//! in the inner process, which can no longer undo any of the restrictions.
 
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
@@ -18,60 +18,59 @@ use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
+use crate::backend::local::failure::Step;
 use super::image::{mounted, owned};
 use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
 use super::{identity, landlock, network, privileges, root, seccomp};
 use crate::backend::local::cgroups;
-use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure};
 
-/// Which process came back.
+/// The process in which [`enter`] returns.
 pub(crate) enum Entered {
-    /// The one that was started; its work is done.
+    /// The process that was started; it has nothing more to do.
     Outer,
-    /// Pid 1 of the sandbox. Standard input is empty. Where the bottle works over an image, what it changes of
-    /// that, opened.
+    /// Pid 1 of the sandbox, with empty standard input. Contains the open upper folder of a bottle on an image.
     Inner(Option<OwnedFd>),
 }
 
-/// Makes the sandbox and becomes its pid 1. Failures have been reported when this returns.
+/// Makes the sandbox and becomes its pid 1. Failures are already reported when this returns.
 ///
 /// # Errors
 /// [`SetupFailure`]; the process has to end.
 pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, SetupFailure> {
     let made = make(spec, &child_end);
     if let Err(failure) = &made {
-        // The starter may be gone; then nobody is left to tell.
-        let _ = child_end.say(&Report::Failed(failure.clone()));
+        // The starter may have exited.
+        let _ = child_end.report(&Report::Failed(failure.clone()));
     }
     let Some(Confined { null, changed }) = made? else { return Ok(Entered::Outer) };
-    child_end.ready(null).step("say that the sandbox is ready")?;
+    child_end.ready(null).step("report that the sandbox is ready")?;
     Ok(Entered::Inner(changed))
 }
 
-/// What the first process has opened.
+/// Descriptors that pid 1 keeps open.
 struct Confined {
     /// `/dev/null`, for its standard input.
     null: OwnedFd,
-    /// What the bottle changes of its image.
+    /// The upper folder with the bottle's changes to its image.
     changed: Option<OwnedFd>,
 }
 
-/// The outer process gets nothing.
+/// Makes the sandbox. Returns `None` in the outer process.
 fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, SetupFailure> {
-    // Fails only where the session is its own already.
+    // Fails only for a session leader.
     let _ = rustix::process::setsid();
-    privileges::offer_to_the_kernel();
+    privileges::raise_oom_score();
     cgroups::join(&spec.groups)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let sources = if spec.outside_id.is_some() {
-        // Root: what is private to it can be opened only by it, in its own namespaces.
+        // Only root in its own namespaces can open root's private paths.
         let sources = Sources::open(spec)?;
         unshare()?;
-        child_end.say(&Report::AwaitsIds).step("ask for its ids")?;
+        child_end.report(&Report::AwaitsIds).step("request its ids")?;
         child_end.wait().step("wait for its ids")?;
         sources
     } else {
@@ -84,22 +83,22 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
     match fork().step("make its first process")? {
         Forked::Parent(pid) => {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            child_end.say(&Report::Born { pid }).step("say who was born")?;
+            child_end.report(&Report::Started { pid }).step("report the sandbox's process id")?;
             network::make_for(&outer, &proc).step("make its network")?;
             Ok(None)
         }
         Forked::Child => {
             drop((outer, proc));
             let confined = confine(spec, &sources, &inner)?;
-            // Ends with the outer process, which has said who this is by then: nothing is ready before it
-            // is known.
-            rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait to be known")?;
+            // Returns when the outer process exits, after it has reported this process: nothing becomes ready before
+            // it is recorded.
+            rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait for the outer process")?;
             Ok(Some(confined))
         }
     }
 }
 
-/// All but the network.
+/// Unshares all namespaces except the network.
 fn unshare() -> Result<(), SetupFailure> {
     let all = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS

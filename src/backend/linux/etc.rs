@@ -1,7 +1,7 @@
-//! `/etc` inside: an allowlist of what programs read there, never the host's folder.
+//! Builds `/etc` of a sandbox from an allowlist of host files; the host's folder itself is never mounted.
 //!
-//! Users, names and certificates are the bottle's own. The system's certificate store *is* the bundle that
-//! the guest provisions, so programs that know no variable trust the proxy as well.
+//! Users, host names and certificates are the bottle's own. The system's certificate store links to the bundle that the
+//! guest provisions, so that programs without a configurable path trust the proxy too.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,14 +14,14 @@ use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
 
 use super::mounts::{folder, split};
-use super::root::place;
+use super::root::mount_at;
 use super::sources::{READ_ONLY, Source};
 use super::spec::SandboxSpec;
 use crate::backend::ROOT_FILES;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// Files and links of the host that say nothing about it, copied when they are there.
+/// Host files and links that do not identify the host: copied when they exist.
 const COPIED: [&str; 12] = [
     "debian_version",
     "inputrc",
@@ -37,7 +37,7 @@ const COPIED: [&str; 12] = [
     "timezone",
 ];
 
-/// Folders and large files of the host that say nothing about it: mounted.
+/// Host folders and large files that do not identify the host: mounted.
 const SHARED: [&str; 7] = [
     "/etc/alternatives",
     "/etc/crypto-policies",
@@ -48,10 +48,10 @@ const SHARED: [&str; 7] = [
     "/etc/terminfo",
 ];
 
-/// The most that is copied of one file; the largest of them is a tenth of it.
+/// The most bytes copied of one file; the largest of them is a tenth of it.
 const COPY_MAX: u64 = 128 << 10;
 
-/// Fills `/etc` under the new root; the host's is still at its place.
+/// Builds `/etc` under the new root; the host's root is still mounted at `/`.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let etc = folder(root, Path::new("/etc")).step("make /etc")?;
     for (name, content) in own(spec) {
@@ -62,7 +62,7 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     }
     for path in SHARED.map(Path::new) {
         if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
-            place(root, path, &source)?;
+            mount_at(root, path, &source)?;
         }
     }
     for path in ROOT_FILES.map(Path::new) {
@@ -73,7 +73,7 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
 }
 
-/// What every bottle has of its own there.
+/// The generated files of `/etc`.
 pub(super) fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
     let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
     let nobody = 65_534;
@@ -108,7 +108,7 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat(CWD, &path, flags, Mode::empty()) {
         Err(Errno::LOOP) => return Ok(symlinkat(std::fs::read_link(path)?, etc, name)?),
-        // One that only root may read is not for an agent either.
+        // A file that only root may read is not for an agent either.
         Err(Errno::NOENT | Errno::ACCESS) => return Ok(()),
         file => File::from(file?),
     };
@@ -118,7 +118,7 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
     write(etc, name, &content)
 }
 
-/// Writes a file that is not there.
+/// Writes a new file.
 ///
 /// # Errors
 /// As the system says.

@@ -1,12 +1,12 @@
-//! Who an agent is outside, and who its guards are: exactly one user of the host each, and never root.
+//! Chooses the outside users of the agent and of the sidecars: one host user each, never root.
 //!
-//! Inside there is one id, [`bottle_contract::names::AGENT_UID`] or that of an image's user. For an ordinary user it is that user, as a sandbox of theirs
-//! can be no one else. When root starts a bottle it is an id of the bottle's own out of the range that
-//! systemd's id plan leaves unused (0x7000_0000 to 0x7fff_ffff), by a hash of home and slug: a kept bottle
-//! finds its files owned as it left them, and two bottles are two users. Nothing of the host is owned by
-//! such an id, so root-only files stay closed and set-id programs have nothing to give. The guards, which
-//! hold credentials and read what the agent sends, have an id of their own in the same way; started by an
-//! ordinary user, they are that user too, confined by [`bottle_harden`].
+//! Inside there is a single id, [`bottle_contract::names::AGENT_UID`] or that of the image's user. For an ordinary user
+//! it maps to that user, the only id that their sandbox may use. When root starts a bottle, it maps to a bottle-specific
+//! id from the range that systemd's id plan leaves unused (0x7000_0000 to 0x7fff_ffff), by a hash of home and slug: a
+//! kept bottle keeps its file owners, and two bottles are two users. Nothing on the host belongs to such an id, so
+//! root-only files stay unreadable and set-id programs grant nothing. The sidecars have credentials and process the
+//! agent's traffic; they get their own id in the same way. Started by an ordinary user, they run as that user too,
+//! confined by [`bottle_harden`].
 
 use std::fs;
 use std::io;
@@ -14,18 +14,18 @@ use std::io;
 use bottle_contract::names::Slug;
 use sha2::{Digest, Sha256};
 
-use super::spec::Inside;
+use super::spec::AgentIds;
 
-/// Size of a range of ids; all of them stay below what a signed 32-bit number holds.
+/// Size of a range of ids; all of them fit into a signed 32-bit number.
 const COUNT: u32 = 1 << 24;
 
-/// Whose id is asked for.
+/// The holder of an outside id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
-    /// Everything in the bottle.
+    /// The agent and all other processes in the bottle.
     Agent,
     /// The bundle and its daemons.
-    Guards,
+    Sidecars,
 }
 
 impl Who {
@@ -33,15 +33,15 @@ impl Who {
     fn first(self) -> u32 {
         match self {
             Self::Agent => 0x7000_0000,
-            Self::Guards => 0x7100_0000,
+            Self::Sidecars => 0x7100_0000,
         }
     }
 }
 
-/// The outside id for a bottle of this program's user: `None` for an ordinary one.
+/// The outside id of a bottle that root starts; `None` for an ordinary user.
 ///
 /// # Errors
-/// When root here may not use such ids (a container with a short id map).
+/// When this process is root in a container whose id map lacks such ids.
 pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<Option<u32>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -49,7 +49,7 @@ pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<O
     let taken = Taken::read();
     let digest = Sha256::digest(format!("{home_hash}/{slug}"));
     let hash = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
-    let id = (0..COUNT).map(|step| who.first() + (hash + step) % COUNT).find(|id| !taken.holds(*id));
+    let id = (0..COUNT).map(|step| who.first() + (hash + step) % COUNT).find(|id| !taken.contains(*id));
     let id = id.ok_or_else(|| io::Error::other("every id of the range is taken"))?;
     for map in ["/proc/self/uid_map", "/proc/self/gid_map"] {
         if !maps(&fs::read_to_string(map)?, id) {
@@ -61,26 +61,26 @@ pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<O
     Ok(Some(id))
 }
 
-/// Maps the one id of the user namespace that process `pid` stands in; root's half of the work.
+/// Maps the single id of the user namespace of process `pid`, as root.
 ///
 /// # Errors
-/// When this process may not.
-pub(super) fn map_from_outside(pid: u32, outside_id: u32, inside: Inside) -> io::Result<()> {
+/// When the kernel refuses the mapping.
+pub(super) fn map_from_outside(pid: u32, outside_id: u32, inside: AgentIds) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/gid_map"), format!("{} {outside_id} 1", inside.gid))?;
     fs::write(format!("/proc/{pid}/uid_map"), format!("{} {outside_id} 1", inside.uid))
 }
 
-/// Maps the one id of this process's own new user namespace: an ordinary user's half.
+/// Maps the single id of this process's new user namespace, as an ordinary user.
 ///
 /// # Errors
-/// When this process may not.
-pub(super) fn map_self(uid: u32, gid: u32, inside: Inside) -> io::Result<()> {
+/// When the kernel refuses the mapping.
+pub(super) fn map_self(uid: u32, gid: u32, inside: AgentIds) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/gid_map", format!("{} {gid} 1", inside.gid))?;
     fs::write("/proc/self/uid_map", format!("{} {uid} 1", inside.uid))
 }
 
-/// Ids that the machine's files give away.
+/// Id ranges that the machine's account files assign.
 struct Taken(Vec<(u32, u32)>);
 
 impl Taken {
@@ -101,12 +101,12 @@ impl Taken {
         Self(ranges)
     }
 
-    fn holds(&self, id: u32) -> bool {
+    fn contains(&self, id: u32) -> bool {
         self.0.iter().any(|(first, count)| id >= *first && id - first < *count)
     }
 }
 
-/// Whether an id map has this id on its inside.
+/// Whether an id map contains this inside id.
 fn maps(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace().map(str::parse::<u32>);
@@ -122,24 +122,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_looked_up_in_maps_and_ranges() {
+    fn looks_up_ids_in_maps_and_ranges() {
         let whole = "         0          0 4294967295\n";
         let rootless = "0 1000 1\n1 100000 65536\n";
         let first = Who::Agent.first();
-        assert!(maps(whole, first) && maps(whole, Who::Guards.first() + COUNT - 1));
+        assert!(maps(whole, first) && maps(whole, Who::Sidecars.first() + COUNT - 1));
         assert!(!maps(rootless, first) && maps(rootless, 65_536) && !maps("", 0));
         let taken = Taken(vec![(first, 2), (1000, 1)]);
-        assert!(taken.holds(first + 1) && !taken.holds(first + 2) && taken.holds(1000));
+        assert!(taken.contains(first + 1) && !taken.contains(first + 2) && taken.contains(1000));
     }
 
     #[test]
-    fn root_never_lends_its_own_id() {
+    fn the_outside_id_is_never_roots() {
         let slug: Slug = "a-1".parse().expect("slug");
-        for who in [Who::Agent, Who::Guards] {
+        for who in [Who::Agent, Who::Sidecars] {
             match outside_id("01234567", &slug, who) {
                 Ok(Some(id)) => assert!((who.first()..who.first() + COUNT).contains(&id)),
                 Ok(None) => assert!(!rustix::process::geteuid().is_root()),
-                // A container with a short id map has no such id, and says so.
+                // A container with a short id map lacks such ids.
                 Err(error) => assert!(error.to_string().contains("does not exist in this container")),
             }
         }

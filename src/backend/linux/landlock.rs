@@ -1,8 +1,8 @@
-//! Landlock: what holds should a mount or a namespace not keep what it promises.
+//! Restricts a sandbox with Landlock, as a second layer behind mounts and namespaces.
 //!
-//! Writing is possible in the bottle's own folders and in what is memory, and nowhere else, whatever a mount
-//! says; no device is made; no abstract socket and no signal leaves the bottle. On an older kernel what it
-//! knows of that; `doctor` says what is missing.
+//! Only the bottle's own folders and tmpfs folders are writable, whatever the mounts allow; no device can be created; no
+//! abstract socket and no signal leaves the bottle. An older kernel enforces the subset that it supports; `doctor`
+//! reports the missing part.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,23 +16,23 @@ use landlock::{
 
 use super::prefix;
 
-/// The newest rules asked for.
+/// The newest rules requested.
 const RULES: ABI = ABI::V6;
 
-/// Where anything may be written, and devices asked things.
+/// Folders where writes and device ioctls are allowed.
 const WRITABLE: [&str; 7] = ["/tmp", "/run", names::WORKSPACE, "/home", prefix::LOCAL, prefix::OPT, "/dev"];
 
-/// Where files are written that are there: a process's own settings.
+/// The folder where only existing files are writable: the settings of processes.
 const SETTINGS: &str = "/proc";
 
-/// Restricts this thread, the only one, and all it will start. With `nested` files are left out: Landlock
-/// forbids every mount to who is restricted in files. With `whole` the system is the bottle's own and may be
-/// written to: of files, devices are what is left to forbid. `changed` has no path inside; who has it opened may
-/// look at what is in it.
+/// Restricts this thread, the only one, and its future children. With `nested` files are unrestricted, because Landlock
+/// forbids all mounts to a process that is restricted in files. With `own_system` all files are writable, because the
+/// system belongs to the bottle; only devices are forbidden. `changed` is the upper folder, which has no path inside;
+/// listing it is allowed through its descriptor.
 ///
 /// # Errors
-/// When a kernel that has Landlock refuses.
-pub(super) fn restrict(nested: bool, whole: bool, changed: Option<&OwnedFd>) -> Result<(), HardenError> {
+/// When a kernel with Landlock refuses the rules.
+pub(super) fn restrict(nested: bool, own_system: bool, changed: Option<&OwnedFd>) -> Result<(), HardenError> {
     let scopes = Scope::AbstractUnixSocket | Scope::Signal;
     let mut rules = Ruleset::default().scope(scopes)?;
     let files = !nested && restricts_files();
@@ -45,7 +45,7 @@ pub(super) fn restrict(nested: bool, whole: bool, changed: Option<&OwnedFd>) -> 
         let devices = AccessFs::MakeChar | AccessFs::MakeBlock;
         let write = AccessFs::from_all(RULES) & !devices;
         rules = rules.add_rule(beneath("/", read)?)?;
-        let writable: &[&str] = if whole { &["/"] } else { &WRITABLE };
+        let writable: &[&str] = if own_system { &["/"] } else { &WRITABLE };
         for path in writable.iter().filter(|path| Path::new(path).exists()) {
             rules = rules.add_rule(beneath(path, write)?)?;
         }
@@ -58,19 +58,19 @@ pub(super) fn restrict(nested: bool, whole: bool, changed: Option<&OwnedFd>) -> 
     Ok(())
 }
 
-/// Whether this kernel's Landlock can guard files without breaking programs: one that does not know of moving
-/// a file from one folder to another forbids it everywhere.
+/// Whether this kernel's Landlock can restrict files without breaking programs: without the `Refer` right it forbids
+/// moving files between folders everywhere.
 pub(super) fn restricts_files() -> bool {
-    knows(|rules| rules.handle_access(AccessFs::Refer))
+    is_supported(|rules| rules.handle_access(AccessFs::Refer))
 }
 
-/// Whether it knows of abstract sockets and signals.
+/// Whether this kernel's Landlock can restrict abstract sockets and signals.
 pub(super) fn restricts_scopes() -> bool {
-    knows(|rules| rules.scope(Scope::Signal))
+    is_supported(|rules| rules.scope(Scope::Signal))
 }
 
-fn knows(asks: impl FnOnce(Ruleset) -> Result<Ruleset, landlock::RulesetError>) -> bool {
-    asks(Ruleset::default().set_compatibility(CompatLevel::HardRequirement)).is_ok()
+fn is_supported(request: impl FnOnce(Ruleset) -> Result<Ruleset, landlock::RulesetError>) -> bool {
+    request(Ruleset::default().set_compatibility(CompatLevel::HardRequirement)).is_ok()
 }
 
 fn beneath(path: &str, access: BitFlags<AccessFs>) -> Result<PathBeneath<PathFd>, HardenError> {

@@ -1,25 +1,24 @@
-//! Bottles out of the kernel's own namespaces: no daemon, no image, no root.
+//! The linux backend: isolates bottles with kernel namespaces, without a daemon, an image or root.
 //!
 //! ```text
 //!   this process (keeper)                       the new one: bottle __guest <home> <slug>
-//!     check      can this machine                 enter       the order of it all
-//!     identity   who the agent is outside         sources     private places, opened first
+//!     check      machine requirements             enter       runs the steps in order
+//!     identity   the agent's outside user         sources     opens private paths first
 //!     spec ───── over standard input ──────────►  network     loopback only
-//!                                                 root etc devices   what is there to see
-//!                                                 (image: of an image instead of the host's system)
-//!                                                 privileges landlock seccomp   what may be done
+//!                                                 root etc devices   the visible file system
+//!                                                 (image: an image instead of the host's system)
+//!                                                 privileges landlock seccomp   the restrictions
 //!                                                 └► the guest, as pid 1
 //! ```
-//! The host's system folders are seen read-only, the agent's program and what it needs at their own places
-//! ([`program`]), home and workspace are the bottle's own. The network has no neighbour but the
-//! proxy's sockets. `sys` holds the few system calls without a safe wrapper, `mounts` the rest.
+//! The host's system folders are visible read-only, the agent's program and its dependencies at their host paths
+//! ([`program`]); home and workspace belong to the bottle. The network contains only loopback; the proxy is
+//! reached through sockets. `sys` has the few system calls without a safe wrapper, `mounts` the mount calls.
 //!
-//! What an agent learns of the host all the same: its kernel, processors, memory, load and time since boot
-//! (programs size themselves by these), the versions of what is installed, and by `/proc/self/mountinfo`
-//! the path of each mount inside the file system that it was taken from. So it sees where the bottle's
-//! state and exposed programs lie, and with that the user's user name. The kernel writes that path from
-//! the mount, for every process there is; a bind mount of a bind mount shows the same one, and an overlay
-//! shows it among its options. Only a file system of the bottle's own would not.
+//! An agent can still learn about the host: its kernel, processors, memory, load and uptime (programs size themselves
+//! by these), the versions of installed software, and from `/proc/self/mountinfo` the source path of each mount inside
+//! its file system. So it sees the paths of the bottle's state and of exposed programs, and with them the user name.
+//! The kernel shows that path for every mount: a bind mount of a bind mount shows the same one, and an overlay shows it
+//! among its options. Only a separate file system for the bottle would hide it.
 
 pub(crate) mod check;
 mod check_cache;
@@ -33,10 +32,10 @@ mod mounts;
 mod network;
 mod prefix;
 mod privileges;
-pub mod program;
 mod root;
 pub(super) mod seccomp;
 mod sources;
+pub mod program;
 pub(crate) mod spec;
 pub(crate) mod sys;
 
@@ -52,30 +51,30 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use self::check_cache::CheckCache;
+use super::local::cgroups::{self, Controller, Groups};
 use self::identity::Who;
 use self::image::{Image, Images};
-use self::spec::{ImageSpec, Inside, OwnFolders, SandboxSpec};
-use super::guest_entry::Birth;
-use super::local::cgroups::{self, Controller, Groups};
-use super::local::freeze::{IMAGES, images_in_use};
+use self::spec::{AgentIds, ImageSpec, OwnFolders, SandboxSpec};
+use super::guest_entry::GuestSpec;
 use super::local::inventory::{resource, text};
 use super::local::labels::Role;
+use super::local::layer_snapshots::{IMAGES, images_in_use};
 use super::local::layers::{COPY, Kind, Layers};
-use super::local::roles::{self, MapIds, descriptors, listen};
+use super::local::roles::{self, MapIds, listen, socket_fds};
 use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
-    Origin, Prepared, Preview, ProgressSink, Resource, Site, Snapshot, Step, Unused,
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Launch,
+    Ledger, Origin, Prepared, Preview, ProgressSink, Resource, Snapshot, Step, Unused,
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
 use crate::plan::{ImageSource, Plan, Resources};
 
-pub(crate) use self::image::mounted::LAY_OVER;
+pub(crate) use self::image::mounted::OVERLAY_STEP;
 pub(crate) use self::root::is_system;
 
-/// See the module.
+/// The backend that isolates bottles with kernel namespaces.
 #[derive(Debug)]
 pub struct LinuxBackend {
     host: Host,
@@ -90,18 +89,18 @@ impl LinuxBackend {
         Self { host: host.clone(), scope: Scope::linux(host), images: Images::new(host) }
     }
 
-    fn outside(&self, slug: &Slug, who: Who) -> Result<Option<u32>, BackendError> {
+    fn outside_id(&self, slug: &Slug, who: Who) -> Result<Option<u32>, BackendError> {
         identity::outside_id(&self.scope.label, slug, who)
             .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
     }
 
-    /// A sandbox with nothing of a bottle's own in it.
-    fn bare(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
+    /// The specification of a sandbox without any bottle's folders.
+    fn base_spec(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
         let digest = Sha256::digest(format!("machine {}/{slug}", self.scope.label));
         Ok(SandboxSpec {
             hostname: slug.to_string(),
             machine_id: hex::encode(&digest[..16]),
-            outside_id: self.outside(slug, Who::Agent)?,
+            outside_id: self.outside_id(slug, Who::Agent)?,
             own: None,
             image: None,
             exposed: Vec::new(),
@@ -113,7 +112,7 @@ impl LinuxBackend {
         })
     }
 
-    async fn give_birth(
+    async fn spawn_guest(
         &self,
         slug: &Slug,
         state: Option<&Path>,
@@ -123,34 +122,34 @@ impl LinuxBackend {
     ) -> Result<(), BackendError> {
         let map_ids = IdMapper { outside_id: spec.outside_id, inside: spec.inside() };
         let started =
-            roles::start(&self.scope, Role::Guest, slug, state, &Birth::Sandbox(Box::new(spec)), fds)?;
-        started.settle(&map_ids, ledger).await.map(drop)
+            roles::start(&self.scope, Role::Guest, slug, state, &GuestSpec::Sandbox(Box::new(spec)), fds)?;
+        started.wait_until_ready(&map_ids, ledger).await.map(drop)
     }
 
-    async fn start(&self, site: &Site<'_>, spec: SandboxSpec) -> Result<(), BackendError> {
-        let slug = &site.plan.identity.slug;
-        let listener = listen(&self.scope.place(slug).guest_socket())?;
-        self.give_birth(slug, Some(site.state), spec, &descriptors(&listener), site.ledger).await
+    async fn start(&self, launch: &Launch<'_>, spec: SandboxSpec) -> Result<(), BackendError> {
+        let slug = &launch.plan.identity.slug;
+        let listener = listen(&self.scope.runtime_folder(slug).guest_socket())?;
+        self.spawn_guest(slug, Some(launch.state), spec, &socket_fds(&listener), launch.ledger).await
     }
 
     fn spec(
         &self,
-        site: &Site<'_>,
+        launch: &Launch<'_>,
         layers: &Layers,
         image: Option<&Image>,
         prepared: &Prepared,
     ) -> Result<SandboxSpec, BackendError> {
-        let slug = &site.plan.identity.slug;
-        let asked = &site.plan.resources;
-        let groups = Groups::here().make(&self.scope.group(slug), asked, |path| {
-            site.ledger.record(resource(slug, cgroups::GROUP, text(path)))
+        let slug = &launch.plan.identity.slug;
+        let asked = &launch.plan.resources;
+        let groups = Groups::current().make(&self.scope.group(slug), asked, |path| {
+            launch.ledger.record(resource(slug, cgroups::GROUP, text(path)))
         })?;
         let copied = layers.kind() == Some(Kind::Copy);
-        let limits = watched(asked, groups.limits(Controller::Memory), image, copied);
+        let limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
         let own = OwnFolders {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
-            proxy: self.scope.place(slug).proxy(),
+            proxy: self.scope.runtime_folder(slug).proxy(),
         };
         let image = image.map(|image| ImageSpec {
             root: (!copied).then(|| image.root.clone()),
@@ -163,44 +162,53 @@ impl LinuxBackend {
             exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
             processes: asked.pids.unwrap_or(PROCESSES),
             limits,
-            groups: groups.joined(),
+            groups: groups.procs_files(),
             nested: asked.nested,
             scratch: scratch(asked.disk),
-            ..self.bare(slug)?
+            ..self.base_spec(slug)?
         })
     }
 
-    /// The image that the bottle's files stand on: what was prepared for a new bottle, else what they say.
+    /// The image that the bottle's files are based on: the prepared one for a new bottle, otherwise the recorded one.
     fn image_under(
         &self,
-        site: &Site<'_>,
+        launch: &Launch<'_>,
         layers: &Layers,
         prepared: &Prepared,
     ) -> Result<Option<Image>, BackendError> {
-        let slug = &site.plan.identity.slug;
+        let slug = &launch.plan.identity.slug;
         let failed =
-            |error: io::Error| BackendError::failed(format!("the image of {slug} cannot be read: {error}"));
-        if let (Origin::New, Some(inside)) = (site.origin, &prepared.inside) {
+            |error: io::Error| BackendError::failed(format!("cannot read the image of {slug}: {error}"));
+        if let (Origin::New, Some(inside)) = (launch.origin, &prepared.inside) {
             layers.set_image(&inside.image).map_err(failed)?;
         }
         let name = layers.image().map_err(failed)?;
         if name.is_some() != prepared.inside.is_some() {
             let (was, is) = if name.is_some() { ("an image", "none") } else { ("no image", "one") };
-            let message = format!("the files of {slug} stand on {was}, and its bottle names {is} by now");
+            let message = format!(
+                "cannot use the files of {slug}: they are based on {was}, and its bottle manifest now names {is}"
+            );
             return Err(BackendError::failed(message).with_hint("put `agent_provider.image` back as it was"));
         }
         let Some(name) = name else { return Ok(None) };
-        match self.images.hold(&name).map_err(failed)? {
+        match self.images.open_shared(&name).map_err(failed)? {
             Some(image) => Ok(Some(image)),
-            None => Err(BackendError::failed(format!("the image that the files of {slug} stand on is gone"))
-                .with_hint(format!(
-                    "it was made of what `agent_provider.image` named then; it is {name} in {IMAGES}/"
-                ))),
+            None => Err(BackendError::failed(format!(
+                "cannot use the files of {slug}: the image that they are based on was removed"
+            ))
+            .with_hint(format!(
+                "the image was unpacked from the earlier `agent_provider.image` as {name} in {IMAGES}/"
+            ))),
         }
     }
 
-    /// Gives a new bottle a copy of its image.
-    async fn copy(&self, image: &Image, layers: &Layers, owner: Option<u32>) -> Result<(), BackendError> {
+    /// Copies the image into the layers of a new bottle.
+    async fn copy_image(
+        &self,
+        image: &Image,
+        layers: &Layers,
+        owner: Option<u32>,
+    ) -> Result<(), BackendError> {
         let (root, folder) = (image.root.clone(), layers.folder().to_owned());
         let copied =
             tokio::task::spawn_blocking(move || tree_into(&root, &folder, COPY, owner).map(drop)).await;
@@ -210,35 +218,33 @@ impl LinuxBackend {
             .map_err(|error| BackendError::failed(format!("cannot copy the image for the bottle: {error}")))
     }
 
-    /// Limits that are looked at now and then, and kept by nobody in between.
-    fn watched(&self, asked: &Resources) -> Vec<String> {
-        let memory = asked.memory.is_some() && !Groups::here().can_limit(Controller::Memory);
+    /// Describes the limits that the guest polls because the kernel does not enforce them.
+    fn polled_limits(&self, asked: &Resources) -> Vec<String> {
+        let memory = asked.memory.is_some() && !Groups::current().can_limit(Controller::Memory);
         [(memory, "memory"), (asked.disk.is_some(), "disk")]
             .into_iter()
-            .filter(|(watched, _)| *watched)
-            .map(|(_, key)| {
-                format!("`{key}` is looked at now and then: what fills it fast gets beyond it first")
-            })
+            .filter(|(polled, _)| *polled)
+            .map(|(_, key)| format!("`{key}` is only polled: fast growth can exceed it briefly"))
             .collect()
     }
 
-    /// Notes for later starts how this one went; this one does not wait for it.
-    fn note(&self, worked: bool) {
+    /// Records for later starts whether this one succeeded, in the background.
+    fn update_check_cache(&self, succeeded: bool) {
         let host = self.host.clone();
         drop(tokio::task::spawn_blocking(move || {
-            let here = CheckCache::on(&host);
-            if worked { here.remember() } else { here.forget() }
+            let cache = CheckCache::new(&host);
+            if succeeded { cache.store() } else { cache.clear() }
         }));
     }
 
-    /// Makes a sandbox that ends as soon as it is set up.
-    async fn trial(&self) -> Result<(), BackendError> {
+    /// Starts a trial sandbox that ends as soon as it is set up.
+    async fn try_sandbox(&self) -> Result<(), BackendError> {
         let slug = Slug::from_label("trial").map_err(|error| BackendError::failed(error.to_string()))?;
-        self.give_birth(&slug, None, self.bare(&slug)?, &[], &Unrecorded).await
+        self.spawn_guest(&slug, None, self.base_spec(&slug)?, &[], &Unrecorded).await
     }
 }
 
-/// What of the plan asks for an engine, as the end of a sentence.
+/// The setting that needs a container engine, as the end of a sentence.
 fn needs_engine(image: &ImageSource) -> Option<String> {
     match image {
         ImageSource::Provider(_) | ImageSource::Path(_) => None,
@@ -249,20 +255,20 @@ fn needs_engine(image: &ImageSource) -> Option<String> {
     }
 }
 
-/// What the guest watches: what was asked for and nothing limits, and what the machine needs for itself. What the
-/// bottle changes of its image has no path inside and is handed over opened; a copy of one begins with all that its
-/// image has.
-fn watched(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, copied: bool) -> Limits {
+/// The limits that the guest polls: requested limits that the kernel does not enforce, and a default memory limit that
+/// protects the machine. The upper folder of an image has no path inside and is handed off as a descriptor; the initial
+/// size of a copied image is not counted.
+fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, copied: bool) -> Limits {
     let limit = |bytes| Limit { bytes, asked: true };
     let memory = match asked.memory {
         Some(_) if memory_is_limited => None,
         Some(bytes) => Some(limit(bytes)),
-        None => Some(Limit { bytes: memory::most(), asked: false }),
+        None => Some(Limit { bytes: memory::default_max(), asked: false }),
     };
     let home = format!("/home/{}", names::AGENT_USER);
     let folders: &[&str] = match image {
         None => &[&home, names::WORKSPACE],
-        // Seen from inside, all of it lies on one disk, and below the root.
+        // Inside, everything is below the root, on one disk.
         Some(_) if copied => &["/"],
         Some(_) => &[names::WORKSPACE],
     };
@@ -275,10 +281,10 @@ fn watched(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, co
     }
 }
 
-/// Root maps a bottle's one id; an ordinary user's process does so itself.
+/// Maps a bottle's single id for root; an ordinary user's process maps its own.
 struct IdMapper {
     outside_id: Option<u32>,
-    inside: Inside,
+    inside: AgentIds,
 }
 
 impl MapIds for IdMapper {
@@ -289,7 +295,7 @@ impl MapIds for IdMapper {
     }
 }
 
-/// For a trial: it is gone before anything could look for it.
+/// The ledger of a trial sandbox, which ends before any cleanup could search for it.
 struct Unrecorded;
 
 impl Ledger for Unrecorded {
@@ -309,11 +315,11 @@ impl Backend for LinuxBackend {
     }
 
     async fn check(&self) -> Check {
-        let tried = self.trial().await;
+        let tried = self.try_sandbox().await;
         let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
-            // What is behind it says more than it does.
+            // A finding with the same fix names the cause; the error is redundant then.
             if findings.iter().all(|finding| finding.fix != fix) {
                 findings.insert(0, Finding { what: error.message.clone(), fix });
             }
@@ -322,13 +328,13 @@ impl Backend for LinuxBackend {
     }
 
     async fn check_use(&self) -> Check {
-        if CheckCache::on(&self.host).did() {
+        if CheckCache::new(&self.host).is_current() {
             return Check { usable: true, findings: Vec::new() };
         }
         self.check().await
     }
 
-    fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
+    fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
         if let Some(asked) = needs_engine(&plan.image) {
             return Err(BackendError {
                 kind: BackendErrorKind::Unsupported,
@@ -341,24 +347,24 @@ impl Backend for LinuxBackend {
             });
         }
         let asked = &plan.resources;
-        let cpus = asked.cpus.is_some() && !Groups::here().can_limit(Controller::Cpu);
-        BackendError::refuse_limits(self.name(), &[(cpus, "cpus")])
+        let cpus = asked.cpus.is_some() && !Groups::current().can_limit(Controller::Cpu);
+        BackendError::reject_unsupported_limits(self.name(), &[(cpus, "cpus")])
             .map_err(|error| error.with_hint(cgroups::FIX))
     }
 
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
-            let limits = self.watched(&plan.resources);
+            let limits = self.polled_limits(&plan.resources);
             return Ok(Preview { limits, ..self.images.preview(path).await? });
         }
-        let prepared = self.prepare(plan, &ProgressSink::nobody()).await?;
-        let limits = self.watched(&plan.resources);
+        let prepared = self.prepare(plan, &ProgressSink::discard()).await?;
+        let limits = self.polled_limits(&plan.resources);
         Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
     }
 
-    async fn prepare(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
-            let (inside, notes) = self.images.prepare(path, told).await?;
+            let (inside, notes) = self.images.prepare(path, progress).await?;
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
         }
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
@@ -366,32 +372,32 @@ impl Backend for LinuxBackend {
         program::prepare(&self.host, program, &settings.home_allow)
     }
 
-    async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
-        let kind = if matches!(site.plan.image, ImageSource::Path(_)) { Kind::Upper } else { Kind::Home };
-        self.scope.make_folders(site, kind, self.outside(&site.plan.identity.slug, Who::Agent)?)
+    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+        let kind = if matches!(launch.plan.image, ImageSource::Path(_)) { Kind::Upper } else { Kind::Home };
+        self.scope.make_folders(launch, kind, self.outside_id(&launch.plan.identity.slug, Who::Agent)?)
     }
 
-    async fn start_bundle(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
-        self.scope.start_bundle(site, self.outside(&site.plan.identity.slug, Who::Guards)?).await
+    async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
+        self.scope.start_bundle(launch, self.outside_id(&launch.plan.identity.slug, Who::Sidecars)?).await
     }
 
-    async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
-        let slug = &site.plan.identity.slug;
-        self.scope.fill_layers(site, self.outside(slug, Who::Agent)?, ProgressSink::nobody()).await?;
-        let layers = self.scope.layers_in(site.state);
-        let image = self.image_under(site, &layers, prepared)?;
-        let spec = self.spec(site, &layers, image.as_ref(), prepared)?;
-        let started = match (self.start(site, spec).await, &image) {
+    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
+        let slug = &launch.plan.identity.slug;
+        self.scope.fill_layers(launch, self.outside_id(slug, Who::Agent)?, ProgressSink::discard()).await?;
+        let layers = self.scope.layers_in(launch.state);
+        let image = self.image_under(launch, &layers, prepared)?;
+        let spec = self.spec(launch, &layers, image.as_ref(), prepared)?;
+        let started = match (self.start(launch, spec).await, &image) {
             (Err(error), Some(image))
-                if error.kind == BackendErrorKind::Unsupported && *site.origin == Origin::New =>
+                if error.kind == BackendErrorKind::Unsupported && *launch.origin == Origin::New =>
             {
-                // Its own copy needs nothing of the kernel or the disk.
-                self.copy(image, &layers, self.outside(slug, Who::Agent)?).await?;
-                self.start(site, self.spec(site, &layers, Some(image), prepared)?).await
+                // The overlay is unsupported here; a copy of the image works on every kernel and disk.
+                self.copy_image(image, &layers, self.outside_id(slug, Who::Agent)?).await?;
+                self.start(launch, self.spec(launch, &layers, Some(image), prepared)?).await
             }
             (started, _) => started,
         };
-        self.note(started.is_ok());
+        self.update_check_cache(started.is_ok());
         started
     }
 
@@ -412,16 +418,16 @@ impl Backend for LinuxBackend {
     }
 
     async fn overrun(&self, slug: &Slug) -> Option<Overrun> {
-        Groups::here().overrun(&self.scope.group(slug))
+        Groups::current().overrun(&self.scope.group(slug))
     }
 
     async fn freeze(
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: ProgressSink,
+        progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
-        self.scope.freeze(slug, previous, told).await
+        self.scope.freeze(slug, previous, progress).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
@@ -444,8 +450,8 @@ impl Backend for LinuxBackend {
             .map_err(|error| BackendError::failed(format!("cannot remove an image: {error}")))
     }
 
-    fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
-        self.scope.moved_by(snapshot)
+    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
+        self.scope.export_command(snapshot)
     }
 
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
@@ -463,7 +469,7 @@ mod tests {
     use crate::manifest::provider::Template;
 
     #[test]
-    fn an_image_that_an_engine_makes_is_refused_by_the_key_that_asks_for_it() {
+    fn refuses_an_image_that_needs_an_engine_and_names_its_key() {
         let dockerfile = ImageSource::Dockerfile { path: "images/dev".into(), text: String::new() };
         for (image, asked) in [
             (ImageSource::Provider(Template::Claude), None),

@@ -1,6 +1,6 @@
-//! Mounts as values: cloned or made detached, restricted, and then attached where they belong.
+//! Detached mounts: cloned or created, restricted, and then attached.
 //!
-//! Attaching goes by an open folder, never by a path that a link could bend.
+//! A mount is attached to an open folder, never to a path that a link could redirect.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -17,15 +17,15 @@ use rustix::mount::{
 use super::sys::{Forbid, restrict_mount};
 use crate::backend::memory;
 
-/// A mount that is attached nowhere yet.
+/// A detached mount.
 pub(super) struct Tree(OwnedFd);
 
 impl Tree {
-    /// What is at `path` on the host, with what is mounted below it.
+    /// Clones the mount at `path` on the host, with the mounts below it.
     ///
     /// # Errors
-    /// When it is not there, or mounts may not be changed.
-    pub(super) fn of_host(path: &Path, forbid: Forbid) -> io::Result<Self> {
+    /// When the path does not exist, or mounts may not be changed.
+    pub(super) fn clone_host(path: &Path, forbid: Forbid) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = Self(open_tree(CWD, path, flags)?);
@@ -33,11 +33,11 @@ impl Tree {
         Ok(tree)
     }
 
-    /// What is at `name` under an attached folder.
+    /// Clones the mount at `name` in an attached folder.
     ///
     /// # Errors
-    /// As [`Tree::of_host`].
-    pub(super) fn of_folder(folder: impl AsFd, name: &CStr, forbid: Forbid) -> io::Result<Self> {
+    /// As [`Tree::clone_host`].
+    pub(super) fn clone_at(folder: impl AsFd, name: &CStr, forbid: Forbid) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = Self(open_tree(folder, name, flags)?);
@@ -45,18 +45,17 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The same once more, with what it forbids. This one has to be attached by now: older kernels clone no
-    /// mount that is not.
+    /// Duplicates this mount with its restrictions. It has to be attached: older kernels cannot clone a detached mount.
     ///
     /// # Errors
     /// As the system says.
-    pub(super) fn again(&self) -> io::Result<Self> {
+    pub(super) fn duplicate(&self) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         Ok(Self(open_tree(&self.0, "", flags)?))
     }
 
-    /// A new file system of this kind; never with set-id programs.
+    /// Creates a file system of this kind, without set-id programs.
     ///
     /// # Errors
     /// When the kernel refuses it or an option.
@@ -70,17 +69,17 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// The folders at `lower`, the top one first and a colon between them, with what is in `upper` over them; writes
-    /// go there. Each is an absolute path. `flags` are the file system's own.
+    /// Creates an overlay of the `lower` folders, the top one first and separated by colons, under the writable `upper`.
+    /// All paths are absolute. `flags` are mount options without a value.
     ///
     /// # Errors
-    /// When the kernel refuses it, or a file system that one of them is on.
+    /// When the kernel, or the file system of a folder, does not support it.
     pub(super) fn overlay(lower: &str, upper: &str, work: &str, flags: &[&str]) -> io::Result<Self> {
         let configured = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
             fsconfig_set_string(configured.as_fd(), key, value)?;
         }
-        // Whoever is root in a namespace only cannot set the attributes that are taken otherwise.
+        // Root in a user namespace cannot set the default `trusted.*` attributes.
         fsconfig_set_flag(configured.as_fd(), "userxattr")?;
         for flag in flags {
             fsconfig_set_flag(configured.as_fd(), *flag)?;
@@ -90,7 +89,7 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// A new file system in memory that holds this many bytes, and files in proportion.
+    /// Creates a tmpfs of this size, with a proportional inode limit.
     ///
     /// # Errors
     /// As [`Tree::new`].
@@ -99,12 +98,12 @@ impl Tree {
         Self::new("tmpfs", &[("mode", mode), ("size", &size), ("nr_inodes", &files)], attributes)
     }
 
-    /// The mount itself: its root.
+    /// The root folder of the mount.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Attaches it over an open folder or file.
+    /// Attaches the mount over an open folder or file.
     ///
     /// # Errors
     /// As the system says.
@@ -113,7 +112,7 @@ impl Tree {
         Ok(move_mount(self.0.as_fd(), "", over.as_fd(), "", flags)?)
     }
 
-    /// Whether it is a folder.
+    /// Whether its root is a folder.
     ///
     /// # Errors
     /// As the system says.
@@ -123,10 +122,10 @@ impl Tree {
     }
 }
 
-/// Makes what is missing of the folders of a path under `root` and opens the last one.
+/// Creates missing folders of a path under `root` and opens the last one.
 ///
 /// # Errors
-/// When a part of the path is there and no folder, or a link.
+/// When a part of the path is a link or not a folder.
 pub(super) fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let mut at: Option<OwnedFd> = None;
     for part in path.components() {
@@ -159,20 +158,20 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Owne
     }
 }
 
-/// Makes an empty file to mount over, with the folders on the way, and opens it.
+/// Creates an empty file as a mount point, with its parent folders, and opens it.
 ///
 /// # Errors
 /// As [`folder`].
 pub(super) fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (parent, name) = split(path)?;
-    // A name alone is made right in `root`.
+    // A bare name is created directly in `root`.
     let made = if parent.as_os_str().is_empty() { None } else { Some(folder(&root, parent)?) };
     let parent = made.as_ref().map_or(root.as_fd(), AsFd::as_fd);
     let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o444))?)
 }
 
-/// Parent and name.
+/// Splits a path into parent and name.
 ///
 /// # Errors
 /// When the path has no name.

@@ -1,7 +1,7 @@
-//! The bottle's own empty network: loopback, and nothing beside it.
+//! Creates the bottle's network namespace, which contains only loopback.
 //!
-//! Making one takes the kernel longer than any other namespace, a tenth of a sandbox's start. So the process
-//! that is done does it, while the other one builds the root and then joins.
+//! Creating one is slower than any other namespace: a tenth of a sandbox's start. So the outer process creates it while
+//! the inner one builds the root and then joins.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -16,7 +16,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socket_with,
 };
 
-/// Kernel's message type for changing an interface, and the two flags: a request, to be acknowledged.
+/// The netlink message type that changes an interface, and its flags: a request with acknowledgement.
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST_ACK: u16 = 1 | 4;
 
@@ -24,10 +24,10 @@ const NLM_F_REQUEST_ACK: u16 = 1 | 4;
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 
-/// Makes a network that this process stands in from now on, and hands it to the process at the other end.
+/// Creates a network namespace, enters it, and sends it to the process at the other end.
 ///
-/// `proc` is the host's, opened before that process was there: when it changes its root, the kernel changes
-/// this one's with it, and every path from there on is another.
+/// `proc` is the host's `/proc`, opened before that process was forked: its `pivot_root` also changes the root of this
+/// process, and paths resolve differently afterwards.
 ///
 /// # Errors
 /// As the system says.
@@ -43,10 +43,10 @@ pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the network that the process at the other end makes, and enters it.
+/// Receives the network namespace from the process at the other end, and enters it.
 ///
 /// # Errors
-/// When that process ended without one, or this one may not enter.
+/// When that process exited without sending one, or this one may not enter it.
 pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -59,7 +59,7 @@ pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     Ok(setns(network, CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Switches loopback on and lets everyone inside listen on the ports below 1024: the proxy's are 80, 443, 53.
+/// Brings loopback up and allows unprivileged listeners below port 1024: the proxy listens on 80, 443 and 53.
 ///
 /// # Errors
 /// As the system says.
@@ -75,13 +75,13 @@ fn open_loopback(proc: &OwnedFd) -> io::Result<()> {
         Some(number) => return Err(io::Error::from_raw_os_error(-number)),
         None => return Err(io::ErrorKind::InvalidData.into()),
     }
-    // Found anew in this network: the file is another one in each.
+    // Opened after `unshare`: the file is specific to the network namespace.
     let lowest = "sys/net/ipv4/ip_unprivileged_port_start";
     let lowest = openat(proc, lowest, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     File::from(lowest).write_all(b"0")
 }
 
-/// The message: its header, then family, kind, index, flags and which of them to change.
+/// The message: its header, then family, type, index, flags and the mask of flags to change.
 fn set_up(interface: i32) -> Vec<u8> {
     let mut message = Vec::with_capacity(32);
     message.extend(32_u32.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Giving up every privilege, for good, and setting the limits that hold for all that comes after.
+//! Drops all privileges irrevocably, and sets resource limits.
 
 use std::io;
 
@@ -8,24 +8,24 @@ use rustix::thread::{
     set_capabilities, set_no_new_privs,
 };
 
-/// Capabilities are numbered from 0; the kernel says which one is beyond its last.
+/// The highest capability number to try; the kernel rejects numbers beyond its last.
 const CAPABILITIES_MAX: u32 = 63;
 
-/// Open files of one process: what a login has on most systems. Without a bound some programs spend seconds
-/// closing what was never open.
+/// Open files per process: the login default on most systems. Without a bound some programs spend seconds closing
+/// descriptors that were never open.
 const FILES: u64 = 524_288;
 
-/// Between -1000, never, and 1000, before all others: whom the kernel ends when memory is used up.
-const ENDED_FIRST: &str = "500";
+/// Between -1000 (never killed) and 1000 (killed first) when memory runs out.
+const OOM_SCORE_ADJ: &str = "500";
 
-/// Has the kernel end what is in a bottle, when the machine's memory is used up, before what its user needs.
-pub(super) fn offer_to_the_kernel() {
-    // Where `/proc` cannot be written the kernel goes by size alone, as it does for everything else.
-    let _ = std::fs::write("/proc/self/oom_score_adj", ENDED_FIRST);
+/// Makes the OOM killer prefer the bottle's processes over the user's own.
+pub(super) fn raise_oom_score() {
+    // If `/proc` is not writable, the kernel decides by size alone.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
 }
 
-/// Limits: no core files of a process that may hold secrets, a bound on open files, and one on processes,
-/// which in a user namespace counts this bottle's alone.
+/// Sets limits: no core files, because a process may have secrets in memory; a bound on open files; and a bound on
+/// processes, which in a user namespace counts only this bottle's.
 ///
 /// # Errors
 /// As the system says.
@@ -42,8 +42,8 @@ pub(super) fn limit(processes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Drops every capability from every set and shuts the ways to get one back. Pid 1's memory and
-/// descriptors are closed to the agent, which is the same user.
+/// Drops all capabilities from every set and prevents regaining them. Makes pid 1 non-dumpable, so that the agent, which
+/// is the same user, cannot access its memory and descriptors.
 ///
 /// # Errors
 /// As the system says.

@@ -1,18 +1,18 @@
-//! The file system that an agent sees.
+//! Builds the root file system of a sandbox on the host's system.
 //!
 //! ```text
 //!   /                 tmpfs, read-only once it is built
 //!   /usr /bin /lib …  the host's, read-only
-//!   /etc              a few files of the host, the rest our own ([`super::etc`])
+//!   /etc              a few files of the host, the rest generated ([`super::etc`])
 //!   /dev /proc        minimal and masked ([`super::devices`])
 //!   /tmp /run         tmpfs
-//!   /run/bottle       this program, the proxy
+//!   /run/bottle       this program, the proxy's sockets
 //!   /home/agent       the bottle's own
 //!   /workspace        the bottle's own
 //!   /usr/local /opt   the bottle's own, over the host's ([`super::prefix`])
-//!   what is exposed   at the same place as on the host, read-only
+//!   exposed paths     at the same path as on the host, read-only
 //! ```
-//! Anything that is not named here is not there: no home, no /sys, no /var, no /root, no /mnt.
+//! Nothing else of the host exists inside: no home, no /var, no /root, no /mnt; /sys is empty.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -29,17 +29,17 @@ use super::{devices, etc, prefix};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// Where a host keeps its programs and libraries. Not `/opt`: what an agent needs of it is exposed by name.
+/// The host's folders of programs and libraries. Not `/opt`: an agent's programs there are exposed by name.
 pub(crate) const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// Room for our own files in `/etc` and the mount points; nothing writes here after the setup.
+/// Size of the root tmpfs: generated files in `/etc` and mount points; nothing is written after the setup.
 const ROOT_SIZE: &str = "16m";
 
-/// `/run`: certificates, prompt and task, and what programs keep of their own.
+/// Size of `/run`: certificates, prompt and task, and runtime files of programs.
 const RUN_SIZE: u64 = 64 << 20;
 
-/// Builds the new root and makes it this process's only one.
+/// Builds the new root and enters it.
 ///
 /// # Errors
 /// [`SetupFailure`] naming the step.
@@ -51,7 +51,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     let root = tree.root();
     for path in SYSTEM.map(Path::new) {
         if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
-            place(root, path, &source)?;
+            mount_at(root, path, &source)?;
         }
     }
     etc::build(root, spec)?;
@@ -63,7 +63,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     }
     for (path, source) in &sources.exposed {
         if !is_system(path) {
-            place(root, path, source)?;
+            mount_at(root, path, source)?;
         }
     }
     let forbid = Forbid { writes: true, devices: true, programs: true };
@@ -71,7 +71,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     enter(root)
 }
 
-/// Whether every bottle sees this path anyway.
+/// Whether this path is in a system folder, visible in every bottle.
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
@@ -82,12 +82,12 @@ fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure>
     for (target, link) in [("/tmp", "var/tmp"), ("/run", "var/run")] {
         symlinkat(target, root, link).step_at("link", Path::new(link))?;
     }
-    // Empty and read-only: programs that ask the machine's devices find none.
+    // Empty and read-only: programs that enumerate devices find none.
     folder(root, Path::new("/sys")).step("make /sys")?;
     Ok(())
 }
 
-/// What belongs to one launch.
+/// Mounts the tmpfs folders with the data of one launch.
 pub(super) fn in_memory(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
     for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
@@ -103,7 +103,7 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let over = file(root, program).step_at("make", program)?;
     sources.program.attach(over).step_at("mount", program)?;
     let ask = Path::new(names::COMMANDS_DIR).join(names::ASK_COMMAND);
-    place(root, &ask, &Source::Link(program.into()))?;
+    mount_at(root, &ask, &Source::Link(program.into()))?;
     let home = format!("/home/{}", names::AGENT_USER);
     let Some(own) = &sources.own else { return Ok(()) };
     let home = own.home.iter().map(|tree| (home.as_str(), tree));
@@ -114,8 +114,8 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     Ok(())
 }
 
-/// Puts something of the host at the same place inside.
-pub(super) fn place(root: BorrowedFd<'_>, path: &Path, source: &Source) -> Result<(), SetupFailure> {
+/// Mounts a host path at the same path inside.
+pub(super) fn mount_at(root: BorrowedFd<'_>, path: &Path, source: &Source) -> Result<(), SetupFailure> {
     match source {
         Source::Link(target) => {
             let (parent, name) = split(path).step_at("link", path)?;
@@ -131,16 +131,16 @@ pub(super) fn place(root: BorrowedFd<'_>, path: &Path, source: &Source) -> Resul
             } else {
                 file(root, path)
             };
-            tree.attach(over.step_at("make a place for", path)?).step_at("mount", path)
+            tree.attach(over.step_at("make a mount point for", path)?).step_at("mount", path)
         }
     }
 }
 
-/// Makes `root` the root of this process and lets go of everything else.
+/// Makes `root` the root of this process and unmounts the host's file systems.
 pub(super) fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
     rustix::process::fchdir(root).step("enter the new root")?;
-    // The old root is stacked onto the new one at the same place, where it can be let go by name.
+    // The old root is stacked onto the new one at the same path, where it can be unmounted by name.
     rustix::process::pivot_root(".", ".").step("change the root")?;
-    unmount(".", UnmountFlags::DETACH).step("let go of the host's files")?;
+    unmount(".", UnmountFlags::DETACH).step("unmount the host's files")?;
     rustix::process::chdir("/").step("enter the new root")
 }

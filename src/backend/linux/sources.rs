@@ -1,8 +1,7 @@
-//! What a sandbox takes from private places of the host: the bottle's own folders, the agent's program, and
-//! this program.
+//! Opens the host paths that a sandbox mounts: the bottle's folders, the agent's program, and this program.
 //!
-//! Opened while the process still is who started it, because such a place may be closed to everyone else:
-//! root's own home, for an agent that is somebody unprivileged.
+//! They are opened while the process still runs as the user who started it, because the paths may be private to that
+//! user: root's home, for an agent that runs as an unprivileged user.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,27 +13,27 @@ use super::sys::Forbid;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// Read-only, and no device works.
+/// Read-only, without devices.
 pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
 
-/// Writable, and no device works.
+/// Writable, without devices.
 pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
 
-/// Everything that was opened.
+/// All opened sources.
 pub(super) struct Sources {
     /// This program.
     pub(super) program: Tree,
-    /// The bottle's own folders; absent in a trial.
+    /// The bottle's own folders; `None` for a trial sandbox.
     pub(super) own: Option<Own>,
-    /// The image that it works in.
+    /// The bottle's image.
     pub(super) image: Option<Files>,
-    /// Paths seen at the same place.
+    /// Paths mounted at the same path inside.
     pub(super) exposed: Vec<(PathBuf, Source)>,
 }
 
 /// The bottle's own folders.
 pub(super) struct Own {
-    /// The agent's home; an image has one.
+    /// The agent's home; `None` with an image, which contains one.
     pub(super) home: Option<Tree>,
     /// The workspace.
     pub(super) workspace: Tree,
@@ -42,31 +41,31 @@ pub(super) struct Own {
     pub(super) proxy: Tree,
 }
 
-/// A path of the host.
+/// An opened host path.
 pub(super) enum Source {
     /// A file or folder.
     Tree(Tree),
-    /// A symbolic link, which is made again as it is.
+    /// A symbolic link, which is recreated inside.
     Link(PathBuf),
 }
 
 impl Source {
-    /// What is at `path`; `None` when nothing is.
+    /// Opens `path`; `None` when it does not exist.
     ///
     /// # Errors
-    /// When it cannot be looked at or cloned.
+    /// When it cannot be opened or its mount cannot be cloned.
     pub(super) fn at(path: &Path, forbid: Forbid) -> io::Result<Option<Self>> {
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(metadata) if metadata.is_symlink() => Ok(Some(Self::Link(std::fs::read_link(path)?))),
-            Ok(_) => Ok(Some(Self::Tree(Tree::of_host(path, forbid)?))),
+            Ok(_) => Ok(Some(Self::Tree(Tree::clone_host(path, forbid)?))),
         }
     }
 }
 
 impl Sources {
-    /// Opens all of it.
+    /// Opens all sources.
     ///
     /// # Errors
     /// [`SetupFailure`] naming the path.
@@ -84,16 +83,16 @@ impl Sources {
                 home: own
                     .home
                     .as_deref()
-                    .map(|home| Tree::of_host(home, WRITABLE).step_at("mount the home", home))
+                    .map(|home| Tree::clone_host(home, WRITABLE).step_at("mount the home", home))
                     .transpose()?,
-                workspace: Tree::of_host(&own.workspace, WRITABLE)
+                workspace: Tree::clone_host(&own.workspace, WRITABLE)
                     .step_at("mount the workspace", &own.workspace)?,
-                // Connecting needs no write access to the folder; taking a socket away would.
-                proxy: Tree::of_host(&own.proxy, READ_ONLY).step_at("mount the proxy", &own.proxy)?,
+                // Read-only: connecting needs no write access to the folder, and removing a socket is prevented.
+                proxy: Tree::clone_host(&own.proxy, READ_ONLY).step_at("mount the proxy", &own.proxy)?,
             }),
         };
         let image = spec.image.as_ref().map(|image| Files::open(image, spec.outside_id)).transpose()?;
-        let program = Tree::of_host(&program, READ_ONLY).step_at("mount", &program)?;
+        let program = Tree::clone_host(&program, READ_ONLY).step_at("mount", &program)?;
         Ok(Self { program, own, image, exposed })
     }
 }

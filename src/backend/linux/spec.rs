@@ -1,4 +1,4 @@
-//! What a new sandbox is made of, handed to its first process ([`crate::backend::local::handoff`]).
+//! The specification of a sandbox, handed off to its first process ([`crate::backend::local::spawn_ipc`]).
 
 use std::path::PathBuf;
 
@@ -6,67 +6,67 @@ use bottle_contract::names::AGENT_UID;
 use bottle_guest::Limits;
 use serde::{Deserialize, Serialize};
 
-/// One sandbox. Holds no secret.
+/// One sandbox. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxSpec {
     /// The bottle's slug; its host name.
     pub(crate) hostname: String,
-    /// 32 hex digits that say nothing about the host.
+    /// 32 hex digits, independent of the host's machine id.
     pub(crate) machine_id: String,
-    /// The unprivileged user outside that the agent is, when root starts it; else whoever starts it.
+    /// The agent's unprivileged outside user when root starts it; otherwise the starting user.
     pub(crate) outside_id: Option<u32>,
-    /// What of the host a bottle has of its own; absent in a trial, which ends when it is set up.
+    /// The bottle's folders on the host; `None` for a trial sandbox.
     pub(crate) own: Option<OwnFolders>,
-    /// The image whose files are its system; absent when that is the host's.
+    /// The image with the system files; `None` for the host's system.
     pub(crate) image: Option<ImageSpec>,
-    /// Paths of the host that are seen read-only at the same place.
+    /// Host paths visible read-only at the same path.
     pub(crate) exposed: Vec<PathBuf>,
     /// The most processes and threads at a time.
     pub(crate) processes: u64,
-    /// Whether sandboxes may be made inside.
+    /// Whether nested sandboxes are allowed.
     pub(crate) nested: bool,
-    /// What the guest watches.
+    /// The limits that the guest polls.
     pub(crate) limits: Limits,
-    /// Files by which the first process joins the groups that limit it.
+    /// `cgroup.procs` files of the control groups to join.
     pub(crate) groups: Vec<PathBuf>,
-    /// The most bytes in `/tmp`, which is memory.
+    /// The size of `/tmp` in bytes, a tmpfs.
     pub(crate) scratch: u64,
 }
 
-/// Who the agent is inside.
+/// The agent's ids inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Inside {
+pub(crate) struct AgentIds {
     /// Its user id.
     pub(crate) uid: u32,
     /// Its group id.
     pub(crate) gid: u32,
 }
 
-/// The image that a bottle works in.
+/// A bottle's image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ImageSpec {
-    /// Its files, which nobody writes to; absent when the bottle has a copy of its own.
+    /// The image's files, read-only; `None` when the bottle has its own copy.
     pub(crate) root: Option<PathBuf>,
-    /// The bottle's layers: what it changed, or its copy.
+    /// The bottle's layers: its changes, or its copy.
     pub(crate) layers: PathBuf,
-    /// Who the agent is in it.
-    pub(crate) inside: Inside,
+    /// The agent's ids in the image.
+    pub(crate) inside: AgentIds,
 }
 
 impl SandboxSpec {
-    /// Who the agent is inside.
-    pub(crate) fn inside(&self) -> Inside {
-        self.image.as_ref().map_or(Inside { uid: AGENT_UID, gid: AGENT_UID }, |image| image.inside)
+    /// The agent's ids inside.
+    pub(crate) fn inside(&self) -> AgentIds {
+        self.image.as_ref().map_or(AgentIds { uid: AGENT_UID, gid: AGENT_UID }, |image| image.inside)
     }
 }
 
 /// A bottle's own folders on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OwnFolders {
-    /// Becomes the agent's home; an image has one.
+    /// The agent's home; `None` with an image, which contains one.
     pub(crate) home: Option<PathBuf>,
-    /// Becomes the workspace.
+    /// The workspace.
     pub(crate) workspace: PathBuf,
-    /// Holds the proxy's sockets.
+    /// The proxy's sockets.
     pub(crate) proxy: PathBuf,
 }

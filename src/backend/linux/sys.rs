@@ -1,4 +1,4 @@
-//! The few system calls that no safe wrapper here has: fork, `mount_setattr`, `close_range`.
+//! System calls without a safe wrapper: fork, `mount_setattr`, `close_range`.
 
 #![allow(unsafe_code)] // Each call below says why it is sound.
 
@@ -8,21 +8,21 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::libc;
 use rustix::process::Pid;
 
-/// Which of the two processes goes on.
+/// The process in which [`fork`] returns.
 pub(super) enum Forked {
-    /// The one that forked; the new one's number as it is seen here.
+    /// The parent, with the child's process id.
     Parent(Pid),
-    /// The new one.
+    /// The child.
     Child,
 }
 
-/// Makes a second process that goes on from here.
+/// Forks this process.
 ///
 /// # Errors
 /// When this process has more than one thread, or the system refuses.
 pub(super) fn fork() -> io::Result<Forked> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("a process with threads is not forked"));
+        return Err(io::Error::other("cannot fork a process with several threads"));
     }
     // SAFETY: there is one thread, so no lock is held by another that the child would not have; the child
     // may go on to use everything.
@@ -30,11 +30,11 @@ pub(super) fn fork() -> io::Result<Forked> {
         nix::unistd::ForkResult::Child => Ok(Forked::Child),
         nix::unistd::ForkResult::Parent { child } => Pid::from_raw(child.as_raw())
             .map(Forked::Parent)
-            .ok_or_else(|| io::Error::other("the new process has no number here")),
+            .ok_or_else(|| io::Error::other("the new process has no process id here")),
     }
 }
 
-/// What a mount forbids, on top of what it forbade before.
+/// Restrictions to add to a mount.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Forbid {
     /// Writing.
@@ -45,8 +45,8 @@ pub(super) struct Forbid {
     pub(super) programs: bool,
 }
 
-/// Restricts a mount and, with `recursive`, all below it; cuts it off from what the host mounts later.
-/// Programs never gain privileges through it.
+/// Restricts a mount and, with `recursive`, all mounts below it. Makes it private, so that later mounts of the host do
+/// not propagate, and always disables set-id programs.
 ///
 /// # Errors
 /// As the system says.
@@ -79,11 +79,10 @@ pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) 
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Shows the files of a mount that is attached nowhere yet as if they belonged to whom this user namespace maps
-/// their owners to.
+/// Makes a detached mount an idmapped mount, with the id mapping of a user namespace.
 ///
 /// # Errors
-/// As the system says: a file system that cannot, or a kernel before 5.12.
+/// When the file system does not support it, or the kernel is older than 5.12.
 pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<()> {
     let userns_fd = u64::try_from(namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?;
     let request =
@@ -102,8 +101,8 @@ pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<(
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Closes every descriptor beyond the standard ones. Called first in a new process, before it has opened
-/// any: what is there was left over by its starter.
+/// Closes every descriptor beyond the standard ones. Called first in a new process, before it opens any, to close
+/// descriptors inherited from its starter.
 ///
 /// # Errors
 /// As the system says.

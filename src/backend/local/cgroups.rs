@@ -1,12 +1,12 @@
-//! Control groups: limits that the kernel keeps, where this program may make any.
+//! Creates control groups, whose limits the kernel enforces.
 //!
 //! ```text
-//!   version 1   <mount>/memory/<own>/bottle-<home>-<slug>     one tree for each kind of limit
-//!   version 2   <mount>/<parent of own>/bottle-<home>-<slug>  one tree; beside our own group, because one that
-//!                                                             holds processes cannot pass limits on
+//!   version 1   <mount>/memory/<own>/bottle-<home>-<slug>     one tree for each controller
+//!   version 2   <mount>/<parent of own>/bottle-<home>-<slug>  one tree; a sibling of this process's group, because a
+//!                                                             group with processes cannot delegate controllers
 //! ```
-//! Root can; an ordinary user can where systemd has delegated the tree to them. A group is removed with its
-//! bottle, after the processes in it.
+//! Root can create groups; an ordinary user can where systemd delegated the tree. A group is removed with its bottle,
+//! after its processes.
 
 use std::fs;
 use std::io;
@@ -24,20 +24,20 @@ use crate::plan::Resources;
 /// [`crate::backend::Resource::kind`] of a group.
 pub(crate) const GROUP: &str = "control-group";
 
-/// How an ordinary user comes to groups of their own.
+/// How an ordinary user gets delegated control groups.
 pub(crate) const FIX: &str = "`systemd-run --user --scope -p Delegate=yes bottle start …` gives an ordinary user control \
-    groups of their own; or start it as root, or use another backend";
+    groups; or start it as root, or use another backend";
 
-/// Where the kernel shows them.
+/// The cgroup mount point.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// Processor time is counted out in parts of this many microseconds.
+/// The period of processor quotas, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// How long a group may take to be empty after its processes were killed.
+/// How long a group may take to become empty after its processes were killed.
 const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 
-/// A kind of limit.
+/// A cgroup controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Controller {
     /// Memory.
@@ -57,11 +57,11 @@ impl Controller {
     }
 }
 
-/// The groups that this process may make others in.
+/// The parent groups in which this process can create groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Groups {
     version: Version,
-    /// Where new ones are made, for each kind that can be limited.
+    /// The parent of new groups, for each available controller.
     parents: Vec<(Controller, PathBuf)>,
 }
 
@@ -71,20 +71,20 @@ enum Version {
     Two,
 }
 
-/// Groups of one bottle.
+/// The groups of one bottle.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Made(Vec<(Controller, PathBuf)>);
+pub(crate) struct CreatedGroups(Vec<(Controller, PathBuf)>);
 
 impl Groups {
-    /// Those of this process.
-    pub(crate) fn here() -> Self {
+    /// The parent groups for this process.
+    pub(crate) fn current() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let may = |path: &Path| rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-        Self::of(Path::new(MOUNT), &own, may)
+        Self::from_cgroup_file(Path::new(MOUNT), &own, may)
     }
 
-    /// Those under `mount` of a process whose `/proc/self/cgroup` says `own`.
-    fn of(mount: &Path, own: &str, may: impl Fn(&Path) -> bool) -> Self {
+    /// The parent groups under `mount` for a process whose `/proc/self/cgroup` contains `own`.
+    fn from_cgroup_file(mount: &Path, own: &str, may: impl Fn(&Path) -> bool) -> Self {
         let version = if mount.join("cgroup.controllers").exists() { Version::Two } else { Version::One };
         let parent = |controller: Controller| {
             let parent = match version {
@@ -104,29 +104,29 @@ impl Groups {
         Self { version, parents: Controller::ALL.into_iter().filter_map(parent).collect() }
     }
 
-    /// Whether bottles can be limited in this.
+    /// Whether this controller is available.
     pub(crate) fn can_limit(&self, controller: Controller) -> bool {
         self.parents.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// Makes the groups for what is asked and can be limited, each recorded before it is there.
+    /// Creates the groups for the requested limits whose controllers are available. Records each before creating it.
     ///
     /// # Errors
-    /// [`BackendError`] when one that can be made is not.
+    /// [`BackendError`] when a group cannot be created or limited.
     pub(crate) fn make(
         &self,
         name: &str,
         asked: &Resources,
         record: impl Fn(&Path) -> Result<(), BackendError>,
-    ) -> Result<Made, BackendError> {
-        let mut made = Made::default();
+    ) -> Result<CreatedGroups, BackendError> {
+        let mut created = CreatedGroups::default();
         for (controller, parent) in &self.parents {
             let settings = self.settings(*controller, asked);
             if settings.is_empty() {
                 continue;
             }
             let folder = parent.join(name);
-            if !made.0.iter().any(|(_, known)| *known == folder) {
+            if !created.0.iter().any(|(_, known)| *known == folder) {
                 record(&folder)?;
                 make_folder(&folder).map_err(|error| failed("make", &folder, &error))?;
             }
@@ -137,13 +137,12 @@ impl Groups {
                     _ => {}
                 }
             }
-            made.0.push((*controller, folder));
+            created.0.push((*controller, folder));
         }
-        Ok(made)
+        Ok(created)
     }
 
-    /// What is written for a limit: file, value, and whether there is no limit without it. Swap is a kernel's
-    /// choice to count.
+    /// The settings of a limit: file, value, and whether the file is required. Not every kernel accounts swap.
     fn settings(&self, controller: Controller, asked: &Resources) -> Vec<(&'static str, String, bool)> {
         let quota = |cpus: u32| u64::from(cpus) * PERIOD / 1000;
         match (self.version, controller) {
@@ -182,7 +181,7 @@ impl Groups {
         (killed > 0).then_some(Overrun { resource: Limited::Memory, limit, asked: true })
     }
 
-    /// All groups whose name begins so, with their names.
+    /// All groups whose name begins with `prefix`, with their names.
     pub(crate) fn find(&self, prefix: &str) -> Vec<(String, PathBuf)> {
         let mut found: Vec<(String, PathBuf)> = Vec::new();
         for (_, parent) in &self.parents {
@@ -199,34 +198,34 @@ impl Groups {
     }
 }
 
-impl Made {
-    /// Whether this is limited.
+impl CreatedGroups {
+    /// Whether this controller limits the bottle.
     pub(crate) fn limits(&self, controller: Controller) -> bool {
         self.0.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// The files by which a process joins them.
-    pub(crate) fn joined(&self) -> Vec<PathBuf> {
+    /// The `cgroup.procs` files, by which a process joins the groups.
+    pub(crate) fn procs_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.0.iter().map(|(_, folder)| folder.join("cgroup.procs")).collect();
         files.dedup();
         files
     }
 }
 
-/// This process joins the groups, and so does all that it starts.
+/// Moves this process, and so its later children, into the groups.
 ///
 /// # Errors
 /// [`SetupFailure`] naming the group.
 pub(crate) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
     for group in groups {
-        // 0 is the process that writes.
+        // 0 stands for the writing process.
         fs::write(group, "0").step_at("join", group)?;
     }
     Ok(())
 }
 
-/// Whether a path from a ledger is such a group of that name.
-pub(crate) fn is_group(path: &Path, name: &str) -> bool {
+/// Whether a path from a ledger is a group of this name.
+pub(crate) fn is_own_group(path: &Path, name: &str) -> bool {
     path.starts_with(MOUNT) && path.file_name().is_some_and(|last| last == name) && !has_dots(path)
 }
 
@@ -234,16 +233,16 @@ fn has_dots(path: &Path) -> bool {
     path.components().any(|part| part == std::path::Component::ParentDir)
 }
 
-/// Removes a group whose processes were killed; gone already is no error.
+/// Removes a group whose processes were killed. A missing group is no error.
 ///
 /// # Errors
-/// When something is still in it.
+/// When the group still contains processes.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // A killed process leaves its group a moment after it is gone otherwise.
+            // A killed process leaves its group a moment after its exit is visible.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < EMPTY_WITHIN => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -252,11 +251,11 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// One that a launch left which died is used again.
+/// Creates a group's folder, or reuses that of a crashed launch.
 fn make_folder(folder: &Path) -> io::Result<()> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
+        created => created,
     }
 }
 
@@ -264,7 +263,7 @@ fn failed(verb: &str, path: &Path, error: &io::Error) -> BackendError {
     BackendError::failed(format!("cannot {verb} {}: {error}", path.display()))
 }
 
-/// The path of a process's group, without its leading slash, in the hierarchy of these kinds (cgroups(7)).
+/// The path of a process's group without its leading slash, in the hierarchy with these controllers (cgroups(7)).
 fn own_path(own: &str, kinds: impl Fn(&str) -> bool) -> Option<&str> {
     own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -281,68 +280,68 @@ mod tests {
         Resources { memory: Some(1 << 29), cpus: Some(1500), ..Resources::default() }
     }
 
-    fn made(groups: &Groups, asked: &Resources) -> Made {
+    fn created(groups: &Groups, asked: &Resources) -> CreatedGroups {
         groups.make("bottle-0-a", asked, |_| Ok(())).expect("made")
     }
 
     #[test]
-    fn version_1_has_a_tree_for_each_kind() {
+    fn version_1_has_a_tree_for_each_controller() {
         let mount = tempfile::tempdir().expect("folder");
         let own = "3:cpu,cpuacct:/\n2:memory:/user/a\n1:name=systemd:/x\n0::/x\n";
         for folder in ["memory/user/a", "cpu"] {
             fs::create_dir_all(mount.path().join(folder)).expect("made");
         }
-        let groups = Groups::of(mount.path(), own, Path::is_dir);
-        let made = made(&groups, &asked());
-        assert!(made.limits(Controller::Memory) && made.limits(Controller::Cpu));
+        let groups = Groups::from_cgroup_file(mount.path(), own, Path::is_dir);
+        let created = created(&groups, &asked());
+        assert!(created.limits(Controller::Memory) && created.limits(Controller::Cpu));
         let read = |path: &str| fs::read_to_string(mount.path().join(path)).expect("written");
         assert_eq!(read("memory/user/a/bottle-0-a/memory.limit_in_bytes"), "536870912");
         assert_eq!(read("cpu/bottle-0-a/cpu.cfs_quota_us"), "150000");
-        assert_eq!(made.joined().len(), 2);
+        assert_eq!(created.procs_files().len(), 2);
         assert_eq!(groups.find("bottle-0-").len(), 2);
         assert_eq!(groups.overrun("bottle-0-a"), None);
         let events = mount.path().join("memory/user/a/bottle-0-a/memory.oom_control");
         fs::write(events, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n").expect("written");
         assert_eq!(groups.overrun("bottle-0-a").expect("killed").limit, 1 << 29);
-        let none = Groups::of(mount.path(), own, |_| false);
+        let none = Groups::from_cgroup_file(mount.path(), own, |_| false);
         assert!(!none.can_limit(Controller::Memory) && !none.can_limit(Controller::Cpu));
     }
 
     #[test]
-    fn version_2_makes_one_beside_its_own_with_what_is_passed_on() {
+    fn version_2_creates_a_sibling_group_with_the_delegated_controllers() {
         let mount = tempfile::tempdir().expect("folder");
         let own = "0::/user.slice/app.slice/run-1.scope\n";
         let parent = mount.path().join("user.slice/app.slice");
         fs::create_dir_all(parent.join("run-1.scope")).expect("made");
         fs::write(mount.path().join("cgroup.controllers"), "cpu memory pids\n").expect("written");
         fs::write(parent.join("cgroup.subtree_control"), "memory pids\n").expect("written");
-        let groups = Groups::of(mount.path(), own, Path::is_dir);
+        let groups = Groups::from_cgroup_file(mount.path(), own, Path::is_dir);
         assert!(groups.can_limit(Controller::Memory) && !groups.can_limit(Controller::Cpu));
-        let one = made(&groups, &asked());
+        let one = created(&groups, &asked());
         assert!(!one.limits(Controller::Cpu));
-        assert_eq!(one.joined(), [parent.join("bottle-0-a/cgroup.procs")]);
+        assert_eq!(one.procs_files(), [parent.join("bottle-0-a/cgroup.procs")]);
         fs::write(parent.join("cgroup.subtree_control"), "cpu memory pids\n").expect("written");
-        let groups = Groups::of(mount.path(), own, Path::is_dir);
-        let both = made(&groups, &asked());
-        assert_eq!(both.joined(), [parent.join("bottle-0-a/cgroup.procs")]);
+        let groups = Groups::from_cgroup_file(mount.path(), own, Path::is_dir);
+        let both = created(&groups, &asked());
+        assert_eq!(both.procs_files(), [parent.join("bottle-0-a/cgroup.procs")]);
         assert_eq!(fs::read_to_string(parent.join("bottle-0-a/cpu.max")).expect("written"), "150000 100000");
-        assert_eq!(made(&groups, &Resources::default()), Made::default());
+        assert_eq!(created(&groups, &Resources::default()), CreatedGroups::default());
         fs::write(parent.join("bottle-0-a/memory.events"), "low 0\noom 1\noom_kill 0\n").expect("written");
         assert_eq!(groups.overrun("bottle-0-a"), None);
-        // At the root of the tree there is nothing beside.
+        // The root group has no siblings; new groups are its children.
         fs::write(mount.path().join("cgroup.subtree_control"), "memory\n").expect("written");
-        assert!(Groups::of(mount.path(), "0::/\n", Path::is_dir).can_limit(Controller::Memory));
+        assert!(Groups::from_cgroup_file(mount.path(), "0::/\n", Path::is_dir).can_limit(Controller::Memory));
     }
 
     #[test]
-    fn only_a_group_of_the_bottles_name_is_removed() {
+    fn recognizes_only_a_group_of_the_bottles_name() {
         for (path, is) in [
             ("/sys/fs/cgroup/memory/bottle-0-a", true),
             ("/sys/fs/cgroup/memory/bottle-0-b", false),
             ("/sys/fs/cgroup/../../../home/bottle-0-a", false),
             ("/home/bottle-0-a", false),
         ] {
-            assert_eq!(is_group(Path::new(path), "bottle-0-a"), is, "{path}");
+            assert_eq!(is_own_group(Path::new(path), "bottle-0-a"), is, "{path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The byte streams to pid 1 and to the bundle: unix sockets in the bottle's own runtime folder.
+//! Connects to pid 1 and to the bundle: unix sockets in the bottle's runtime folder.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use tokio::net::UnixStream;
 
 use crate::backend::{BackendError, ByteStream};
 
-/// Connects, and makes sure that the other end was made by this user.
+/// Connects, and verifies that the peer runs as this user.
 ///
 /// # Errors
-/// [`BackendError`] naming `what` when nothing listens.
+/// [`BackendError`] naming `what` when nothing listens, or the peer is another user.
 pub(crate) async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
-        Ok(stream) => checked(stream, what),
-        Err(error) => Err(BackendError::failed(format!("{what} cannot be reached: {error}"))),
+        Ok(stream) => check_peer(stream, what),
+        Err(error) => Err(BackendError::failed(format!("cannot connect to {what}: {error}"))),
     }
 }
 
-fn checked(stream: UnixStream, what: &str) -> Result<ByteStream, BackendError> {
+fn check_peer(stream: UnixStream, what: &str) -> Result<ByteStream, BackendError> {
     let peer = stream.peer_cred().map_err(|error| BackendError::failed(format!("{what}: {error}")))?;
     let own = rustix::process::geteuid().as_raw();
     if peer.uid() != own {

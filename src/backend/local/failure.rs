@@ -1,4 +1,4 @@
-//! Naming what was being done when the system said no.
+//! Adds the failed setup step to system errors.
 
 use std::io;
 use std::path::Path;

@@ -1,22 +1,22 @@
-//! What exists of a scope's bottles, found by label, and how it is removed.
+//! Finds the resources of a scope's bottles by label, and removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
 
-use super::cgroups;
-use super::freeze::{self, REST};
 use super::labels::{self, Role};
-use super::runtime_folder::{self, Place, RUNTIME_FOLDER};
+use super::layer_snapshots::{self, LEFTOVER};
+use super::runtime_folder::{self, RUNTIME_FOLDER, RuntimeFolder};
 use super::{Scope, copy, layers};
+use super::cgroups;
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 
-/// A killed pid 1 takes its whole namespace with it, hundreds of processes at worst.
-const DIES_WITHIN: Duration = Duration::from_secs(10);
+/// How long a killed process may take to exit. Pid 1 ends its whole namespace: hundreds of processes at worst.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Everything there is, processes first.
+/// Lists all resources, processes first.
 pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     let failed =
         |what: &str, error: std::io::Error| BackendError::failed(format!("cannot list {what}: {error}"));
@@ -29,10 +29,10 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     all.extend(folders.into_iter().map(|(slug, path)| resource(&slug, RUNTIME_FOLDER, text(&path))));
     let layers = layers_of(scope).map_err(|error| failed("layers", error))?;
     all.extend(layers.into_iter().map(|(slug, path)| resource(&slug, LAYERS, text(&path))));
-    let rests = freeze::rests(scope).map_err(|error| failed("snapshots", error))?;
-    all.extend(rests.into_iter().map(|(slug, path)| resource(&slug, REST, text(&path))));
+    let leftovers = layer_snapshots::leftovers(scope).map_err(|error| failed("snapshots", error))?;
+    all.extend(leftovers.into_iter().map(|(slug, path)| resource(&slug, LEFTOVER, text(&path))));
     let prefix = format!("bottle-{}-", scope.label);
-    let groups = cgroups::Groups::here().find(&prefix).into_iter().filter_map(|(name, path)| {
+    let groups = cgroups::Groups::current().find(&prefix).into_iter().filter_map(|(name, path)| {
         let slug = name.strip_prefix(&prefix)?.parse().ok()?;
         Some(resource(&slug, cgroups::GROUP, text(&path)))
     });
@@ -49,62 +49,64 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
         }
     }
     for resource in resources.iter().filter(|resource| resource.kind == Role::Bundle.kind()) {
-        // The daemons end with their parent; one that was just being born is found by its label.
+        // The daemons end with their parent; one that was just being spawned is found by its label.
         note(&mut failures, resource, kill_daemons(scope, &resource.slug));
     }
     for resource in resources {
         let path = Path::new(&resource.id);
         match resource.kind.as_str() {
             RUNTIME_FOLDER => {
-                let own = path == scope.place(&resource.slug).folder();
-                note(&mut failures, resource, if own { Place::remove(path) } else { Err(foreign()) });
+                let own = path == scope.runtime_folder(&resource.slug).folder();
+                note(&mut failures, resource, if own { RuntimeFolder::remove(path) } else { Err(foreign()) });
             }
             LAYERS => {
                 let own = path == scope.layers(&resource.slug).folder();
                 note(
                     &mut failures,
                     resource,
-                    if own { demolish_layers(scope, resource) } else { Err(foreign()) },
+                    if own { remove_layers(scope, resource) } else { Err(foreign()) },
                 );
             }
-            REST => {
-                let own = freeze::is_rest_of(scope, &resource.slug, path);
-                note(&mut failures, resource, if own { layers::demolish(path) } else { Err(foreign()) });
+            LEFTOVER => {
+                let own = layer_snapshots::is_leftover_of(scope, &resource.slug, path);
+                note(&mut failures, resource, if own { layers::remove_tree(path) } else { Err(foreign()) });
             }
             cgroups::GROUP => {
-                let own = cgroups::is_group(path, &scope.group(&resource.slug));
+                let own = cgroups::is_own_group(path, &scope.group(&resource.slug));
                 note(&mut failures, resource, if own { cgroups::remove(path) } else { Err(foreign()) });
             }
             kind if Role::ALL.iter().any(|role| role.kind() == kind) => {}
-            kind => failures.push(format!("{kind} {}: this backend makes no such thing", resource.id)),
+            kind => {
+                failures.push(format!("{kind} {}: this backend has no resource of this kind", resource.id))
+            }
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(BackendError::failed(failures.join("; "))) }
 }
 
-fn demolish_layers(scope: &Scope, resource: &Resource) -> std::io::Result<()> {
+fn remove_layers(scope: &Scope, resource: &Resource) -> std::io::Result<()> {
     let layers = scope.layers(&resource.slug);
-    layers::demolish(layers.folder())?;
-    copy::stamps::forget(&layers.stamps())
+    layers::remove_tree(layers.folder())?;
+    copy::stamps::remove(&layers.stamps())
 }
 
 fn kill(id: &str) -> std::io::Result<()> {
     let process: ProcessId = id.parse().map_err(std::io::Error::other)?;
-    process.kill(DIES_WITHIN)
+    process.kill(KILL_TIMEOUT)
 }
 
 fn kill_daemons(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     for found in labels::find(scope)? {
         if found.slug == *slug && matches!(found.role, Role::Egress | Role::Gate) {
-            found.process.kill(DIES_WITHIN)?;
+            found.process.kill(KILL_TIMEOUT)?;
         }
     }
     Ok(())
 }
 
-/// A path from a ledger is only removed when it is the one this backend makes for that slug.
+/// A path from a ledger is removed only when it is the one that this backend creates for that slug.
 fn foreign() -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not where this backend makes it")
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a path of this backend")
 }
 
 fn note(failures: &mut Vec<String>, resource: &Resource, result: std::io::Result<()>) {

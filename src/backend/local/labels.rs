@@ -1,9 +1,8 @@
-//! What a process of a bottle is called on its command line: the one label that outlives every crash.
+//! Labels a bottle's processes by their command lines, which survive every crash.
 //!
-//! `bottle __guest <home> <slug>` says role, home and bottle; the bundle and its daemons the same. An agent
-//! shares its pid 1's outside user and may call its own processes so; but it lives one pid namespace
-//! deeper, which it cannot hide, so a label is believed only at the depth where this program starts that
-//! role.
+//! `bottle __guest <home> <slug>` names role, home and bottle; the bundle and its daemons do the same. An agent runs as
+//! the same outside user as its pid 1 and may forge such a command line. But its processes are one pid namespace
+//! deeper, which they cannot hide, so a label counts only at the depth where this program starts that role.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,13 +13,13 @@ use bottle_contract::names::Slug;
 use super::Scope;
 use crate::host::process::{ProcessId, is_gone};
 
-/// The most of a command line or status file that is read; ours are a tenth of it.
+/// Bytes read of a command line or status file; ours are a tenth of it.
 const PROC_FILE_MAX: usize = 4096;
 
-/// What a process is to its bottle.
+/// The role of a process in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Pid 1, or the short-lived process that makes it.
+    /// Pid 1, or the short-lived process that spawns it.
     Guest,
     /// The parent of the sidecars.
     Bundle,
@@ -46,14 +45,14 @@ impl Role {
         }
     }
 
-    /// What it is to a user.
-    pub(crate) fn words(self) -> &'static str {
+    /// Its description in messages.
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Guest => "the bottle's first process",
-            Self::Bundle => "the guard at the bottle's proxy",
-            Self::Egress => "the guard of the bottle's traffic",
-            Self::Gate => "the guard of the bottle's repositories",
-            Self::Supervise => "what asks a user for the bottle",
+            Self::Bundle => "the bottle's sidecars",
+            Self::Egress => "the bottle's egress proxy",
+            Self::Gate => "the bottle's git gate",
+            Self::Supervise => "the bottle's supervise queue",
         }
     }
 
@@ -69,14 +68,14 @@ impl Role {
     }
 }
 
-/// A running process with a label of ours.
+/// A running process with a label of this scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Labelled {
-    /// What it is.
+pub(crate) struct LabelledProcess {
+    /// Its role.
     pub(crate) role: Role,
-    /// Whose it is.
+    /// Its bottle.
     pub(crate) slug: Slug,
-    /// Which it is.
+    /// Its process id.
     pub(crate) process: ProcessId,
 }
 
@@ -85,17 +84,17 @@ pub(crate) fn arguments(role: Role, home_hash: &str, slug: &Slug) -> [OsString; 
     [role.flag().into(), home_hash.into(), slug.as_str().into()]
 }
 
-/// Every process of this home.
+/// Every labelled process of this scope.
 ///
 /// # Errors
-/// When `/proc` is not there.
-pub(crate) fn find(scope: &Scope) -> io::Result<Vec<Labelled>> {
+/// When `/proc` cannot be read.
+pub(crate) fn find(scope: &Scope) -> io::Result<Vec<LabelledProcess>> {
     let own_depth = depth("self")?.unwrap_or(1);
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        match look_at(pid, scope, own_depth) {
+        match inspect(pid, scope, own_depth) {
             Ok(Some(labelled)) => found.push(labelled),
             Ok(None) => {}
             Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -105,15 +104,15 @@ pub(crate) fn find(scope: &Scope) -> io::Result<Vec<Labelled>> {
     Ok(found)
 }
 
-fn look_at(pid: u32, scope: &Scope, own_depth: usize) -> io::Result<Option<Labelled>> {
+fn inspect(pid: u32, scope: &Scope, own_depth: usize) -> io::Result<Option<LabelledProcess>> {
     let Some((role, slug)) = parse(&read_bounded(&format!("/proc/{pid}/cmdline"))?, scope) else {
         return Ok(None);
     };
     let status = read_bounded(&format!("/proc/{pid}/status"))?;
-    if !is_where_we_start_it(&String::from_utf8_lossy(&status), role, own_depth) {
+    if !is_at_role_depth(&String::from_utf8_lossy(&status), role, own_depth) {
         return Ok(None);
     }
-    Ok(ProcessId::of(pid)?.map(|process| Labelled { role, slug, process }))
+    Ok(ProcessId::of(pid)?.map(|process| LabelledProcess { role, slug, process }))
 }
 
 fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
@@ -126,8 +125,9 @@ fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
     Some((role, arguments.next()?.ok()?.parse().ok()?))
 }
 
-/// A role runs in our own pid namespace; a guest may also be pid 1 of the one right below.
-fn is_where_we_start_it(status: &str, role: Role, own_depth: usize) -> bool {
+/// Whether the process is at the pid namespace depth of its role: this program's namespace, or, for a guest, pid 1 of
+/// the one right below.
+fn is_at_role_depth(status: &str, role: Role, own_depth: usize) -> bool {
     let Some(pids) = namespace_pids(status) else { return false };
     pids.len() == own_depth
         || (role == Role::Guest && pids.len() == own_depth + 1 && pids.last() == Some(&"1"))
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_home_and_good_slugs_are_read_from_a_command_line() {
+    fn accepts_only_command_lines_of_this_home_with_valid_slugs() {
         let scope = Scope {
             label: "0123abcd".to_owned(),
             runtime: "/run/x".into(),
@@ -163,7 +163,7 @@ mod tests {
             layers: "agent",
             snapshots: "/snapshots".into(),
             program: "/bottle".into(),
-            ahead: super::super::roles::Ahead::default(),
+            prespawned: super::super::roles::Prespawned::default(),
         };
         let home = scope.label.as_str();
         let line = |parts: &[&str]| parts.join("\0").into_bytes();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_process_cannot_pass_for_a_role() {
+    fn rejects_a_label_that_an_agents_process_forged() {
         for (status, role, believed) in [
             ("NSpid:\t77\n", Role::Bundle, true),
             ("NSpid:\t77\t1\n", Role::Guest, true),
@@ -197,7 +197,7 @@ mod tests {
             ("NSpid:\t77\t5\t1\n", Role::Guest, false),
             ("Name:\tx\n", Role::Guest, false),
         ] {
-            assert_eq!(is_where_we_start_it(status, role, 1), believed, "{status:?} {role:?}");
+            assert_eq!(is_at_role_depth(status, role, 1), believed, "{status:?} {role:?}");
         }
     }
 }

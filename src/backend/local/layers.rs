@@ -1,7 +1,7 @@
-//! A bottle's writable folders on the host, and what an agent may have left in them.
+//! Manages a bottle's layers: its writable folders on the host.
 //!
-//! Whatever is in there was written by the agent: names, modes and depth are hostile. Nothing here follows
-//! a link, and removing holds a few descriptors however deep the folders go.
+//! The agent controls their content, so names, modes and depth are hostile. Nothing here follows a link, and a removal
+//! opens only a few descriptors, whatever the depth.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
@@ -23,27 +23,27 @@ const HOME: &str = "home";
 /// The agent's working directory.
 const WORKSPACE: &str = "workspace";
 
-/// What a bottle changed of its image, as an overlay file system keeps it.
+/// The upper folder of an overlay: the bottle's changes to its image.
 pub(crate) const UPPER: &str = "upper";
 
-/// That file system's own.
+/// The work folder of that overlay.
 pub(crate) const WORK: &str = "work";
 
-/// The bottle's own copy of its image, where there is no such file system.
+/// The bottle's copy of its image, where overlays are unsupported.
 pub(crate) const COPY: &str = "root";
 
-/// The name of the image that a bottle stands on.
+/// The file with the name of the bottle's image.
 const IMAGE: &str = "image";
 
 /// Longer than any image's name.
 const NAME_MAX: u64 = 256;
 
-/// What a bottle's files are, beside its workspace.
+/// The kind of a bottle's files, besides its workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A home; the system is the host's.
     Home,
-    /// What it changed of an image.
+    /// Changes to an image.
     Upper,
     /// A copy of an image.
     Copy,
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Home, Self::Upper, Self::Copy];
 
-    /// The folders that are a bottle's files.
+    /// The folders with the bottle's files.
     pub(crate) fn trees(self) -> [&'static str; 2] {
         match self {
             Self::Home => [HOME, WORKSPACE],
@@ -61,9 +61,9 @@ impl Kind {
         }
     }
 
-    /// What the files in this folder are; nothing when there are none.
-    pub(crate) fn of(folder: &Path) -> Option<Self> {
-        // A copy takes the place of changes.
+    /// The kind of the files in this folder; `None` when there are none.
+    pub(crate) fn detect(folder: &Path) -> Option<Self> {
+        // A copy takes precedence over changes.
         Self::ALL.into_iter().rev().find(|kind| folder.join(kind.trees()[0]).is_dir())
     }
 }
@@ -93,22 +93,22 @@ impl Layers {
         self.0.join(WORKSPACE)
     }
 
-    /// What of them is stored, as [`super::copy::stamps`] writes it. Outside of them: it is none of the agent's.
+    /// The file that [`super::copy::stamps`] writes. It is outside the layers, where the agent cannot change it.
     pub(crate) fn stamps(&self) -> PathBuf {
         let mut path = self.0.clone().into_os_string();
         path.push(".stamps");
         path.into()
     }
 
-    /// What they are; nothing when there are none.
+    /// Their kind; `None` when there are none.
     pub(crate) fn kind(&self) -> Option<Kind> {
-        Kind::of(&self.0)
+        Kind::detect(&self.0)
     }
 
-    /// The image that they stand on.
+    /// The name of the image that they are based on.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When it cannot be read.
     pub(crate) fn image(&self) -> io::Result<Option<String>> {
         let mut name = String::new();
         match File::open(self.0.join(IMAGE)) {
@@ -118,7 +118,7 @@ impl Layers {
         Ok(Some(name))
     }
 
-    /// Notes the image that they stand on.
+    /// Records the image that they are based on.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -126,24 +126,24 @@ impl Layers {
         files::replace(&self.0.join(IMAGE), |file| file.write_all(name.as_bytes()))
     }
 
-    /// Makes what is missing of such layers, for the user who will own it: the user, or `owner` when root starts
-    /// a bottle. Layers of a kept bottle are left as they are.
+    /// Creates missing folders of such layers, owned by `owner` when root starts the bottle, else by this user. Existing
+    /// folders of a kept bottle stay unchanged.
     ///
     /// # Errors
-    /// When a folder cannot be made or given away.
+    /// When a folder cannot be created, or its owner cannot be changed.
     pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
-        // Root keeps this folder; the bottle's user gets through it only by its own two mounts.
+        // Root owns this folder; the bottle's user reaches its content only by the bottle's two mounts.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut folders = kind.trees().to_vec();
         if kind == Kind::Upper {
             folders.push(WORK);
         }
         if kind != Kind::Home && owner.is_some() {
-            // What is in it is mounted by way of it; from outside there is no way to it but root's.
+            // Its content is mounted through this path; on the host only root can reach it.
             fs::set_permissions(&self.0, fs::Permissions::from_mode(0o711))?;
         }
         for folder in folders {
-            // The top of an image is for everyone who is in it.
+            // The root folder of an image is readable by every user in it.
             let mode = if folder == UPPER { 0o755 } else { 0o700 };
             let folder = self.0.join(folder);
             match DirBuilder::new().mode(mode).create(&folder) {
@@ -157,10 +157,10 @@ impl Layers {
         Ok(())
     }
 
-    /// Whether the workspace holds anything that changed after `since`. One that is not there does not.
+    /// Whether the workspace contains changes after `since`. False for a missing workspace.
     ///
     /// # Errors
-    /// When a part of it cannot be looked at.
+    /// When a part of it cannot be read.
     pub(crate) fn changed_since(&self, since: Timestamp) -> io::Result<bool> {
         if !self.workspace().try_exists()? {
             return Ok(false);
@@ -169,22 +169,22 @@ impl Layers {
     }
 }
 
-/// Removes a folder with everything in it, whatever its modes and however deep; gone already is no error.
+/// Removes a folder tree of any depth, whatever its modes. A missing folder is no error.
 ///
-/// Each folder is opened up and emptied; one that lies too deep is moved to the top first, so that neither the
-/// length of a path nor the number of open files grows with the depth.
+/// Each folder is made accessible and emptied; a folder that is too deep is moved to the top first, so that neither
+/// path lengths nor the number of open files grow with the depth.
 ///
 /// # Errors
 /// When something cannot be removed.
-pub(crate) fn demolish(folder: &Path) -> io::Result<()> {
-    demolish_at(CWD, folder)
+pub(crate) fn remove_tree(folder: &Path) -> io::Result<()> {
+    remove_tree_at(CWD, folder)
 }
 
-/// The same, of the folder `name` in another one.
+/// Removes the folder tree `name` in the open folder `at`.
 ///
 /// # Errors
-/// As [`demolish`].
-pub(crate) fn demolish_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> io::Result<()> {
+/// As [`remove_tree`].
+pub(crate) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> io::Result<()> {
     let at = at.as_fd();
     match Folder::open(at, name) {
         Err(Errno::NOENT) => return Ok(()),
@@ -210,11 +210,11 @@ pub(crate) fn demolish_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -
     Ok(())
 }
 
-/// Folders below this are moved to the top, which takes longer than emptying them where they are.
-const DEEPEST: usize = 16;
+/// Deeper folders are moved to the top, which takes longer than emptying them in place.
+const MAX_DEPTH: usize = 16;
 
 fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
-    empty(&Folder::open(&top.0, name)?, top, moved, DEEPEST)?;
+    empty(&Folder::open(&top.0, name)?, top, moved, MAX_DEPTH)?;
     rustix::fs::unlinkat(&top.0, name, AtFlags::REMOVEDIR)
 }
 
@@ -226,20 +226,20 @@ fn empty(folder: &Folder, top: &Folder, moved: &mut u64, deeper: usize) -> rusti
             empty(&Folder::open(&folder.0, &child)?, top, moved, deeper)?;
             rustix::fs::unlinkat(&folder.0, &child, AtFlags::REMOVEDIR)?;
         } else {
-            set_aside(folder, &child, top, moved)?;
+            move_to_top(folder, &child, top, moved)?;
         }
     }
     Ok(())
 }
 
-fn set_aside(folder: &Folder, child: &CString, top: &Folder, moved: &mut u64) -> rustix::io::Result<()> {
+fn move_to_top(folder: &Folder, child: &CString, top: &Folder, moved: &mut u64) -> rustix::io::Result<()> {
     // Moving a folder rewrites its `..`, so it has to be writable itself.
     nofollow::chmod(&folder.0, child, Mode::RWXU)?;
     loop {
         let aside = format!(".removed-{moved}");
         *moved += 1;
         match rustix::fs::renameat(&folder.0, child, &top.0, &aside) {
-            // Something of that name is there; an empty folder may as well be replaced.
+            // The name is taken. Replacing an empty folder would be harmless.
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
             done => return done,
         }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn removes_what_was_closed_and_what_is_deeper_than_a_path_may_be_long() {
+    fn removes_unreadable_folders_and_folders_deeper_than_the_longest_path() {
         let (folder, layers) = layers();
         fs::write(folder.path().join("outside"), "kept").expect("written");
         symlink(folder.path(), layers.home().join("link")).expect("link");
@@ -315,8 +315,8 @@ mod tests {
             at = Folder::open(&at, "deeper").expect("open").0;
         }
         drop(at);
-        demolish(layers.folder()).expect("removed");
-        demolish(layers.folder()).expect("twice is no error");
+        remove_tree(layers.folder()).expect("removed");
+        remove_tree(layers.folder()).expect("twice is no error");
         assert!(!layers.folder().exists());
         assert!(folder.path().join("outside").exists(), "a link is not followed");
     }

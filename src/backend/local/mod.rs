@@ -1,28 +1,28 @@
-//! What the backends share whose bottles are processes of this machine (`linux`, `fake`).
+//! Shared parts of the backends whose bottles are processes of this machine (`linux`, `fake`).
 //!
 //! ```text
-//!   labels     argv of every role: `bottle __guest <home> <slug>`, what `enumerate` looks for
-//!   place      the bottle's private runtime folder: proxy, sockets
-//!   layers     the writable folders and what is in them
-//!   freeze     snapshots of them, and back ([`copy`]: a hostile tree copied while it changes)
-//!   nofollow   opening what an agent closed, never through a link
-//!   handoff    how a new process gets its specification and answers, over its standard input
-//!   roles      starting `__guest`, following its setup, recording it
-//!   bundle     starting `__bundle`
-//!   connect    the two byte streams
-//!   phases     the verbs of a backend that need no more than the above
-//!   inventory  finding and removing what exists, by label
+//!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
+//!   runtime_folder   the bottle's private runtime folder with its sockets
+//!   layers           the bottle's writable folders
+//!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
+//!   nofollow         opens files despite their mode, never through a link
+//!   spawn_ipc        hands a specification to a new process and receives its reports, over its standard input
+//!   roles            spawns `__guest` and `__bundle`, follows their setup, records them
+//!   bundle           starts `__bundle`
+//!   connect          opens the two byte streams
+//!   phases           the backend methods that need only the above
+//!   inventory        finds and removes resources by label
 //! ```
-//! Nothing here isolates anything; that is the `linux` folder's work.
+//! Nothing here isolates anything; the `linux` folder does.
 
 pub mod bundle;
 pub(crate) mod cgroups;
 pub(crate) mod connect;
 mod copy;
 pub(crate) mod failure;
-pub(crate) mod freeze;
 pub(crate) mod inventory;
 pub(crate) mod labels;
+pub(crate) mod layer_snapshots;
 pub(crate) mod layers;
 mod nofollow;
 mod phases;
@@ -36,10 +36,10 @@ use bottle_contract::names::Slug;
 
 pub(crate) use self::copy::tree_into;
 use self::layers::Layers;
-use self::runtime_folder::Place;
+use self::runtime_folder::RuntimeFolder;
 use crate::host::Host;
 
-/// What tells one backend's bottles in one home from everything else on the machine.
+/// Identifies the bottles of one backend in one home among everything on the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     /// Second argument of every process.
@@ -54,12 +54,12 @@ pub(crate) struct Scope {
     pub(crate) snapshots: PathBuf,
     /// This program.
     pub(crate) program: PathBuf,
-    /// Its processes that wait for what they are to do.
-    ahead: roles::Ahead,
+    /// Spawned processes that wait for their specification.
+    prespawned: roles::Prespawned,
 }
 
 impl Scope {
-    /// Of the `linux` backend.
+    /// The scope of the `linux` backend.
     pub(crate) fn linux(host: &Host) -> Self {
         Self {
             label: host.home_hash(),
@@ -68,14 +68,14 @@ impl Scope {
             layers: "agent",
             snapshots: host.home.join("snapshots"),
             program: host.program.clone(),
-            ahead: roles::Ahead::default(),
+            prespawned: roles::Prespawned::default(),
         }
     }
 
-    /// Of the `fake` backend: names of its own, so that neither takes the other's bottles for its own.
+    /// The scope of the `fake` backend. Its names differ, so that neither backend finds the other's bottles.
     pub(crate) fn fake(host: &Host) -> Self {
         let label = format!("{}.fake", host.home_hash());
-        // A dot is no part of any slug.
+        // No slug contains a dot.
         Self {
             label,
             runtime: host.runtime.join(".fake"),
@@ -86,8 +86,8 @@ impl Scope {
     }
 
     /// The bottle's runtime folder.
-    pub(crate) fn place(&self, slug: &Slug) -> Place {
-        Place::of(&self.runtime, slug)
+    pub(crate) fn runtime_folder(&self, slug: &Slug) -> RuntimeFolder {
+        RuntimeFolder::new(&self.runtime, slug)
     }
 
     /// Name of the control groups that limit the bottle.

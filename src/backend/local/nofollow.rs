@@ -1,16 +1,16 @@
-//! Opening and changing what an agent may have closed or replaced, by descriptor and never through a link.
+//! Opens and changes files that an agent may have made unreadable or replaced: by descriptor, never through a link.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
-/// The bits of a mode that are no file type.
+/// The permission bits of a mode, without the file type.
 const PERMISSIONS: RawMode = 0o7777;
 
-/// Sets the mode of `name` in `at`. A link is an error: its target is none of ours.
+/// Sets the mode of `name` in `at`. A link is an error: its target may be outside.
 ///
-/// `fchmodat` follows links where the kernel knows no flag against it (before 6.6); a descriptor does not.
+/// `fchmodat` follows links on kernels before 6.6, which lack the flag against it; a descriptor does not.
 ///
 /// # Errors
 /// As the system says; `LOOP` for a link.
@@ -23,19 +23,19 @@ pub(crate) fn chmod<P: rustix::path::Arg>(at: impl AsFd, name: P, mode: Mode) ->
     rustix::fs::chmod(by_descriptor(&found), mode)
 }
 
-/// The path under which an open file is found again, whatever became of its name.
+/// The path of an open file in `/proc`, which stays valid when the file is renamed.
 fn by_descriptor(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Something opened for reading. Where its mode was in the way it is widened until this is dropped.
+/// An entry opened for reading. A mode that forbids reading is widened until this is dropped.
 pub(crate) struct Readable {
     file: OwnedFd,
     closed: Option<Mode>,
 }
 
 impl Readable {
-    /// Opens a folder for looking into it, one level, never through a link.
+    /// Opens a folder for listing, one level, never through a link.
     ///
     /// # Errors
     /// As the system says; `LOOP` or `NOTDIR` for a link.
@@ -70,7 +70,7 @@ impl Readable {
         };
         let mut readable = Self { file, closed: widened };
         let mode = mode_of(&readable.file)?;
-        // A folder that may be read and not entered.
+        // A folder may be readable without search permission.
         if !mode.contains(needed) && !rustix::process::geteuid().is_root() {
             rustix::fs::fchmod(&readable.file, mode | needed)?;
             readable.closed = Some(mode);
@@ -83,7 +83,7 @@ impl Readable {
         &self.file
     }
 
-    /// What it is, with the mode that it has when nobody looks.
+    /// Its status, with the original mode.
     ///
     /// # Errors
     /// As the system says.
@@ -99,7 +99,7 @@ impl Readable {
 impl Drop for Readable {
     fn drop(&mut self) {
         if let Some(mode) = self.closed {
-            // Whose file it is may have taken it away meanwhile.
+            // The agent may have removed the file meanwhile.
             let _ = rustix::fs::fchmod(&self.file, mode);
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_is_never_set_through_a_link() {
+    fn chmod_does_not_follow_a_link() {
         let here = tempfile::tempdir().expect("folder");
         let mode =
             |name: &str| here.path().join(name).metadata().expect("there").permissions().mode() & 0o777;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_closed_is_read_and_closed_again() {
+    fn an_unreadable_folder_is_read_and_gets_its_mode_back() {
         let here = tempfile::tempdir().expect("folder");
         let path = here.path().join("closed");
         std::fs::create_dir(&path).expect("made");

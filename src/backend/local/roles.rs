@@ -1,8 +1,8 @@
-//! Starting pid 1 or the bundle and following its setup.
+//! Spawns pid 1 or the bundle and follows its setup.
 //!
-//! It is this program again with its label as arguments, an empty environment, its specification on
-//! standard input ([`super::handoff`]) and its own bounded log file for what it says before its channel is
-//! up. It is not tied to the life of its starter once it has that; one that waits for it ends with its starter.
+//! The process is this program with its label as arguments, an empty environment, its specification on standard input
+//! ([`super::spawn_ipc`]) and a bounded log file for errors before its channel is up. It ends with its starter until it
+//! has received the specification; after that it is independent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,22 +22,22 @@ use super::Scope;
 use super::inventory::resource;
 use super::labels::{self, Role};
 use super::spawn_ipc::{Report, SetupFailure, Starter};
-use crate::backend::linux::LAY_OVER;
+use crate::backend::linux::OVERLAY_STEP;
 use crate::backend::{BackendError, Ledger};
 use crate::host::process::ProcessId;
 
-/// A log beyond this is set aside when the next process opens it, and the one before is dropped.
-const LOG_MAX: u64 = 1 << 20;
+/// A log larger than this is rotated when the next process opens it; one old log is kept.
+const MAX_LOG: u64 = 1 << 20;
 
-/// As much of a log's end as has its last line.
+/// Bytes read from the end of a log to find its last line.
 const LAST_LINE_MAX: u64 = 4096;
 
-/// A process that has only been set up has nothing in it that could hold it.
-const DIES_WITHIN: Duration = Duration::from_secs(5);
+/// How long a killed process may take to exit: it has no children yet that could delay it.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A process that waits for what it is to do.
+/// A spawned process that waits for its specification.
 #[derive(Debug)]
-struct Waiting {
+struct PrespawnedProcess {
     role: Role,
     slug: Slug,
     child: Child,
@@ -45,50 +45,50 @@ struct Waiting {
     log: Option<PathBuf>,
 }
 
-/// Processes that were started ahead: loading a program takes as long as deciding what it is to do, and goes on
-/// beside it.
+/// Processes that were spawned ahead of time: the program loads while the specification is prepared, which takes about
+/// as long.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ahead(Arc<Mutex<Vec<Waiting>>>);
+pub(crate) struct Prespawned(Arc<Mutex<Vec<PrespawnedProcess>>>);
 
-impl Ahead {
-    fn lock(&self) -> MutexGuard<'_, Vec<Waiting>> {
+impl Prespawned {
+    fn lock(&self) -> MutexGuard<'_, Vec<PrespawnedProcess>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, role: Role, slug: &Slug) -> Option<Waiting> {
-        let mut waiting = self.lock();
-        let at = waiting.iter().position(|waiting| waiting.role == role && waiting.slug == *slug)?;
-        Some(waiting.swap_remove(at))
+    fn take(&self, role: Role, slug: &Slug) -> Option<PrespawnedProcess> {
+        let mut process = self.lock();
+        let at = process.iter().position(|process| process.role == role && process.slug == *slug)?;
+        Some(process.swap_remove(at))
     }
 
-    /// Ends those of a bottle that nobody came for.
+    /// Kills the unused prespawned processes of a bottle.
     pub(crate) async fn end(&self, slug: &Slug) {
-        for role in AHEAD {
-            if let Some(mut waiting) = self.take(role, slug) {
-                // One that has ended already is as good.
-                let _ = waiting.child.kill().await;
+        for role in PRESPAWNED_ROLES {
+            if let Some(mut process) = self.take(role, slug) {
+                // It may have exited already.
+                let _ = process.child.kill().await;
             }
         }
     }
 }
 
-/// What is started ahead.
-const AHEAD: [Role; 2] = [Role::Bundle, Role::Guest];
+/// The roles that are prespawned.
+const PRESPAWNED_ROLES: [Role; 2] = [Role::Bundle, Role::Guest];
 
-/// Starts what a bottle is made of ahead of [`start`], which finds them. Those that nobody comes for end with the
-/// bottle, or with this process, and are found by their labels as all others are.
+/// Spawns a bottle's processes before [`start`] sends their specifications. Unused ones end with the bottle or with this
+/// process, and are found by their labels like all others.
 ///
 /// # Errors
 /// As [`start`].
-pub(crate) fn start_ahead(scope: &Scope, slug: &Slug, state: &Path) -> Result<(), BackendError> {
-    for role in AHEAD {
-        let waiting = spawn(scope, role, slug, Some(state))?;
-        scope.ahead.lock().push(waiting);
+pub(crate) fn prespawn(scope: &Scope, slug: &Slug, state: &Path) -> Result<(), BackendError> {
+    for role in PRESPAWNED_ROLES {
+        let process = spawn(scope, role, slug, Some(state))?;
+        scope.prespawned.lock().push(process);
     }
     Ok(())
 }
 
-/// A process that was just started.
+/// A process that received its specification and sets itself up.
 pub(crate) struct Started {
     scope: Scope,
     role: Role,
@@ -98,8 +98,7 @@ pub(crate) struct Started {
     log: Option<PathBuf>,
 }
 
-/// Starts a role with its specification and the descriptors that go with it; what it says goes to a log
-/// under `state`, or nowhere.
+/// Starts a role with its specification and file descriptors. Its output goes to a log under `state`, if given.
 ///
 /// # Errors
 /// [`BackendError`] when the program cannot be run.
@@ -111,19 +110,26 @@ pub(crate) fn start<S: Serialize>(
     spec: &S,
     fds: &[BorrowedFd<'_>],
 ) -> Result<Started, BackendError> {
-    let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.words()));
-    // One without a log is not of a bottle.
-    let waiting = match state.and_then(|_| scope.ahead.take(role, slug)) {
-        Some(waiting) => waiting,
+    let failed =
+        |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.description()));
+    // A process without a log belongs to no bottle.
+    let process = match state.and_then(|_| scope.prespawned.take(role, slug)) {
+        Some(process) => process,
         None => spawn(scope, role, slug, state)?,
     };
-    let Waiting { role, slug, child, ours, log } = waiting;
+    let PrespawnedProcess { role, slug, child, ours, log } = process;
     let starter = Starter::send(ours, spec, fds).map_err(failed)?;
     Ok(Started { scope: scope.clone(), role, slug, child, starter, log })
 }
 
-fn spawn(scope: &Scope, role: Role, slug: &Slug, state: Option<&Path>) -> Result<Waiting, BackendError> {
-    let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.words()));
+fn spawn(
+    scope: &Scope,
+    role: Role,
+    slug: &Slug,
+    state: Option<&Path>,
+) -> Result<PrespawnedProcess, BackendError> {
+    let failed =
+        |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.description()));
     let (ours, theirs) = Starter::pair().map_err(failed)?;
     let mut command = Command::new(&scope.program);
     command
@@ -139,19 +145,19 @@ fn spawn(scope: &Scope, role: Role, slug: &Slug, state: Option<&Path>) -> Result
     }
     let child = command.spawn().map_err(failed)?;
     let log = state.map(|state| log_of(state, role));
-    Ok(Waiting { role, slug: slug.clone(), child, ours, log })
+    Ok(PrespawnedProcess { role, slug: slug.clone(), child, ours, log })
 }
 
-/// What has to be done from outside while a process is set up.
+/// Maps the ids of a user namespace from outside.
 pub(crate) trait MapIds: Send + Sync {
-    /// Maps the ids of the new user namespace that process `pid` stands in.
+    /// Maps the ids of the new user namespace of process `pid`.
     ///
     /// # Errors
     /// When they cannot be mapped.
     fn map_ids(&self, pid: u32) -> io::Result<()>;
 }
 
-/// Nothing: the process stays in the namespaces of its starter, or maps its ids itself.
+/// For a process that stays in the namespaces of its starter, or maps its ids itself.
 pub(crate) struct NoIdMap;
 
 impl MapIds for NoIdMap {
@@ -161,74 +167,77 @@ impl MapIds for NoIdMap {
 }
 
 impl Started {
-    /// Follows it until it is set up, and records the process that stays as soon as it is known. `None` when
-    /// that one had ended by then.
+    /// Follows the setup until the process is ready, and records the final process as soon as it is known. `None` when
+    /// that process has exited already.
     ///
     /// # Errors
-    /// [`BackendError`] with the one cause when it could not be set up; then it has ended.
-    pub(crate) async fn settle(
+    /// [`BackendError`] with the cause when the setup failed; the process has ended then.
+    pub(crate) async fn wait_until_ready(
         mut self,
         map_ids: &dyn MapIds,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
-        let settled = self.follow(map_ids, ledger).await;
-        if settled.is_err() {
+        let result = self.follow_setup(map_ids, ledger).await;
+        if result.is_err() {
             self.end().await;
         }
-        // Reaps it whenever it ends; a bundle lives as long as its bottle.
+        // Reaps the child whenever it exits; a bundle lives as long as its bottle.
         tokio::spawn(async move { self.child.wait().await });
-        settled
+        result
     }
 
-    /// Ends what there is of it. The ledger may lack it, and nobody will ask for it again.
+    /// Kills the process and its descendants. The ledger may lack them.
     async fn end(&mut self) {
-        // A failure here would hide the one that led here; what is left over is found by its label.
+        // A failure here would hide the setup failure; leftovers are found by their labels.
         let _ = self.child.kill().await;
         let (scope, role, slug) = (self.scope.clone(), self.role, self.slug.clone());
         let rest = move || {
             let found = labels::find(&scope).unwrap_or_default();
             for labelled in found.into_iter().filter(|found| found.role == role && found.slug == slug) {
-                let _ = labelled.process.kill(DIES_WITHIN);
+                let _ = labelled.process.kill(KILL_TIMEOUT);
             }
         };
         let _ = tokio::task::spawn_blocking(rest).await;
-        self.scope.ahead.end(&self.slug).await;
+        self.scope.prespawned.end(&self.slug).await;
     }
 
-    async fn follow(
+    async fn follow_setup(
         &mut self,
         map_ids: &dyn MapIds,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
-        let what = self.role.words();
-        let failed = |error: io::Error| BackendError::failed(format!("{what} could not be set up: {error}"));
-        let mut stays = None;
+        let what = self.role.description();
+        let failed = |error: io::Error| BackendError::failed(format!("cannot set up {what}: {error}"));
+        let mut final_process = None;
         loop {
-            match self.starter.report().await.map_err(failed)? {
+            match self.starter.next_report().await.map_err(failed)? {
                 Some(Report::AwaitsIds) => {
                     let pid = self.child.id().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
                     map_ids.map_ids(pid).map_err(failed)?;
-                    self.starter.go_on().await.map_err(failed)?;
+                    self.starter.proceed().await.map_err(failed)?;
                 }
-                Some(Report::Born { pid }) => {
+                Some(Report::Started { pid }) => {
                     if let Some(process) = ProcessId::of(pid).map_err(failed)? {
                         ledger.record(resource(&self.slug, self.role.kind(), process.to_string()))?;
-                        stays = Some(process);
+                        final_process = Some(process);
                     }
                 }
-                Some(Report::Ready) => return Ok(stays),
+                Some(Report::Ready) => return Ok(final_process),
                 Some(Report::Failed(failure)) => return Err(explain(&failure)),
-                None => return Err(failed(io::Error::other(self.last_words()))),
+                None => return Err(failed(io::Error::other(self.exit_cause()))),
             }
         }
     }
 }
 
 impl Started {
-    /// What it said before it ended.
-    fn last_words(&self) -> String {
-        let said = self.log.as_deref().and_then(|log| last_line(log).ok()).filter(|line| !line.is_empty());
-        said.map_or_else(|| "it ended without a word".to_owned(), |line| format!("it ended, saying: {line}"))
+    /// Describes the exit with the last line of the log.
+    fn exit_cause(&self) -> String {
+        let line = self.log.as_deref().and_then(|log| last_line(log).ok()).filter(|line| !line.is_empty());
+        line.map_or_else(
+            || "the process exited without an error message".to_owned(),
+            |line| format!("the process exited: {line}"),
+        )
     }
 }
 
@@ -241,7 +250,7 @@ fn last_line(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).lines().next_back().unwrap_or_default().trim().to_owned())
 }
 
-/// A socket for a guest's channel, bound here so that it is there before the guest is.
+/// Binds a socket for a guest's channel, before the guest starts.
 ///
 /// # Errors
 /// When it cannot be bound.
@@ -255,15 +264,15 @@ pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
     UnixListener::bind(socket).map_err(failed)
 }
 
-/// The descriptors that go with a guest's specification.
-pub(crate) fn descriptors(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
+/// The descriptors for a guest's specification.
+pub(crate) fn socket_fds(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
     [listener.as_fd()]
 }
 
-/// Setup failures that a user can do something about.
+/// Converts a setup failure into an error with a hint, where there is a fix.
 fn explain(failure: &SetupFailure) -> BackendError {
-    let error = BackendError::failed(format!("the bottle could not be set up: {failure}"));
-    if failure.step == LAY_OVER {
+    let error = BackendError::failed(format!("cannot set up the bottle: {failure}"));
+    if failure.step == OVERLAY_STEP {
         let fix = "use another disk for $BOTTLE_HOME, or another backend";
         return BackendError { kind: crate::backend::BackendErrorKind::Unsupported, ..error }.with_hint(fix);
     }
@@ -283,7 +292,7 @@ fn open_log(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    if fs::metadata(path).is_ok_and(|log| log.len() > LOG_MAX) {
+    if fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG) {
         fs::rename(path, path.with_extension("log.old"))?;
     }
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)

@@ -1,10 +1,10 @@
-//! The bottle's private runtime folder: where its proxy and its sockets lie on the host.
+//! Manages the bottle's private runtime folder with its sockets.
 //!
 //! ```text
-//! <runtime>/<slug>/            0700, the user's
+//! <runtime>/<slug>/            0700, owned by the user
 //!     bundle                   the bundle's channel, bound by the bundle
 //!     guest                    pid 1's channel, bound here and inherited by it
-//!     proxy/                    0755, the guards': one socket per port; all of it that a bottle sees
+//!     proxy/                   0755, owned by the sidecars: one socket per port; the only part visible in the bottle
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -17,13 +17,13 @@ use bottle_contract::names::Slug;
 /// [`crate::backend::Resource::kind`] of the folder.
 pub(crate) const RUNTIME_FOLDER: &str = "runtime-folder";
 
-/// The paths of one bottle.
+/// The runtime folder of one bottle.
 #[derive(Debug, Clone)]
-pub(crate) struct Place(PathBuf);
+pub(crate) struct RuntimeFolder(PathBuf);
 
-impl Place {
-    /// Where this bottle's folder is, whether it exists or not.
-    pub(crate) fn of(runtime: &Path, slug: &Slug) -> Self {
+impl RuntimeFolder {
+    /// The folder of this bottle, which may not exist yet.
+    pub(crate) fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
@@ -32,7 +32,7 @@ impl Place {
         &self.0
     }
 
-    /// The sockets that the bottle sees.
+    /// The folder of the proxy's sockets, visible in the bottle.
     pub(crate) fn proxy(&self) -> PathBuf {
         self.0.join("proxy")
     }
@@ -47,10 +47,10 @@ impl Place {
         self.0.join("guest")
     }
 
-    /// Makes the folder and in it the proxy's. What is there already from a launch that died is used.
+    /// Creates the folder and the folder of the proxy's sockets. Folders of a crashed launch are reused.
     ///
     /// # Errors
-    /// When a folder cannot be made or is not only the user's own.
+    /// When a folder cannot be created, or its mode cannot be set.
     pub(crate) fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700))?;
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Removes all of it; what is gone already is no error.
+    /// Removes the folder. A missing folder is no error.
     ///
     /// # Errors
     /// When something in it cannot be removed.
@@ -75,7 +75,7 @@ impl Place {
 /// Every bottle of this home that has a runtime folder.
 ///
 /// # Errors
-/// When the runtime folder is there and cannot be read.
+/// When the parent folder exists and cannot be read.
 pub(crate) fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
     let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,
@@ -100,16 +100,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_twice_found_once_removed_twice() {
+    fn creation_and_removal_can_be_repeated() {
         let runtime = tempfile::tempdir().expect("folder");
         let slug: Slug = "a-1".parse().expect("slug");
-        let place = Place::of(runtime.path(), &slug);
-        place.make().expect("made");
-        place.make().expect("made again");
+        let runtime_folder = RuntimeFolder::new(runtime.path(), &slug);
+        runtime_folder.make().expect("made");
+        runtime_folder.make().expect("made again");
         fs::write(runtime.path().join("a-1.sock"), "").expect("a keeper's socket beside it");
-        assert_eq!(find(runtime.path()).expect("found"), [(slug, place.folder().to_owned())]);
-        Place::remove(place.folder()).expect("removed");
-        Place::remove(place.folder()).expect("removed again");
+        assert_eq!(find(runtime.path()).expect("found"), [(slug, runtime_folder.folder().to_owned())]);
+        RuntimeFolder::remove(runtime_folder.folder()).expect("removed");
+        RuntimeFolder::remove(runtime_folder.folder()).expect("removed again");
         assert_eq!(find(runtime.path()).expect("none"), []);
     }
 }

@@ -1,9 +1,8 @@
-//! How a new process gets what it needs and says what became of it.
+//! Hands a specification to a new process and receives its setup reports.
 //!
-//! Its standard input is one end of a socket pair: a length, the specification as JSON and the file
-//! descriptors that go with it come in; [`Report`]s, one JSON line each, go out. So nothing is on the
-//! command line or in the environment, no descriptor has to be inherited by number, and a starter that
-//! dies is noticed as the end of the stream.
+//! The standard input of the process is one end of a socket pair. It receives a length, the specification as JSON and
+//! file descriptors, and sends [`Report`]s, one JSON line each. So the command line and the environment carry no data,
+//! no descriptor is inherited by number, and the death of either side ends the stream.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -19,32 +18,33 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-/// The most a specification may take: a few thousand exposed paths.
+/// The largest specification: a few thousand exposed paths.
 const SPEC_MAX: u32 = 1 << 20;
 
-/// The most one report may take.
+/// The largest report.
 const REPORT_MAX: u64 = 16 << 10;
 
-/// The most descriptors that are ever passed.
+/// The most descriptors that are passed.
 const FDS_MAX: usize = 4;
 
-/// How long either side waits for bytes that the other has to send at once.
+/// How long either side waits for bytes that the other sends without delay.
 const STALL: Duration = Duration::from_secs(10);
 
-/// What the new process says.
+/// A setup report of the new process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub(crate) enum Report {
-    /// It stands in a new user namespace and waits for its ids to be mapped from outside.
+    /// The process is in a new user namespace and waits for its ids to be mapped from outside.
     AwaitsIds,
-    /// This is the process that stays, by its number outside.
-    Born {
-        /// The number.
+    /// The final process has been spawned.
+    #[serde(rename = "born")]
+    Started {
+        /// Its process id outside.
         pid: u32,
     },
-    /// It is set up and goes on by itself.
+    /// The setup is complete; the process no longer needs its starter.
     Ready,
-    /// It could not be set up, and is gone.
+    /// The setup failed, and the process exits.
     Failed(SetupFailure),
 }
 
@@ -52,11 +52,11 @@ pub(crate) enum Report {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("cannot {step}: {cause}")]
 pub(crate) struct SetupFailure {
-    /// What was being done, with its subject.
+    /// The failed step, with its object.
     pub(crate) step: String,
-    /// What the system said.
+    /// The cause.
     pub(crate) cause: String,
-    /// Its error number, when it was the system.
+    /// The error number of a system error.
     pub(crate) errno: Option<i32>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Both ends; the second becomes the new process's standard input.
+    /// Creates both ends; the second becomes the new process's standard input.
     ///
     /// # Errors
     /// When no socket pair can be made.
@@ -86,7 +86,7 @@ impl Starter {
     /// Sends the specification and descriptors.
     ///
     /// # Errors
-    /// When the new process is gone or does not read.
+    /// When the new process has exited or does not read.
     pub(crate) fn send<S: Serialize>(ours: UnixStream, spec: &S, fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
         ours.set_write_timeout(Some(STALL))?;
         let spec = serde_json::to_vec(spec).map_err(io::Error::other)?;
@@ -106,29 +106,29 @@ impl Starter {
         Ok(Self { socket: BufReader::new(tokio::net::UnixStream::from_std(ours)?) })
     }
 
-    /// The next report; `None` when the new process went away without one.
+    /// The next report; `None` when the new process exited without one.
     ///
     /// # Errors
-    /// When it takes longer than ten seconds or is no report.
-    pub(crate) async fn report(&mut self) -> io::Result<Option<Report>> {
+    /// When it takes longer than ten seconds or is malformed.
+    pub(crate) async fn next_report(&mut self) -> io::Result<Option<Report>> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.socket).take(REPORT_MAX);
         let read = bounded.read_until(b'\n', &mut line);
         match tokio::time::timeout(STALL, read).await {
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it says nothing")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no report in time")),
             Ok(Ok(0)) => Ok(None),
-            // The other end closes with our bytes unread when it dies early; that is an end as well.
+            // The process exited before it read the specification.
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Ok(Err(error)) => Err(error),
             Ok(Ok(_)) => serde_json::from_slice(&line).map(Some).map_err(io::Error::other),
         }
     }
 
-    /// Says that what the new process waited for is done.
+    /// Lets the waiting process proceed.
     ///
     /// # Errors
-    /// When it is gone.
-    pub(crate) async fn go_on(&mut self) -> io::Result<()> {
+    /// When it has exited.
+    pub(crate) async fn proceed(&mut self) -> io::Result<()> {
         self.socket.write_all(&[1]).await
     }
 }
@@ -139,11 +139,11 @@ pub(crate) struct ChildEnd {
 }
 
 impl ChildEnd {
-    /// Takes the socket that is this process's standard input and reads what it was started for: waits as long as
-    /// the starter lives, which may have much to do before it knows.
+    /// Reads the specification and descriptors from the socket on standard input. Waits without a timeout while the
+    /// starter lives, which may take long to prepare the specification.
     ///
     /// # Errors
-    /// When standard input is no such socket, or the starter is gone.
+    /// When standard input is not such a socket, or the starter has exited.
     pub(crate) fn receive<S: DeserializeOwned>() -> io::Result<(Self, S, Vec<OwnedFd>)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         let mut length = [0; 4];
@@ -171,31 +171,31 @@ impl ChildEnd {
         Ok((Self { socket }, spec, fds))
     }
 
-    /// Tells the starter.
+    /// Sends a report to the starter.
     ///
     /// # Errors
-    /// When it is gone: then nobody knows of this process and it has to end.
-    pub(crate) fn say(&self, report: &Report) -> io::Result<()> {
+    /// When the starter has exited: then this process is unrecorded and must exit.
+    pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
         let mut line = serde_json::to_vec(report).map_err(io::Error::other)?;
         line.push(b'\n');
         (&self.socket).write_all(&line)
     }
 
-    /// Waits until the starter did what was asked for.
+    /// Waits for the starter's signal to proceed.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When the starter has exited.
     pub(crate) fn wait(&self) -> io::Result<()> {
         (&self.socket).read_exact(&mut [0])
     }
 
-    /// Says that all is well, lets go of the starter, and empties standard input.
+    /// Reports that the setup is complete, and replaces standard input with `null`.
     ///
     /// # Errors
-    /// As [`ChildEnd::say`].
+    /// As [`ChildEnd::report`].
     pub(crate) fn ready(self, null: impl AsFd) -> io::Result<()> {
         rustix::stdio::dup2_stdin(null)?;
-        self.say(&Report::Ready)
+        self.report(&Report::Ready)
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_starter_sees_reports_in_order_and_the_end_of_a_process_that_dies() {
+    async fn the_starter_receives_reports_in_order_and_the_end_of_an_exited_process() {
         let (ours, theirs) = Starter::pair().expect("pair");
         let mut starter = Starter::send(ours, &"spec", &[]).expect("sent");
         let child_end = ChildEnd { socket: theirs.into() };
@@ -213,16 +213,16 @@ mod tests {
         assert_eq!(&sent, b"\0\0\0\x06\"spec\"");
 
         let failure = SetupFailure::new("mount /usr", io::Error::from_raw_os_error(1));
-        child_end.say(&Report::Born { pid: 7 }).expect("said");
-        child_end.say(&Report::Failed(failure.clone())).expect("said");
+        child_end.report(&Report::Started { pid: 7 }).expect("said");
+        child_end.report(&Report::Failed(failure.clone())).expect("said");
         drop(child_end);
-        assert_eq!(starter.report().await.expect("first"), Some(Report::Born { pid: 7 }));
-        assert_eq!(starter.report().await.expect("second"), Some(Report::Failed(failure)));
-        assert_eq!(starter.report().await.expect("end"), None);
+        assert_eq!(starter.next_report().await.expect("first"), Some(Report::Started { pid: 7 }));
+        assert_eq!(starter.next_report().await.expect("second"), Some(Report::Failed(failure)));
+        assert_eq!(starter.next_report().await.expect("end"), None);
     }
 
     #[tokio::test]
-    async fn a_specification_beyond_its_bound_is_not_sent() {
+    async fn refuses_to_send_an_oversized_specification() {
         let (ours, _theirs) = Starter::pair().expect("pair");
         let long = "x".repeat(SPEC_MAX as usize);
         assert!(Starter::send(ours, &long, &[]).is_err());

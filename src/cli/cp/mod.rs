@@ -85,7 +85,7 @@ async fn copy_in(
     };
     archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
-        SendError::Gone(error) => lost(error),
+        SendError::ChannelClosed(error) => lost(error),
         SendError::Stopped(_) => CliError::failed(error.to_string()),
     })?;
     done(&mut stream, slug).await

@@ -30,7 +30,7 @@ async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backen
     if !check.usable {
         return Err(unusable(backend.name(), &check));
     }
-    backend.fits(plan)?;
+    backend.supports(plan)?;
     Ok(backend)
 }
 
@@ -45,7 +45,7 @@ async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Cl
             only = Some(error);
             continue;
         }
-        match backend.fits(plan) {
+        match backend.supports(plan) {
             Ok(()) => return Ok(backend),
             Err(error) => {
                 reasons.push(format!("{}: {error}", backend.name()));

@@ -1,8 +1,8 @@
-//! Makes an image ready for an agent: a user to run as and a home to live in, written down in its labels; a
-//! workspace, and its certificates where every launch puts them.
+//! Prepares an image for an agent: adds a user and a home, which its labels record, a workspace, and links to the
+//! provisioned certificates.
 //!
-//! Nothing of the image runs. A container is made and never started, its lists of users are read, what is
-//! missing is put in, and the result is committed.
+//! No program of the image runs. A container is created and never started, its lists of users are read, missing files
+//! are uploaded, and the result is committed.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -17,20 +17,20 @@ use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::check::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
+use super::image_facts::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
 use super::recipe;
 use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
 use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
-use crate::backend::image::account::{Account, Users, home_of};
+use crate::backend::image::account::{Account, Users, default_home};
 use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
 
-/// Longer than any list of users, and read whole.
+/// Larger than any list of users.
 const LIST_MAX: usize = 1 << 20;
-/// A tar header, which is all that is read of a home.
+/// The size of a tar header; only the header of a home is read.
 const HEADER: usize = 512;
 
-/// What an image that is made ready is called, and for whom it is.
+/// The tag and the home of a prepared image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ready<'a> {
     /// Its repository and tag.
@@ -39,10 +39,10 @@ pub(super) struct Ready<'a> {
     pub(super) home: &'a str,
 }
 
-/// Makes `image` ready and answers with the new image's id. `named` is how errors call it.
+/// Prepares `image` and returns the new image's id. `named` identifies it in errors.
 ///
 /// # Errors
-/// [`BackendError`]; the container is gone by then, unless the engine is.
+/// [`BackendError`]; the container is removed by then, unless the engine is unavailable.
 pub(super) async fn adopt(
     docker: &Docker,
     image: &Facts,
@@ -62,18 +62,18 @@ async fn inside(
     named: &str,
     Ready { tag: (repository, tag), home }: Ready<'_>,
 ) -> Result<String, BackendError> {
-    let look = |error: Error| failed(format!("cannot look into {named}"), error);
-    let passwd = list(docker, container, "/etc/passwd").await.map_err(look)?;
-    let group = list(docker, container, "/etc/group").await.map_err(look)?;
+    let inspect_local = |error: Error| failed(format!("cannot read files of {named}"), error);
+    let passwd = list(docker, container, "/etc/passwd").await.map_err(inspect_local)?;
+    let group = list(docker, container, "/etc/group").await.map_err(inspect_local)?;
     let users = Users { user: &image.user, passwd: &passwd, group: &group };
     let mut account = users.agent().map_err(|why| {
         BackendError::failed(format!("{named} {why}")).with_hint("correct its `USER` and build it again")
     })?;
-    let owned = owns_home(docker, container, &account).await.map_err(look)?;
+    let owned = owns_home(docker, container, &account).await.map_err(inspect_local)?;
     if !owned {
-        account.home = home_of(&account.name);
+        account.home = default_home(&account.name);
     }
-    let roots = roots(docker, container).await.map_err(look)?;
+    let roots = roots(docker, container).await.map_err(inspect_local)?;
     let additions = additions(&users, &account, Additions { owned, roots, image: &image.id })
         .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}: {error}")))?;
     let options = UploadToContainerOptionsBuilder::new().path("/").build();
@@ -95,11 +95,11 @@ async fn inside(
     let committed = docker
         .commit_container(options, config)
         .await
-        .map_err(|error| failed(format!("cannot keep {named} for bottles"), error))?;
+        .map_err(|error| failed(format!("cannot commit {named} for bottles"), error))?;
     Ok(committed.id)
 }
 
-/// A commit takes a container's labels over; what it was found by is not the image's.
+/// The labels of the prepared image. A commit copies the container's labels, so the scratch container's are cleared.
 fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
         (IMAGE_LABEL, build::AGENT.to_owned()),
@@ -114,18 +114,18 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
     .into()
 }
 
-/// What additions depend on beside the account.
+/// The parameters of [`additions`] besides the account.
 struct Additions<'a> {
-    /// Whether the account has a home of its own.
+    /// Whether the account owns its home.
     owned: bool,
-    /// Files of root certificates that the image has a place for.
+    /// Certificate bundles whose folder exists in the image.
     roots: Vec<&'static str>,
     /// The image's id.
     image: &'a str,
 }
 
-/// The user's line, its group, its home when it has none of its own; a workspace; links to what belongs to a
-/// launch. All of it is the same for every bottle.
+/// The archive of added files: the user, its group, a missing home, a workspace, and links to files of a launch. It is the
+/// same for every bottle.
 fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
@@ -136,14 +136,14 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
         folder(&mut archive, &account.home, account)?;
     }
     folder(&mut archive, WORKSPACE, account)?;
-    let usual = home_of(AGENT_USER);
+    let usual = default_home(AGENT_USER);
     if account.home != usual {
         link(&mut archive, &usual, &account.home)?;
     }
     for file in more.roots {
         link(&mut archive, file, CA_BUNDLE_FILE)?;
     }
-    // Programs of the desktop want one, and the engine's machine has nothing to do with it.
+    // Desktop programs need a machine id; it is independent of the engine's machine.
     let mut machine = Hash::new("machine");
     machine.add(more.image.as_bytes());
     let machine = format!("{:0>32}\n", machine.finish());
@@ -151,7 +151,7 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
     archive.into_inner().map(Bytes::from)
 }
 
-/// An empty folder of the account's.
+/// Adds an empty folder that the account owns.
 fn folder<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, account: &Account) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Directory);
@@ -170,7 +170,7 @@ fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -
     archive.append_link(&mut header, path.trim_start_matches('/'), target)
 }
 
-/// The files of root certificates whose folder the image has.
+/// The certificate bundles whose folder exists in the image.
 async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Error> {
     let mut there = Vec::new();
     for file in ROOT_FILES {
@@ -182,7 +182,7 @@ async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Er
     Ok(there)
 }
 
-/// A short file of the container; empty when it is not there or no plain file.
+/// Reads a short file of the container; empty when it does not exist or is not a regular file.
 async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Error> {
     let Some(archive) = start_of(docker, container, path, LIST_MAX).await? else { return Ok(String::new()) };
     let mut archive = tar::Archive::new(&*archive);
@@ -205,8 +205,8 @@ async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Resul
     Ok(header.entry_type().is_dir() && owner && header.mode()? & 0o700 == 0o700)
 }
 
-/// The first bytes of the archive of `path`; `None` when it is not there. A whole entry fits into them, or
-/// its header is all that is wanted.
+/// The first bytes of the archive of `path`; `None` when the path does not exist. The caller needs only a small entry or
+/// its header.
 async fn start_of(
     docker: &Docker,
     container: &str,

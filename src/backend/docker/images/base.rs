@@ -1,4 +1,4 @@
-//! The base image that ours are built on.
+//! Finds or pulls the base image of the bundled Dockerfiles.
 
 use bollard::Docker;
 use bollard::models::ImageInspect;
@@ -6,30 +6,30 @@ use bollard::query_parameters::CreateImageOptionsBuilder;
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
-use super::{check, failed, is_missing, unsupported};
+use super::{failed, image_facts, is_missing, unsupported};
 use crate::backend::{BackendError, ProgressSink, Step};
 
 /// Its reference: the default of `ARG BASE` in the Dockerfiles.
 pub(super) const REFERENCE: &str = "debian:bookworm-slim";
-const MAKE_IT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
+const BASE_HINT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
 
-/// Its id; pulled when the engine has none.
+/// The base image's id; pulled when the engine does not have it.
 ///
 /// # Errors
-/// [`BackendError`] that says how to come by it.
+/// [`BackendError`] with a hint how to get it.
 pub(super) async fn find(
     docker: &Docker,
     architecture: &str,
-    told: &ProgressSink<Step>,
+    progress: &ProgressSink<Step>,
 ) -> Result<String, BackendError> {
     let image = match docker.inspect_image(REFERENCE).await {
         Err(error) if is_missing(&error) => {
-            pull(docker, REFERENCE, told).await.map_err(|error| {
+            pull(docker, REFERENCE, progress).await.map_err(|error| {
                 failed(
                     format!("the base image {REFERENCE} is not on this engine and cannot be pulled"),
                     error,
                 )
-                .with_hint(MAKE_IT)
+                .with_hint(BASE_HINT)
             })?;
             docker.inspect_image(REFERENCE).await
         }
@@ -38,7 +38,7 @@ pub(super) async fn find(
     id(image, architecture)
 }
 
-/// The id that an engine's answer for it gives.
+/// The id in the engine's answer for the base image.
 ///
 /// # Errors
 /// As [`find`].
@@ -48,9 +48,9 @@ pub(super) fn id(
 ) -> Result<String, BackendError> {
     let image =
         answer.map_err(|error| failed(format!("cannot look at the base image {REFERENCE}"), error))?;
-    let facts = check::facts(&image, architecture);
+    let facts = image_facts::facts(&image, architecture);
     let refused = |why| unsupported(format!("the base image {REFERENCE} {why}"));
-    facts.map(|facts| facts.id).map_err(|why| refused(why).with_hint(format!("pull it anew; {MAKE_IT}")))
+    facts.map(|facts| facts.id).map_err(|why| refused(why).with_hint(format!("pull it anew; {BASE_HINT}")))
 }
 
 /// Fetches an image by its reference from the registry that the reference names.
@@ -60,12 +60,14 @@ pub(super) fn id(
 pub(super) async fn pull(
     docker: &Docker,
     reference: &str,
-    told: &ProgressSink<Step>,
+    progress: &ProgressSink<Step>,
 ) -> Result<(), bollard::errors::Error> {
-    let tell = |line: String, begins| told.tell(Step { of: format!("the image {reference}"), line, begins });
-    tell("fetching it".to_owned(), true);
+    let report = |line: String, starts_stage| {
+        progress.report(Step { subject: format!("the image {reference}"), line, starts_stage })
+    };
+    report("fetching it".to_owned(), true);
     let mut options = CreateImageOptionsBuilder::new().from_image(reference);
-    // Without one the engine would fetch every tag there is.
+    // Without a tag the engine would pull all tags.
     if !reference.rsplit('/').next().is_some_and(|name| name.contains([':', '@'])) {
         options = options.tag("latest");
     }
@@ -74,7 +76,7 @@ pub(super) async fn pull(
         let event = event?;
         if let Some(status) = event.status {
             let layer = event.id.map(|id| format!("{id}: ")).unwrap_or_default();
-            tell(inert(&format!("{layer}{status}")), false);
+            report(inert(&format!("{layer}{status}")), false);
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! One build on the engine's own builder, the one that every supported engine has.
+//! Builds images with the engine's classic builder, which every supported engine has, and finds leftovers of builds.
 
 use std::collections::HashMap;
 
@@ -12,58 +12,58 @@ use super::program::Program;
 use super::recipe::Recipe;
 use super::unused::{IMAGE, STEP};
 use super::{IMAGE_LABEL, failed, stages};
-use crate::backend::docker::engine::{EngineError, FREE_SPACE};
+use crate::backend::docker::engine::{EngineError, FREE_SPACE_HINT};
 use crate::backend::docker::listing;
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 
-/// What of a failed build's output an error carries: its end, where the cause stands.
-const OUTPUT_KEPT: usize = 32 << 10;
-/// How long an image is kept that lost its name to another start's: that one may be about to use it.
-const RENAMED_KEPT: i64 = 60 * 60;
-/// How long an unused image of another program's guards is kept: a week.
-const SIDECAR_IMAGES_KEPT: i64 = 7 * 24 * 60 * 60;
-/// How long an agent's image is kept that another has taken the place of, likewise.
-const AGENTS_KEPT: i64 = SIDECAR_IMAGES_KEPT;
-/// The home that an image was made by.
+/// Bytes of a failed build's output in an error: the end, which contains the cause.
+const MAX_OUTPUT: usize = 32 << 10;
+/// Seconds before an image without a name is removed: a start may be about to use it.
+const RENAMED_MAX_AGE: i64 = 60 * 60;
+/// Seconds before an unused sidecar image of another program is removed: a week.
+const SIDECAR_IMAGE_MAX_AGE: i64 = 7 * 24 * 60 * 60;
+/// Seconds before a replaced agent image is removed.
+const AGENT_IMAGE_MAX_AGE: i64 = SIDECAR_IMAGE_MAX_AGE;
+/// The label with the home that made an image.
 pub(super) const HOME_LABEL: &str = "bottle.built-by";
-/// What an agent's image was made of, for the home that made it.
+/// The label with the source of an agent's image.
 pub(super) const SOURCE_LABEL: &str = "bottle.source";
-/// Which program an image of guards holds; written by `Dockerfile.sidecars`.
+/// The label with the program of a sidecar image; set by `Dockerfile.sidecars`.
 const PROGRAM_LABEL: &str = "bottle.program";
-/// The label of an image of guards.
+/// The label value of a sidecar image.
 pub(super) const SIDECARS: &str = "sidecars";
-/// The label of a stage.
+/// The label value of a stage.
 const STAGE: &str = "stage";
-/// What the builder runs a step with, unless its Dockerfile names another shell.
+/// The prefix of a build step's command, unless the Dockerfile sets another shell.
 const STEP_COMMAND: &str = "/bin/sh -c ";
-/// The label of an image that is yet to be made ready.
+/// The label value of an image that is not prepared yet.
 pub(super) const BUILT: &str = "built";
-/// The label of an image that an agent works in.
+/// The label value of an agent's image.
 pub(super) const AGENT: &str = "agent";
-/// Variables every builder takes without their being declared, and leaves out of the image and its history.
+/// Predefined build arguments, which builders keep out of the image and its history.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
-/// Builds, and answers with the image's id. `what` names the image in errors.
+/// Builds an image and returns its id.
 ///
 /// # Errors
 /// [`BackendError`] with the cause and the builder's output.
 pub(super) async fn build(
     docker: &Docker,
     recipe: &Recipe,
-    what: &Order<'_>,
-    told: &ProgressSink<Step>,
+    what: &BuildRequest<'_>,
+    progress: &ProgressSink<Step>,
 ) -> Result<String, BackendError> {
-    let marked = stages::marked(&recipe.dockerfile, &mark(what.home, STAGE));
+    let dockerfile = stages::label_stages(&recipe.dockerfile, &mark(what.home, STAGE));
     let context = recipe
-        .context(&marked)
+        .context(&dockerfile)
         .map_err(|error| BackendError::failed(format!("cannot pack {}: {error}", what.name)))?;
     let args: HashMap<String, String> = what.proxies.iter().cloned().chain(recipe.args.clone()).collect();
     let mut options = BuildImageOptionsBuilder::new()
         .version(BuilderVersion::BuilderV1)
         .buildargs(&args)
         .labels(&what.labels.iter().cloned().collect())
-        // Nothing of an aborted build stays.
+        // Removes the containers of an aborted build.
         .rm(true)
         .forcerm(true);
     if let Some(tag) = &what.tag {
@@ -76,19 +76,19 @@ pub(super) async fn build(
         let event = event.map_err(|error| output.failure(what, &EngineError::from(error)))?;
         id = event.aux.and_then(|aux| aux.id).or(id);
         if let Some(text) = event.stream.or(event.status) {
-            output.take(&text, &|step| told.tell(Step { of: what.name.to_owned(), ..step }));
+            output.take(&text, &|step| progress.report(Step { subject: what.name.to_owned(), ..step }));
         }
     }
-    let ended = || EngineError::Gone("it ended the build without a result".to_owned());
+    let ended = || EngineError::Disconnected("the build ended without a result".to_owned());
     id.ok_or_else(|| output.failure(what, &ended()))
 }
 
-/// What is asked of [`build`] beside the recipe.
+/// The parameters of [`build`] besides the recipe.
 #[derive(Debug)]
-pub(super) struct Order<'a> {
+pub(super) struct BuildRequest<'a> {
     /// `the image for claude`.
     pub(super) name: &'a str,
-    /// Where it is written, for the user who has to change it.
+    /// The hint for a failed build.
     pub(super) hint: &'a str,
     /// The hash of the home that it is built for.
     pub(super) home: &'a str,
@@ -96,28 +96,28 @@ pub(super) struct Order<'a> {
     pub(super) tag: Option<String>,
     /// Its labels.
     pub(super) labels: Vec<(String, String)>,
-    /// See [`proxies`].
+    /// Proxy variables, from [`proxies`].
     pub(super) proxies: Vec<(String, String)>,
 }
 
-/// The machine's proxies, for what a build fetches. One with a password in its URL is left out: the engine
-/// keeps a build's arguments where others can read them.
+/// The machine's proxy variables, for downloads of a build. A URL with a password is skipped: other users of the engine
+/// can read build arguments.
 pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     let names = PROXY_VARIABLES.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     let set = names.filter_map(|name| host.var(&name).map(|value| (name.clone(), value.to_owned())));
     set.filter(|(_, value)| !value.contains('@')).collect()
 }
 
-/// The labels of an image of this kind that a home makes, as a Dockerfile writes them.
+/// The labels of an image of this kind and home, in Dockerfile syntax.
 pub(super) fn mark(home: &str, kind: &str) -> String {
     format!("{IMAGE_LABEL}={kind} {HOME_LABEL}={home}")
 }
 
-/// What builds of this home left behind: stages, the last step of one that was given up, what could not be made
-/// ready for an agent; and images that others have taken the place of, once they are old. No container has them.
+/// Leftovers of this home's builds: stages, the last step of an aborted build, images that were not prepared; and old
+/// replaced images. Without those that a container uses.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked.
+/// [`BackendError`] when the engine cannot be queried.
 pub(super) async fn unused(
     docker: &Docker,
     program: Option<&Program>,
@@ -128,27 +128,26 @@ pub(super) async fn unused(
     let options = ListContainersOptionsBuilder::new().all(true).build();
     let containers = docker.list_containers(Some(options)).await.map_err(failed)?;
     let (steps, others): (Vec<_>, Vec<_>) =
-        containers.into_iter().partition(|container| is_step_left(container, home));
+        containers.into_iter().partition(|container| is_leftover_step(container, home));
     let used: Vec<String> = others.into_iter().filter_map(|container| container.image_id).collect();
     let program = program.map(|program| program.hash.as_str());
-    // Before the images that they stand on.
+    // Before the images that they use.
     let steps = steps.into_iter().filter_map(|step| {
-        let why = "a build that was cut off ran a step in it".to_owned();
+        let why = "an interrupted build ran a step in it".to_owned();
         Some(Unused { kind: STEP.to_owned(), id: step.id?, why, bytes: None })
     });
     Ok(steps.chain(left(&images, &used, home, program, jiff::Timestamp::now().as_second())).collect())
 }
 
-/// Whether a container is one of a build's steps and does not run: the builder removes its own, but for those of
-/// an engine that was killed.
-fn is_step_left(container: &ContainerSummary, home: &str) -> bool {
+/// Whether a container is a stopped build step: the builder removes its steps unless the engine was killed.
+fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
     let label =
         |name: &str| container.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     let runs = matches!(
         container.state,
         Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
     );
-    // What a user runs by hand on a stage is theirs.
+    // A container that a user runs on a stage is theirs.
     let is_step = container.command.as_ref().is_some_and(|command| command.starts_with(STEP_COMMAND));
     label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && is_step && !runs
 }
@@ -168,21 +167,21 @@ fn left(
         let nameless = image.repo_tags.iter().all(|name| name.ends_with(":<none>"));
         match label(IMAGE_LABEL)? {
             STAGE | BUILT if nameless && label(HOME_LABEL) == Some(home) => Some("a build left it"),
-            AGENT | SIDECARS if nameless && label(HOME_LABEL) == Some(home) && older(RENAMED_KEPT) => {
-                Some("another one has its name")
+            AGENT | SIDECARS if nameless && label(HOME_LABEL) == Some(home) && older(RENAMED_MAX_AGE) => {
+                Some("another image has its name")
             }
-            SIDECARS if !nameless && label(PROGRAM_LABEL) != program && older(SIDECAR_IMAGES_KEPT) => {
-                Some("it holds the program of another version")
+            SIDECARS if !nameless && label(PROGRAM_LABEL) != program && older(SIDECAR_IMAGE_MAX_AGE) => {
+                Some("it contains the program of another version")
             }
             AGENT if image.repo_tags.iter().any(|name| superseded.contains(name)) => {
-                Some("a newer one of the same source is there")
+                Some("there is a newer image of the same source")
             }
             _ => None,
         }
     };
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
-        // By its name, so that another name of it, a snapshot's, stays what it is.
+        // Removed by name, so that another name of the image, a snapshot's, stays.
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_of_sidecars(name));
         Some(Unused {
             kind: IMAGE.to_owned(),
@@ -198,10 +197,10 @@ fn is_of_sidecars(name: &str) -> bool {
     name.strip_prefix(super::SIDECARS).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// The names of old images of this home's that a newer one of the same source has taken the place of.
+/// The names of this home's old images with a newer one of the same source.
 fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     let (ours, tag) = (format!("{home}:"), format!("{}:", super::AGENT));
-    // A snapshot has the labels of what it was made on, and not its name.
+    // A snapshot has the labels of its base image, but not its name.
     let named = |image: &ImageSummary| image.repo_tags.iter().find(|name| name.starts_with(&tag)).cloned();
     let all: Vec<(&str, i64, String)> = images
         .iter()
@@ -211,11 +210,11 @@ fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     let newer = |of: &str, made: i64| all.iter().any(|(source, created, _)| *source == of && *created > made);
     let old = all
         .iter()
-        .filter(|(source, made, _)| now.saturating_sub(*made) > AGENTS_KEPT && newer(source, *made));
+        .filter(|(source, made, _)| now.saturating_sub(*made) > AGENT_IMAGE_MAX_AGE && newer(source, *made));
     old.map(|(.., name)| name.clone()).collect()
 }
 
-/// A builder's output: shown line by line, kept for the case that it fails.
+/// A builder's output: reported line by line, and buffered for a failure's message.
 #[derive(Debug, Default)]
 struct Output {
     kept: String,
@@ -224,61 +223,61 @@ struct Output {
 }
 
 impl Output {
-    fn take(&mut self, text: &str, hear: &dyn Fn(Step)) {
+    fn take(&mut self, text: &str, report: &dyn Fn(Step)) {
         for piece in text.split_inclusive(['\n', '\r']) {
             self.line.push_str(piece);
-            if piece.ends_with(['\n', '\r']) || self.line.len() > OUTPUT_KEPT {
-                self.end_line(hear);
+            if piece.ends_with(['\n', '\r']) || self.line.len() > MAX_OUTPUT {
+                self.end_line(report);
             }
         }
     }
 
-    fn end_line(&mut self, hear: &dyn Fn(Step)) {
+    fn end_line(&mut self, report: &dyn Fn(Step)) {
         let line = inert(&plain(self.line.trim_end()));
         self.line.clear();
         let line = line.trim_end();
         if line.trim().is_empty() {
             return;
         }
-        let begins = line.starts_with("Step ");
-        // Labels of ours are nothing to a user.
-        if !(begins && line.contains(" : LABEL bottle.")) {
-            hear(Step { of: String::new(), line: line.to_owned(), begins });
+        let starts_stage = line.starts_with("Step ");
+        // Our own labels are not reported.
+        if !(starts_stage && line.contains(" : LABEL bottle.")) {
+            report(Step { subject: String::new(), line: line.to_owned(), starts_stage });
         }
         self.kept.push_str(line);
         self.kept.push('\n');
-        if self.kept.len() > 2 * OUTPUT_KEPT {
+        if self.kept.len() > 2 * MAX_OUTPUT {
             self.shorten();
         }
     }
 
-    /// Keeps whole lines of the end.
+    /// Keeps complete lines of the end.
     fn shorten(&mut self) {
-        let from = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(OUTPUT_KEPT));
+        let from = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(MAX_OUTPUT));
         let line_end = self.kept[from..].trim_end().find('\n').filter(|_| from > 0);
         let from = line_end.map_or(from, |at| from + at + 1);
         self.cut |= from > 0;
         self.kept.drain(..from);
     }
 
-    fn failure(&mut self, what: &Order<'_>, cause: &EngineError) -> BackendError {
+    fn failure(&mut self, what: &BuildRequest<'_>, cause: &EngineError) -> BackendError {
         self.end_line(&|_| ());
         self.shorten();
-        let cut = if self.cut { "(the beginning is left out)\n" } else { "" };
+        let cut = if self.cut { "(the beginning is omitted)\n" } else { "" };
         let output = format!("{cut}{}", self.kept);
         let why = inert(&cause.to_string());
         let message = match output.trim_end() {
             "" => format!("cannot build {}: {why}", what.name),
-            said => format!("cannot build {}: {why}\n{said}", what.name),
+            output => format!("cannot build {}: {why}\n{output}", what.name),
         };
-        // A step that found the disk full says so in words of its own.
+        // A step on a full disk prints its own message.
         let full = self.kept.to_ascii_lowercase().contains("no space left on device");
-        let hint = cause.hint().or(full.then_some(FREE_SPACE)).unwrap_or(what.hint);
+        let hint = cause.hint().or(full.then_some(FREE_SPACE_HINT)).unwrap_or(what.hint);
         BackendError::failed(message).with_hint(hint)
     }
 }
 
-/// Without colours: the builder paints what a step writes to its standard error.
+/// Removes color codes: the builder colors a step's standard error.
 fn plain(line: &str) -> String {
     let mut pieces = line.split("\u{1b}[");
     let mut plain = pieces.next().unwrap_or_default().to_owned();
@@ -303,10 +302,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_comes_line_by_line_however_it_is_cut_and_does_nothing() {
+    fn reports_output_line_by_line_and_escapes_control_characters() {
         let shown = Mutex::new(Vec::new());
-        let hear = |Step { line, begins, .. }: Step| {
-            shown.lock().expect("lock").push(if begins { format!("> {line}") } else { line });
+        let report = |Step { line, starts_stage, .. }: Step| {
+            shown.lock().expect("lock").push(if starts_stage { format!("> {line}") } else { line });
         };
         let mut output = Output::default();
         for text in [
@@ -318,27 +317,33 @@ mod tests {
             "\u{1b}[91mred\n",
             "\u{1b}[0mcut",
         ] {
-            output.take(text, &hear);
+            output.take(text, &report);
         }
-        let order =
-            Order { name: "the image", hint: "look", home: "", tag: None, labels: vec![], proxies: vec![] };
+        let request = BuildRequest {
+            name: "the image",
+            hint: "look",
+            home: "",
+            tag: None,
+            labels: vec![],
+            proxies: vec![],
+        };
         let refused = |message: &str| EngineError::Refused { status: 500, message: message.to_owned() };
-        let error = output.failure(&order, &refused("it said 1"));
+        let error = output.failure(&request, &refused("it said 1"));
         let lines = ["> Step 1/2 : FROM base", " ---> 12", "10 %", "20 %", "\\u{1b}[2Jdone", "red"];
         assert_eq!(*shown.lock().expect("lock"), lines);
         assert!(error.message.starts_with("cannot build the image: it said 1\nStep 1/2"), "{error}");
         assert!(error.message.ends_with("done\nred\ncut"), "{error}");
         assert_eq!(error.hint.as_deref(), Some("look"));
-        // What is no fault of the Dockerfile's has another way out.
-        let gone = output.failure(&order, &EngineError::Gone("end of file".to_owned()));
+        // An engine failure has another hint.
+        let gone = output.failure(&request, &EngineError::Disconnected("end of file".to_owned()));
         assert!(gone.hint.is_some_and(|hint| hint.contains("journalctl")));
-        output.take("cc: write: No space left on device\n", &hear);
-        let full = output.failure(&order, &refused("returned a non-zero code: 1"));
-        assert_eq!(full.hint.as_deref(), Some(FREE_SPACE));
+        output.take("cc: write: No space left on device\n", &report);
+        let full = output.failure(&request, &refused("returned a non-zero code: 1"));
+        assert_eq!(full.hint.as_deref(), Some(FREE_SPACE_HINT));
     }
 
     #[test]
-    fn an_agents_image_goes_when_it_is_old_and_another_took_its_place() {
+    fn an_old_agent_image_with_a_newer_one_of_its_source_is_superseded() {
         let image = |tag: &str, source: &str, created: i64| ImageSummary {
             created,
             repo_tags: vec![tag.to_owned()],
@@ -348,20 +353,20 @@ mod tests {
         let images = [
             image("bottle-agent:old", "0123abcd:claude", 100),
             image("bottle-agent:older", "0123abcd:claude", 50),
-            image("bottle-agent:young", "0123abcd:claude", AGENTS_KEPT),
-            image("bottle-agent:newest", "0123abcd:claude", AGENTS_KEPT + 1),
+            image("bottle-agent:young", "0123abcd:claude", AGENT_IMAGE_MAX_AGE),
+            image("bottle-agent:newest", "0123abcd:claude", AGENT_IMAGE_MAX_AGE + 1),
             image("bottle-agent:alone", "0123abcd:codex", 100),
             image("bottle-agent:another-home", "ffffffff:claude", 1),
-            image("bottle-snapshot:1", "0123abcd:codex", 2 * AGENTS_KEPT),
+            image("bottle-snapshot:1", "0123abcd:codex", 2 * AGENT_IMAGE_MAX_AGE),
             ImageSummary { repo_tags: vec!["bottle-agent:unmarked".to_owned()], ..ImageSummary::default() },
         ];
-        assert_eq!(superseded(&images, "0123abcd", AGENTS_KEPT + 100), ["bottle-agent:older"]);
-        let later = superseded(&images, "0123abcd", 2 * AGENTS_KEPT + 1);
+        assert_eq!(superseded(&images, "0123abcd", AGENT_IMAGE_MAX_AGE + 100), ["bottle-agent:older"]);
+        let later = superseded(&images, "0123abcd", 2 * AGENT_IMAGE_MAX_AGE + 1);
         assert_eq!(later, ["bottle-agent:old", "bottle-agent:older", "bottle-agent:young"]);
     }
 
     #[test]
-    fn proxies_go_into_a_build_and_their_passwords_do_not() {
+    fn proxy_urls_with_passwords_are_skipped() {
         let set = [
             ("HTTPS_PROXY", "http://proxy.example:3128"),
             ("https_proxy", "http://me:secret@proxy.example:3128"),
@@ -383,8 +388,8 @@ mod tests {
     }
 
     #[test]
-    fn what_builds_left_is_told_from_what_is_used_anothers_or_young() {
-        let now = 100 * SIDECAR_IMAGES_KEPT;
+    fn finds_leftovers_but_no_used_foreign_or_recent_images() {
+        let now = 100 * SIDECAR_IMAGE_MAX_AGE;
         let image = |id: &str, kind: &str, home: &str, name: Option<&str>, age: i64| ImageSummary {
             id: id.to_owned(),
             repo_tags: vec![name.unwrap_or("<none>:<none>").to_owned()],
@@ -395,15 +400,15 @@ mod tests {
                 .into(),
             ..ImageSummary::default()
         };
-        let (ours, week) = ("0123abcd", SIDECAR_IMAGES_KEPT + 1);
+        let (ours, week) = ("0123abcd", SIDECAR_IMAGE_MAX_AGE + 1);
         let images = [
             image("stage", STAGE, ours, None, 0),
             image("built", BUILT, ours, None, 0),
             image("used", STAGE, ours, None, week),
             image("named", STAGE, ours, Some("mine:1"), week),
             image("anothers", STAGE, "ffffffff", None, week),
-            image("renamed", AGENT, ours, None, RENAMED_KEPT + 1),
-            image("just-renamed", AGENT, ours, None, RENAMED_KEPT),
+            image("renamed", AGENT, ours, None, RENAMED_MAX_AGE + 1),
+            image("just-renamed", AGENT, ours, None, RENAMED_MAX_AGE),
             image("guards", SIDECARS, "ffffffff", Some("bottle-sidecars:1"), week),
             image("own-guards", SIDECARS, ours, Some("bottle-sidecars:2"), week),
             image("young-guards", SIDECARS, ours, Some("bottle-sidecars:3"), week - 1),
@@ -418,16 +423,17 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_output_the_end_is_kept() {
+    fn keeps_the_end_of_a_long_output() {
         let mut output = Output::default();
         for number in 0..100_000 {
             output.take(&format!("line {number}\n"), &|_| ());
         }
-        output.take(&"x".repeat(10 * OUTPUT_KEPT), &|_| ());
-        let order = Order { name: "it", hint: "", home: "", tag: None, labels: vec![], proxies: vec![] };
-        let message = output.failure(&order, &EngineError::Late).message;
+        output.take(&"x".repeat(10 * MAX_OUTPUT), &|_| ());
+        let request =
+            BuildRequest { name: "it", hint: "", home: "", tag: None, labels: vec![], proxies: vec![] };
+        let message = output.failure(&request, &EngineError::TimedOut).message;
         assert!(
-            message.len() < 3 * OUTPUT_KEPT && message.contains("the beginning is left out"),
+            message.len() < 3 * MAX_OUTPUT && message.contains("the beginning is omitted"),
             "{}",
             message.len()
         );

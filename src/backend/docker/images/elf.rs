@@ -1,33 +1,32 @@
-//! Whether a program needs anything of the system it is started on. Also compiled into `xtask`, which checks
-//! what it built by the same rules, so this file stands on the standard library alone.
+//! Checks that a program is a static ELF file. Also compiled into `xtask`, which checks its build by the same rules, so
+//! this file uses only the standard library.
 
-/// Program header: where the dynamic section is. A static program that may be loaded anywhere has one.
+/// Program header: the dynamic section. A static position-independent program has one.
 const PT_DYNAMIC: u32 = 2;
-/// Program header: an interpreter has to load it.
+/// Program header: an interpreter loads the program.
 const PT_INTERP: u32 = 3;
 /// Dynamic entry: the end.
 const DT_NULL: u64 = 0;
 /// Dynamic entry: a shared library.
 const DT_NEEDED: u64 = 1;
-/// Said of a program that a loader of the system's has to load. Its first page tells.
+/// The error for a program with an interpreter, which its first page shows.
 pub(crate) const INTERPRETED: Why = "is dynamic: it names an interpreter";
-/// Said of a file that ends before its own tables do.
-const CUT: Why = "is cut short";
+/// The error for a file that ends before its tables do.
+const TRUNCATED: Why = "is truncated";
 
-/// Why a program cannot be taken, as the rest of a sentence that begins with its name.
+/// Why a program is unusable, as the rest of a sentence that begins with its name.
 pub(crate) type Why = &'static str;
 
-/// Fails unless these bytes are a 64-bit little-endian ELF program that asks for no interpreter and no
-/// shared library.
+/// Fails unless these bytes are a 64-bit little-endian ELF program without an interpreter and shared libraries.
 pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
     if !program.starts_with(b"\x7fELF\x02\x01") {
-        return Err("is no 64-bit little-endian ELF program");
+        return Err("is not a 64-bit little-endian ELF program");
     }
     let table = place(word(program, 32)?)?;
     let size = usize::from(u16::from_le_bytes(bytes(program, 54)?));
     let count = usize::from(u16::from_le_bytes(bytes(program, 56)?));
     for entry in 0..count {
-        let header = table.checked_add(entry * size).ok_or(CUT)?;
+        let header = table.checked_add(entry * size).ok_or(TRUNCATED)?;
         match u32::from_le_bytes(bytes(program, header)?) {
             PT_INTERP => return Err(INTERPRETED),
             PT_DYNAMIC => expect_no_library(program, place(word(program, header + 8)?)?)?,
@@ -37,7 +36,7 @@ pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
     Ok(())
 }
 
-/// The processor it is for, in an engine's word.
+/// Its processor, by the engines' name.
 pub(crate) fn architecture(program: &[u8]) -> Option<&'static str> {
     match u16::from_le_bytes(bytes(program, 18).ok()?) {
         62 => Some("amd64"),
@@ -57,7 +56,7 @@ fn expect_no_library(program: &[u8], mut at: usize) -> Result<(), Why> {
 }
 
 fn place(offset: u64) -> Result<usize, Why> {
-    usize::try_from(offset).map_err(|_| CUT)
+    usize::try_from(offset).map_err(|_| TRUNCATED)
 }
 
 fn word(program: &[u8], at: usize) -> Result<u64, Why> {
@@ -65,8 +64,8 @@ fn word(program: &[u8], at: usize) -> Result<u64, Why> {
 }
 
 fn bytes<const N: usize>(program: &[u8], at: usize) -> Result<[u8; N], Why> {
-    let slice = at.checked_add(N).and_then(|end| program.get(at..end)).ok_or(CUT)?;
-    slice.try_into().map_err(|_| CUT)
+    let slice = at.checked_add(N).and_then(|end| program.get(at..end)).ok_or(TRUNCATED)?;
+    slice.try_into().map_err(|_| TRUNCATED)
 }
 
 #[cfg(test)]
@@ -95,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_program_that_needs_nothing_is_static() {
+    fn accepts_only_programs_without_interpreter_and_libraries() {
         for (kinds, tags, verdict) in [
             (&[1, 6][..], &[][..], true),
             (&[1, 2], &[5, 0, 1], true),
             (&[1, 2], &[5, 1, 0], false),
             (&[1, 3], &[], false),
-            // Cut short: the section never ends.
+            // Truncated: the section never ends.
             (&[2], &[5], false),
         ] {
             assert_eq!(expect_static(&program(kinds, tags)).is_ok(), verdict, "{kinds:?} {tags:?}");
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_itself_is_dynamic() {
+    fn rejects_this_dynamic_test_program() {
         let own = std::fs::read(std::env::current_exe().expect("own path")).expect("own program");
         assert!(architecture(&own).is_some());
         assert!(expect_static(&own).expect_err("dynamic").contains("dynamic"));

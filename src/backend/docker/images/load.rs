@@ -1,7 +1,6 @@
-//! An image from a folder or an archive of this machine.
+//! Loads an image from a folder or an archive on this machine.
 //!
-//! Two kinds come in both forms: what `docker save` writes, which the engine loads, and a plain file system,
-//! which it imports.
+//! Each can contain a saved image (`docker save`), which the engine loads, or a plain file system, which it imports.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,40 +19,42 @@ use crate::archive;
 use crate::backend::image::local;
 use crate::backend::{BackendError, ProgressSink, Step};
 
-/// A folder or an archive, looked at and not yet read.
+/// An inspected folder or archive.
 #[derive(Debug, Clone)]
 pub(super) struct Local {
-    /// What it is.
+    /// The result of the inspection.
     pub(super) found: local::Local,
     /// The hash of the home that it is loaded for.
     pub(super) home: String,
 }
 
 impl Local {
-    /// Gives it to the engine and answers with the image's id or name. `named` is how errors call it.
+    /// Sends it to the engine and returns the image's id or name. `named` identifies it in errors.
     ///
     /// # Errors
-    /// [`BackendError`]: a file that cannot be read, or what the engine says.
+    /// [`BackendError`]: an unreadable file, or the engine's error.
     pub(super) async fn load(
         &self,
         docker: &Docker,
         named: &str,
-        told: &ProgressSink<Step>,
+        progress: &ProgressSink<Step>,
     ) -> Result<String, BackendError> {
         let of = named.to_owned();
-        told.tell(Step { of: of.clone(), line: "loading it".to_owned(), begins: true });
-        let told = |line: &str| told.tell(Step { of: of.clone(), line: inert(line), begins: false });
+        progress.report(Step { subject: of.clone(), line: "loading it".to_owned(), starts_stage: true });
+        let report = |line: &str| {
+            progress.report(Step { subject: of.clone(), line: inert(line), starts_stage: false })
+        };
         let unread = Arc::new(Mutex::new(None));
         let loaded = if self.found.saved {
-            self.load_saved(docker, self.stream(&unread), &told).await
+            self.load_saved(docker, self.stream(&unread), &report).await
         } else {
-            self.import(docker, self.stream(&unread), &told).await
+            self.import(docker, self.stream(&unread), &report).await
         };
         loaded.map_err(|error| {
-            // The engine only sees its input end; why it ended is known here.
+            // The engine only sees its input end; the cause is known here.
             match unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(why) => BackendError::failed(format!("cannot read {named}: {why}")),
-                None => failed(format!("the engine does not take {named}"), error),
+                None => failed(format!("cannot load {named}"), error),
             }
         })
     }
@@ -62,14 +63,14 @@ impl Local {
         &self,
         docker: &Docker,
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-        told: &(impl Fn(&str) + Sync),
+        report: &(impl Fn(&str) + Sync),
     ) -> Result<String, Error> {
         let options = ImportImageOptionsBuilder::new().quiet(true).build();
         let mut events = docker.import_image_stream(options, body, None).boxed();
         let mut found: Vec<String> = Vec::new();
         while let Some(event) = events.next().await {
             for line in event?.stream.iter().flat_map(|text| text.lines()) {
-                told(line);
+                report(line);
                 let name =
                     ["Loaded image: ", "Loaded image ID: "].iter().find_map(|said| line.strip_prefix(said));
                 found.extend(name.map(|name| name.trim().to_owned()));
@@ -84,8 +85,8 @@ impl Local {
         }
         match ids.len() {
             1 => Ok(ids.remove(0)),
-            0 => Err(said("there is no image in it")),
-            count => Err(said(&format!("there are {count} images in it, and a bottle is made of one"))),
+            0 => Err(load_error("it contains no image")),
+            count => Err(load_error(&format!("it contains {count} images instead of one"))),
         }
     }
 
@@ -93,7 +94,7 @@ impl Local {
         &self,
         docker: &Docker,
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-        told: &(impl Fn(&str) + Sync),
+        report: &(impl Fn(&str) + Sync),
     ) -> Result<String, Error> {
         let label = format!("LABEL {}", build::mark(&self.home, build::BUILT));
         let options = CreateImageOptionsBuilder::new().from_src("-").changes(vec![label]).build();
@@ -102,14 +103,14 @@ impl Local {
         let mut id = None;
         while let Some(event) = events.next().await {
             if let Some(status) = event?.status {
-                told(&status);
+                report(&status);
                 id = Some(status).filter(|status| status.starts_with("sha256:")).or(id);
             }
         }
-        id.ok_or_else(|| said("the engine did not say what became of it"))
+        id.ok_or_else(|| load_error("the engine reported no image id"))
     }
 
-    /// Its bytes as a tar archive. Why they ended early goes to `unread`.
+    /// Its content as a tar archive. `unread` receives the cause of a read error.
     fn stream(
         &self,
         unread: &Arc<Mutex<Option<String>>>,
@@ -125,7 +126,7 @@ fn copy(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     io::copy(&mut File::open(path)?, out).map(drop)
 }
 
-/// Owners and modes as they are; links stay links.
+/// Archives a folder with owners and modes, without following links.
 fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
@@ -133,6 +134,6 @@ fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-fn said(why: &str) -> Error {
+fn load_error(why: &str) -> Error {
     Error::DockerStreamError { error: why.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Images: what an agent and its guards are made of, and the program that both run.
+//! Makes the images of agents and sidecars, and the volume with the program of pid 1.
 //!
 //! ```text
 //!  Dockerfile.agent + provider ─┐
@@ -8,18 +8,17 @@
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
 //!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
 //! ```
-//! Every name follows from the content, so what is there is taken as it is: an unchanged image costs two
-//! questions and is never built again. Of two starts of a home that need the same one builds and the other
-//! waits; two of different homes both end with a good image. What one that was killed leaves,
-//! [`Images::sweep`] finds. Nothing of an image runs here, but for
-//! the steps of a Dockerfile in the engine's builder.
+//! Every name is a hash of the content, so an unchanged image needs two queries and is never built again. Of two starts
+//! of a home that need the same image, one builds and the other waits; starts of different homes each get a complete
+//! image. [`Images::sweep`] finds the leftovers of a killed start. No program of an image runs here, except the steps of
+//! a Dockerfile in the engine's builder.
 
 mod adopt;
 mod base;
 mod build;
-mod changed;
-mod check;
+mod dockerfile_diff;
 mod elf;
+mod image_facts;
 mod load;
 mod owner_label;
 mod preview;
@@ -46,17 +45,17 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use self::adopt::Ready;
-use self::build::Order;
-use self::check::Facts;
+use self::build::BuildRequest;
+use self::image_facts::Facts;
 use self::load::Local;
 use self::program::Program;
-use self::program_hash_cache::Known;
+use self::program_hash_cache::ProgramHashCache;
 use self::recipe::Recipe;
-use self::volume::Maker;
-use crate::backend::docker::engine::{EngineError, REMOVED};
+use self::volume::ScratchSource;
+use crate::backend::docker::engine::{EngineError, REMOVED_HINT};
 use crate::backend::docker::listing;
 pub use crate::backend::image::account::Account;
-use crate::backend::image::building::{self, Building};
+use crate::backend::image::build_lock::{self, BuildLock};
 use crate::backend::image::config;
 use crate::backend::image::hash::Hash;
 use crate::backend::image::local;
@@ -68,13 +67,13 @@ use crate::plan::{ImageSource, Plan};
 
 /// The program's name in the volume that [`Images::program`] names.
 pub const PROGRAM_FILE: &str = "bottle";
-/// On every image that is made here: what it is for.
+/// The label with the kind of every image made here.
 pub const IMAGE_LABEL: &str = "bottle.image";
 
 const AGENT_DOCKERFILE: &str = include_str!("../../../../Dockerfile.agent");
 const SIDECARS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.sidecars");
-/// What the provider's stage of `Dockerfile.agent` installs from, at its place in the context.
-const PINS: [(&str, &str); 7] = [
+/// The lock files that the provider's stage of `Dockerfile.agent` installs from, by their paths in the build context.
+const PINNED_FILES: [(&str, &str); 7] = [
     ("images/claude/package.json", include_str!("../../../../images/claude/package.json")),
     ("images/claude/package-lock.json", include_str!("../../../../images/claude/package-lock.json")),
     ("images/codex/package.json", include_str!("../../../../images/codex/package.json")),
@@ -83,17 +82,17 @@ const PINS: [(&str, &str); 7] = [
     ("images/pi/package.json", include_str!("../../../../images/pi/package.json")),
     ("images/pi/package-lock.json", include_str!("../../../../images/pi/package-lock.json")),
 ];
-/// What a failed build of ours most often means.
-const FETCHES: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
-/// Longer than any build, pull or load; a user who has waited enough interrupts it.
-const PATIENCE: Duration = Duration::from_secs(6 * 60 * 60);
-/// Repositories of what is made here.
+/// The hint for a failed build of a bundled Dockerfile.
+const BUILD_HINT: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
+/// Longer than any build, pull or load; a user can interrupt it.
+const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
+/// The repository of agent images.
 const AGENT: &str = "bottle-agent";
-/// Behind the hash in an agent image's tag: what it is made ready with. Another one makes every image anew.
-const READY: &str = "w1";
+/// The version of the preparation, a suffix of an agent image's tag. A change rebuilds every image.
+const READY_VERSION: &str = "w1";
 const SIDECARS: &str = "bottle-sidecars";
-/// How errors call it.
-const GUARDS: &str = "the image for the guards";
+/// The name of the sidecars' image in messages.
+const SIDECARS_NAME: &str = "the image for the sidecars";
 
 /// The images of one engine.
 #[derive(Debug)]
@@ -108,23 +107,23 @@ pub struct Images {
     made_any: AtomicBool,
 }
 
-/// An image that an agent can work in.
+/// An image prepared for an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentImage {
     /// Its id.
     pub id: String,
-    /// Who the agent is in it. Its home is a folder in the image that it owns.
+    /// The agent's account. Its home is a folder in the image that it owns.
     pub account: Account,
-    /// What the image adds to the environment, as `NAME=value`.
+    /// The image's environment, as `NAME=value`.
     pub env: Vec<String>,
-    /// Folders that the image keeps in volumes: no commit holds them.
+    /// Folders in volumes, which commits exclude.
     pub volumes: Vec<String>,
-    /// Instructions of the image that have no effect in a bottle (`ENTRYPOINT`).
+    /// Instructions without effect in a bottle (`ENTRYPOINT`).
     pub left_out: Vec<String>,
 }
 
 impl Images {
-    /// The images of this engine. Asks nothing yet.
+    /// The images of this engine. Queries nothing yet.
     #[must_use]
     pub fn new(docker: &Docker, host: &Host) -> Self {
         Self {
@@ -139,30 +138,34 @@ impl Images {
         }
     }
 
-    /// The image that the plan's agent works in, built, pulled or loaded when it is not there.
+    /// The plan's agent image, built, pulled or loaded when it does not exist.
     ///
     /// # Errors
     /// [`BackendError`] with the first cause, a failed build's output, and the next step.
-    pub async fn agent(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<AgentImage, BackendError> {
+    pub async fn agent(
+        &self,
+        plan: &Plan,
+        progress: &ProgressSink<Step>,
+    ) -> Result<AgentImage, BackendError> {
         match &plan.image {
-            ImageSource::Provider(template) => self.of_provider(*template, told).await,
-            ImageSource::Dockerfile { path, text } => self.of_dockerfile(path, text, told).await,
-            ImageSource::Reference(reference) => self.of_reference(reference, told).await,
-            ImageSource::Path(path) => self.of_path(path, told).await,
+            ImageSource::Provider(template) => self.provider_image(*template, progress).await,
+            ImageSource::Dockerfile { path, text } => self.dockerfile_image(path, text, progress).await,
+            ImageSource::Reference(reference) => self.reference_image(reference, progress).await,
+            ImageSource::Path(path) => self.local_image(path, progress).await,
         }
     }
 
-    /// An image that was made ready by [`Images::agent`], or committed from one that was.
+    /// Reads an image that [`Images::agent`] prepared, or that was committed from one.
     ///
     /// # Errors
-    /// [`BackendError`] when it is gone, or is no such image.
+    /// [`BackendError`] when it does not exist, or is not such an image.
     pub async fn ready(&self, id: &str) -> Result<AgentImage, BackendError> {
         let named = format!("the image {id}");
         let facts = self.inspect(id, &named).await?.ok_or_else(|| {
-            BackendError::failed(format!("{named} is not on this engine")).with_hint(REMOVED)
+            BackendError::failed(format!("{named} is not on this engine")).with_hint(REMOVED_HINT)
         })?;
         AgentImage::of(facts)
-            .ok_or_else(|| BackendError::failed(format!("{named} was not made for a bottle")))
+            .ok_or_else(|| BackendError::failed(format!("{named} is not an image of a bottle")))
     }
 
     /// Whether any image had to be made.
@@ -171,38 +174,37 @@ impl Images {
         self.made_any.load(Ordering::Relaxed)
     }
 
-    /// The image of the guards, built when it is not there.
+    /// The sidecars' image, built when it does not exist.
     ///
     /// # Errors
     /// As [`Images::agent`].
-    pub async fn sidecars(&self, told: &ProgressSink<Step>) -> Result<String, BackendError> {
-        self.sidecars.get_or_try_init(|| self.make_sidecars(told)).await.cloned()
+    pub async fn sidecars(&self, progress: &ProgressSink<Step>) -> Result<String, BackendError> {
+        self.sidecars.get_or_try_init(|| self.make_sidecars(progress)).await.cloned()
     }
 
-    /// The volume that holds the program for pid 1, as [`PROGRAM_FILE`]; made and filled when it is not there.
-    /// It is only ever mounted read-only.
+    /// The volume with the program of pid 1, as [`PROGRAM_FILE`]; created and filled when it does not exist. It is
+    /// mounted only read-only.
     ///
     /// # Errors
     /// [`BackendError`] when there is no static program for this engine, or the engine refuses.
     pub async fn program(&self) -> Result<String, BackendError> {
         let volume = self.volume.get_or_try_init(|| async {
-            let nobody = ProgressSink::nobody();
+            let nobody = ProgressSink::discard();
             let (program, base) = tokio::try_join!(self.program_file(), self.base(&nobody))?;
             let home = self.host.home_hash();
             program.keep_hash(&self.host.home);
-            volume::filled(&self.docker, program, Maker { image: base, home: &home }).await
+            volume::filled(&self.docker, program, ScratchSource { image: base, home: &home }).await
         });
         volume.await.cloned()
     }
 
-    /// What starts of this home left that were killed while they made an image or a volume, and what builds leave
-    /// behind, unless one goes on; and volumes and images that others have taken the place of, once they are old
-    /// and no container has them. Changes nothing.
+    /// Leftovers of killed starts and builds of this home, unless a build is running; and replaced volumes and images
+    /// that are old and unused. Changes nothing.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be asked.
+    /// [`BackendError`] when the engine cannot be queried.
     pub async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        // Without one there is none that a start is about to use.
+        // Without a program no start is about to use its volume or image.
         let program = self.program_file().await.ok();
         let home = self.host.home_hash();
         let mut unused = scratch_container::left(&self.docker, &home).await?;
@@ -211,7 +213,7 @@ impl Images {
         Ok(unused)
     }
 
-    /// Removes what [`Images::unused`] found, as far as nobody has come to use it since, and answers with it.
+    /// Removes the results of [`Images::unused`], except those used since, and returns the removed ones.
     ///
     /// # Errors
     /// [`BackendError`] when the engine refuses.
@@ -219,214 +221,219 @@ impl Images {
         unused::remove(&self.docker, &self.host, unused).await
     }
 
-    /// Both at once.
+    /// Finds and removes unused images and volumes.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be asked, or refuses.
+    /// [`BackendError`] when the engine cannot be queried, or refuses.
     pub async fn sweep(&self) -> Result<Vec<Unused>, BackendError> {
         self.remove_unused(self.unused().await?).await
     }
 
-    async fn of_provider(
+    async fn provider_image(
         &self,
         template: Template,
-        told: &ProgressSink<Step>,
+        progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
-        let recipe = provider_recipe(template, self.base(told).await?);
-        let name = of_provider(template);
-        self.of_recipe(recipe, &name, FETCHES, Vec::new(), told).await
+        let recipe = provider_recipe(template, self.base(progress).await?);
+        let name = provider_image(template);
+        self.recipe_image(recipe, &name, BUILD_HINT, Vec::new(), progress).await
     }
 
-    async fn of_dockerfile(
+    async fn dockerfile_image(
         &self,
         path: &Path,
         text: &str,
-        told: &ProgressSink<Step>,
+        progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
         let recipe = own_recipe(text);
-        let name = of_dockerfile(path);
+        let name = dockerfile_image(path);
         let hint = format!(
             "correct {}; it is built without a context, so there is nothing to COPY or ADD",
             self.host.home.join(path).display()
         );
-        let labels = changed::labels(&self.host, path, text);
-        self.of_recipe(recipe, &name, &hint, labels, told).await
+        let labels = dockerfile_diff::labels(&self.host, path, text);
+        self.recipe_image(recipe, &name, &hint, labels, progress).await
     }
 
-    /// The image of a recipe, built when it is not there.
-    async fn of_recipe(
+    /// The image of a recipe, built when it does not exist.
+    async fn recipe_image(
         &self,
         recipe: Recipe,
         name: &str,
         hint: &str,
         mut labels: Vec<(String, String)>,
-        told: &ProgressSink<Step>,
+        progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
         labels.push((IMAGE_LABEL.to_owned(), build::BUILT.to_owned()));
         let tag = recipe.hash(AGENT);
-        if let Some(image) = self.made(&tag).await? {
+        if let Some(image) = self.find_ready(&tag).await? {
             return Ok(image);
         }
-        let _alone = self.begin(&tag, name, told).await?;
-        if let Some(image) = self.made(&tag).await? {
+        let _lock = self.lock(&tag, name, progress).await?;
+        if let Some(image) = self.find_ready(&tag).await? {
             return Ok(image);
         }
         let proxies = build::proxies(&self.host);
-        // The roots are for our own Dockerfile, which leaves them behind.
-        let aids = match recipe.args.contains_key("PROVIDER") {
+        // Only the bundled Dockerfile uses the roots, and does not keep them in the image.
+        let extra_files = match recipe.args.contains_key("PROVIDER") {
             true => vec![("roots.pem", 0o644, machine_roots())],
             false => Vec::new(),
         };
-        let recipe = Recipe { aids, ..recipe };
+        let recipe = Recipe { extra_files, ..recipe };
         let home = &self.host.home_hash();
-        let order = Order { name, hint, home, tag: None, labels, proxies };
-        let built = build::build(&self.patient(), &recipe, &order, told).await?;
+        let request = BuildRequest { name, hint, home, tag: None, labels, proxies };
+        let built = build::build(&self.long_running(), &recipe, &request, progress).await?;
         self.adopt(&built, name, &tag).await
     }
 
-    async fn of_reference(
+    async fn reference_image(
         &self,
         reference: &str,
-        told: &ProgressSink<Step>,
+        progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
-        let name = of_reference(reference);
+        let name = reference_image(reference);
         let facts = match self.inspect(reference, &name).await? {
             Some(facts) => facts,
             None => {
-                base::pull(&self.patient(), reference, told).await.map_err(|error| {
+                base::pull(&self.long_running(), reference, progress).await.map_err(|error| {
                     failed(format!("{name} is not on this engine and cannot be pulled"), error)
                         .with_hint("`docker image ls` lists what is; an archive can be named as ./FILE.tar, in $BOTTLE_HOME")
                 })?;
-                let gone =
-                    || BackendError::failed(format!("{name} was pulled and is not there")).with_hint(REMOVED);
+                let gone = || {
+                    BackendError::failed(format!("{name} was removed after the pull")).with_hint(REMOVED_HINT)
+                };
                 self.inspect(reference, &name).await?.ok_or_else(gone)?
             }
         };
-        self.of_existing(facts, &name, told).await
+        self.existing_image(facts, &name, progress).await
     }
 
-    async fn of_path(&self, path: &Path, told: &ProgressSink<Step>) -> Result<AgentImage, BackendError> {
-        let name = of_path(path);
-        let local = self.look(path).await?;
-        if let Some(image) = self.made(&local.found.hash).await? {
+    async fn local_image(
+        &self,
+        path: &Path,
+        progress: &ProgressSink<Step>,
+    ) -> Result<AgentImage, BackendError> {
+        let name = local_image(path);
+        let local = self.inspect_local(path).await?;
+        if let Some(image) = self.find_ready(&local.found.hash).await? {
             return Ok(image);
         }
-        let _alone = self.begin(&local.found.hash, &name, told).await?;
-        if let Some(image) = self.made(&local.found.hash).await? {
+        let _lock = self.lock(&local.found.hash, &name, progress).await?;
+        if let Some(image) = self.find_ready(&local.found.hash).await? {
             return Ok(image);
         }
         let before = self.nameless().await?;
-        let loaded = local.load(&self.patient(), &name, told).await?;
+        let loaded = local.load(&self.long_running(), &name, progress).await?;
         let adopted = self.adopt(&loaded, &name, &local.found.hash).await;
         if adopted.is_err() && !before.contains(&loaded) && self.nameless().await?.contains(&loaded) {
-            // It came for this alone, and nobody could find it again.
+            // It was loaded only for this, and has no name.
             let _ = self.docker.remove_image(&loaded, None::<RemoveImageOptions>, None).await;
         }
         adopted
     }
 
-    /// The ids of images that have neither a name nor another one made on them.
+    /// The ids of dangling images.
     async fn nameless(&self) -> Result<Vec<String>, BackendError> {
         let images = listing::images(&self.docker, "dangling", vec!["true".to_owned()]).await;
         let images = images.map_err(|error| failed("cannot list the images", error))?;
         Ok(images.into_iter().map(|image| image.id).collect())
     }
 
-    /// The folder or archive at this path of the home.
-    async fn look(&self, path: &Path) -> Result<Local, BackendError> {
+    /// Inspects the folder or archive at this path of the home.
+    async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
         let wrong = |why: String| {
-            BackendError::failed(format!("{} {why}", of_path(path)))
+            BackendError::failed(format!("{} {why}", local_image(path)))
                 .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
         };
         let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
-        let looking = tokio::task::spawn_blocking(move || local::look(&real));
+        let looking = tokio::task::spawn_blocking(move || local::inspect(&real));
         let found =
             looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)?;
         Ok(Local { found, home: self.host.home_hash() })
     }
 
-    /// An image that is on the engine, made ready once.
-    async fn of_existing(
+    /// Prepares an existing image, once.
+    async fn existing_image(
         &self,
         facts: Facts,
         name: &str,
-        told: &ProgressSink<Step>,
+        progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
-        let tag = hash_of_existing(&facts);
-        if let Some(image) = self.made(&tag).await? {
+        let tag = existing_image_hash(&facts);
+        if let Some(image) = self.find_ready(&tag).await? {
             return Ok(image);
         }
-        let _alone = self.begin(&tag, name, told).await?;
-        match self.made(&tag).await? {
+        let _lock = self.lock(&tag, name, progress).await?;
+        match self.find_ready(&tag).await? {
             Some(image) => Ok(image),
             None => self.adopt(&facts.id, name, &tag).await,
         }
     }
 
-    /// Waits for its turn to make the image of this hash.
-    async fn begin(
+    /// Waits for the build lock of the image with this hash.
+    async fn lock(
         &self,
         hash: &str,
         name: &str,
-        told: &ProgressSink<Step>,
-    ) -> Result<Building, BackendError> {
-        let building = building::begin(&self.host, hash, name, told).await?;
+        progress: &ProgressSink<Step>,
+    ) -> Result<BuildLock, BackendError> {
+        let lock = build_lock::lock(&self.host, hash, name, progress).await?;
         self.made_any.store(true, Ordering::Relaxed);
-        Ok(building)
+        Ok(lock)
     }
 
-    /// The engine, for what takes as long as it takes: it answers when it is done.
-    fn patient(&self) -> Docker {
-        self.docker.clone().with_timeout(PATIENCE)
+    /// A client with a timeout for long operations.
+    fn long_running(&self) -> Docker {
+        self.docker.clone().with_timeout(LONG_TIMEOUT)
     }
 
-    /// The image with this tag, when it was made before.
-    async fn made(&self, tag: &str) -> Result<Option<AgentImage>, BackendError> {
-        let name = format!("{AGENT}:{tag}-{READY}");
+    /// The prepared image with this tag, if it exists.
+    async fn find_ready(&self, tag: &str) -> Result<Option<AgentImage>, BackendError> {
+        let name = format!("{AGENT}:{tag}-{READY_VERSION}");
         Ok(self.inspect(&name, &format!("the image {name}")).await?.and_then(AgentImage::of))
     }
 
-    /// Makes the image with this id ready, under this tag.
+    /// Prepares the image with this id, under this tag.
     async fn adopt(&self, id: &str, named: &str, tag: &str) -> Result<AgentImage, BackendError> {
         let gone = || {
-            BackendError::failed(format!("{named} is not there any more, half-way ready")).with_hint(REMOVED)
+            BackendError::failed(format!("{named} was removed while it was prepared")).with_hint(REMOVED_HINT)
         };
         let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
-        let (tag, home) = (format!("{tag}-{READY}"), self.host.home_hash());
+        let (tag, home) = (format!("{tag}-{READY_VERSION}"), self.host.home_hash());
         let ready = Ready { tag: (AGENT, &tag), home: &home };
         let adopted = adopt::adopt(&self.docker, &facts, named, ready).await?;
         let facts = self.inspect(&adopted, named).await?.ok_or_else(gone)?;
         AgentImage::of(facts).ok_or_else(gone)
     }
 
-    async fn make_sidecars(&self, told: &ProgressSink<Step>) -> Result<String, BackendError> {
-        let (program, base) = tokio::try_join!(self.program_file(), self.base(told))?;
+    async fn make_sidecars(&self, progress: &ProgressSink<Step>) -> Result<String, BackendError> {
+        let (program, base) = tokio::try_join!(self.program_file(), self.base(progress))?;
         let recipe = sidecars_recipe(program, base);
         let hash = recipe.hash(SIDECARS);
         let name = format!("{SIDECARS}:{hash}");
-        if let Some(facts) = self.inspect(&name, GUARDS).await? {
+        if let Some(facts) = self.inspect(&name, SIDECARS_NAME).await? {
             return Ok(facts.id);
         }
-        let _alone = self.begin(&hash, GUARDS, told).await?;
-        if let Some(facts) = self.inspect(&name, GUARDS).await? {
+        let _lock = self.lock(&hash, SIDECARS_NAME, progress).await?;
+        if let Some(facts) = self.inspect(&name, SIDECARS_NAME).await? {
             return Ok(facts.id);
         }
-        let order = Order {
-            name: GUARDS,
-            hint: FETCHES,
+        let request = BuildRequest {
+            name: SIDECARS_NAME,
+            hint: BUILD_HINT,
             home: &self.host.home_hash(),
             tag: Some(name),
             labels: vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())],
             proxies: build::proxies(&self.host),
         };
-        let recipe = Recipe { aids: vec![("bottle", 0o755, program.bytes()?)], ..recipe };
-        build::build(&self.patient(), &recipe, &order, told).await
+        let recipe = Recipe { extra_files: vec![("bottle", 0o755, program.bytes()?)], ..recipe };
+        build::build(&self.long_running(), &recipe, &request, progress).await
     }
 
-    async fn base(&self, told: &ProgressSink<Step>) -> Result<&str, BackendError> {
+    async fn base(&self, progress: &ProgressSink<Step>) -> Result<&str, BackendError> {
         let id = self.base.get_or_try_init(|| async {
             let architecture = self.architecture().await?;
-            base::find(&self.docker, architecture, told).await
+            base::find(&self.docker, architecture, progress).await
         });
         id.await.map(String::as_str)
     }
@@ -435,41 +442,41 @@ impl Images {
         let program = self.program.get_or_try_init(|| async {
             let architecture = self.architecture().await?.to_owned();
             let (running, home) = (self.host.program.clone(), self.host.home.clone());
-            let find = move || program::find(&running, &architecture, Known::read(&home).as_ref());
+            let find = move || program::find(&running, &architecture, ProgramHashCache::read(&home).as_ref());
             let found = tokio::task::spawn_blocking(find).await;
             found.map_err(|error| BackendError::failed(format!("cannot read the program: {error}")))?
         });
         program.await
     }
 
-    /// The engine's own word for its processor.
+    /// The engine's name for its processor.
     async fn architecture(&self) -> Result<&str, BackendError> {
         let word = self.architecture.get_or_try_init(|| async {
             let version = self
                 .docker
                 .version()
                 .await
-                .map_err(|error| failed("cannot ask the engine what it is", error))?;
-            version.arch.ok_or_else(|| BackendError::failed("the engine does not say what machine it is on"))
+                .map_err(|error| failed("cannot query the engine's version", error))?;
+            version.arch.ok_or_else(|| BackendError::failed("the engine does not report its architecture"))
         });
         word.await.map(String::as_str)
     }
 
-    /// What an image says; `None` when it is not there.
+    /// Inspects an image; `None` when it does not exist.
     async fn inspect(&self, reference: &str, named: &str) -> Result<Option<Facts>, BackendError> {
         let (image, architecture) = tokio::join!(self.docker.inspect_image(reference), self.architecture());
         let image = match image {
             Ok(image) => image,
             Err(error) if is_missing(&error) => return Ok(None),
-            Err(error) => return Err(failed(format!("cannot look at {named}"), error)),
+            Err(error) => return Err(failed(format!("cannot inspect {named}"), error)),
         };
-        let facts = check::facts(&image, architecture?);
+        let facts = image_facts::facts(&image, architecture?);
         facts.map(Some).map_err(|why| unsupported(format!("{named} {why}")))
     }
 }
 
 impl AgentImage {
-    /// What a user should know of it: what has no effect in a bottle, what no snapshot holds.
+    /// Notes for the user: instructions without effect, and volumes that snapshots exclude.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         config::notes(&self.left_out, &self.volumes)
@@ -481,61 +488,61 @@ impl AgentImage {
     }
 }
 
-/// The provider's part of `Dockerfile.agent`, on this base.
+/// The recipe of `Dockerfile.agent` for this provider and base image.
 fn provider_recipe(template: Template, base: &str) -> Recipe {
     let provider = template.to_string();
     let own = |path: &str| match template {
         Template::Command => false,
         _ => path.starts_with(&format!("images/{provider}/")) || path.starts_with("images/node/"),
     };
-    let pins = PINS.iter().filter(|(path, _)| own(path));
+    let pins = PINNED_FILES.iter().filter(|(path, _)| own(path));
     Recipe {
         dockerfile: AGENT_DOCKERFILE.to_owned(),
         args: named([("BASE", base), ("PROVIDER", &provider)]),
         files: pins.map(|(path, text)| (*path, 0o644, Bytes::from_static(text.as_bytes()))).collect(),
-        aids: Vec::new(),
+        extra_files: Vec::new(),
     }
 }
 
-/// The guards' image with this program, on this base; what is built of it gets the program beside it.
+/// The recipe of the sidecars' image for this program and base image; the build adds the program as an extra file.
 fn sidecars_recipe(program: &Program, base: &str) -> Recipe {
     Recipe {
         dockerfile: SIDECARS_DOCKERFILE.to_owned(),
         args: named([("BASE", base), ("PROGRAM", &program.hash)]),
         files: Vec::new(),
-        aids: Vec::new(),
+        extra_files: Vec::new(),
     }
 }
 
-/// The tag of an image that was there before.
-fn hash_of_existing(facts: &Facts) -> String {
+/// The tag for an existing image.
+fn existing_image_hash(facts: &Facts) -> String {
     let mut hash = Hash::new("existing image");
     hash.add(facts.id.as_bytes());
     hash.finish()
 }
 
-fn of_provider(template: Template) -> String {
+fn provider_image(template: Template) -> String {
     format!("the image for {template}")
 }
 
-fn of_dockerfile(path: &Path) -> String {
+fn dockerfile_image(path: &Path) -> String {
     format!("the image of the Dockerfile {}", path.display())
 }
 
-fn of_reference(reference: &str) -> String {
+fn reference_image(reference: &str) -> String {
     format!("the image {reference}")
 }
 
-fn of_path(path: &Path) -> String {
+fn local_image(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-/// A user's Dockerfile, which sees nothing of the machine.
+/// The recipe of a user's Dockerfile, built without a context.
 fn own_recipe(text: &str) -> Recipe {
     Recipe { dockerfile: text.to_owned(), ..Recipe::default() }
 }
 
-/// The authorities this machine trusts, for registries behind a company's proxy.
+/// This machine's trusted roots, for registries behind a company's proxy.
 fn machine_roots() -> Bytes {
     roots::of_this_machine().into()
 }
@@ -544,7 +551,7 @@ fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// The engine refused, or went away; it says why.
+/// Converts an engine error into an error for an action.
 fn failed(what: impl Display, error: Error) -> BackendError {
     let error = EngineError::from(error);
     let failed = BackendError::failed(format!("{what}: {}", inert(error.to_string().trim())));
@@ -559,7 +566,7 @@ fn unsupported(message: String) -> BackendError {
     }
 }
 
-/// Whether the engine does not have what was asked for.
+/// Whether the object does not exist.
 fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }

@@ -1,4 +1,4 @@
-//! Which process makes something, in a label of it: what it left when it was killed is known at once.
+//! Labels temporary objects with the process that created them, so that leftovers of killed processes are found at once.
 
 use crate::host::process::ProcessId;
 
@@ -11,9 +11,8 @@ pub(super) fn this_process(home: &str) -> String {
     format!("{home}/{}", process.unwrap_or_default())
 }
 
-/// Whether the process that the label names has ended; `None` when it is none of this home's, whose processes
-/// may be another machine's.
-pub(super) fn is_gone(label: &str, home: &str) -> Option<bool> {
+/// Whether the process in the label has exited; `None` for another home, whose processes may run on another machine.
+pub(super) fn has_exited(label: &str, home: &str) -> Option<bool> {
     let (of, process) = label.split_once('/')?;
     let process: ProcessId = process.parse().ok()?;
     (of == home).then(|| !process.is_alive())
@@ -24,13 +23,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_ended_is_told_from_one_that_lives_and_from_anothers() {
+    fn distinguishes_exited_running_and_foreign_processes() {
         let own = this_process("0123abcd");
-        assert_eq!(is_gone(&own, "0123abcd"), Some(false));
-        assert_eq!(is_gone(&own, "ffffffff"), None);
+        assert_eq!(has_exited(&own, "0123abcd"), Some(false));
+        assert_eq!(has_exited(&own, "ffffffff"), None);
         let start = own.rsplit(':').next().expect("a start").to_owned();
-        assert_eq!(is_gone(&own.replace(&start, "1"), "0123abcd"), Some(true), "another of that number");
-        assert_eq!(is_gone("0123abcd/", "0123abcd"), None);
-        assert_eq!(is_gone("", "0123abcd"), None);
+        assert_eq!(has_exited(&own.replace(&start, "1"), "0123abcd"), Some(true), "another of that number");
+        assert_eq!(has_exited("0123abcd/", "0123abcd"), None);
+        assert_eq!(has_exited("", "0123abcd"), None);
     }
 }

@@ -1,39 +1,39 @@
-//! What a user should see before images are made. Makes nothing, and asks the engine only.
+//! Previews the images of a plan. Creates nothing, and queries only the engine.
 
-use super::check::Facts;
+use super::image_facts::Facts;
 use super::{
-    AGENT, AgentImage, GUARDS, IMAGE_LABEL, Images, SIDECARS, base, build, changed, failed, hash_of_existing,
-    is_missing, of_dockerfile, of_path, of_provider, of_reference, own_recipe, provider_recipe,
-    sidecars_recipe,
+    AGENT, AgentImage, IMAGE_LABEL, Images, SIDECARS, SIDECARS_NAME, base, build, dockerfile_diff,
+    dockerfile_image, existing_image_hash, failed, is_missing, local_image, own_recipe, provider_image,
+    provider_recipe, reference_image, sidecars_recipe,
 };
 use crate::backend::docker::listing;
 use crate::backend::image::config;
 use crate::backend::{BackendError, Preview};
 use crate::plan::{ImageSource, Plan};
 
-/// Why something is fetched.
+/// Why an image is fetched.
 const ABSENT: &str = "it is not on this engine";
 
 impl Images {
-    /// What [`Images::agent`] and [`Images::sidecars`] will make for this plan and why, how its Dockerfile
-    /// changed since the last build, and what of its image a bottle leaves out.
+    /// Previews [`Images::agent`] and [`Images::sidecars`]: the images to make and why, the changes to the Dockerfile,
+    /// and the instructions without effect.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be asked, or when it is known already that they will fail.
+    /// [`BackendError`] when the engine cannot be queried, or when a failure is already certain.
     pub async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let mut preview = Preview::default();
-        // The program is read, and the engine says what machine it is on, meanwhile.
+        // In parallel: reads the program and queries the engine's architecture.
         let (base, _) = tokio::join!(self.base_if_there(), self.program_file());
         let base = base?;
-        let guards = match &base {
+        let sidecars_exist = match &base {
             Some(base) => {
                 let name = format!(
                     "{SIDECARS}:{}",
                     sidecars_recipe(self.program_file().await?, base).hash(SIDECARS)
                 );
-                self.inspect(&name, GUARDS).await?.is_some()
+                self.inspect(&name, SIDECARS_NAME).await?.is_some()
             }
-            // Whether there is a program for them is known all the same.
+            // Fails when there is no program for the sidecars.
             None => self.program_file().await.map(|_| false)?,
         };
         if base.is_none() {
@@ -42,39 +42,39 @@ impl Images {
         match &plan.image {
             ImageSource::Provider(template) => {
                 let made = match &base {
-                    Some(base) => self.made(&provider_recipe(*template, base).hash(AGENT)).await?,
+                    Some(base) => self.find_ready(&provider_recipe(*template, base).hash(AGENT)).await?,
                     None => None,
                 };
-                let name = of_provider(*template);
+                let name = provider_image(*template);
                 self.built_or_noted(made, &name, &mut preview).await?;
             }
             ImageSource::Dockerfile { path, text } => {
-                let made = self.made(&own_recipe(text).hash(AGENT)).await?;
+                let made = self.find_ready(&own_recipe(text).hash(AGENT)).await?;
                 if made.is_none() {
-                    preview.changed = changed::lines(&self.docker, &self.host, path, text).await?;
+                    preview.changed = dockerfile_diff::lines(&self.docker, &self.host, path, text).await?;
                 }
-                self.built_or_noted(made, &of_dockerfile(path), &mut preview).await?;
+                self.built_or_noted(made, &dockerfile_image(path), &mut preview).await?;
             }
             ImageSource::Reference(reference) => {
-                let name = of_reference(reference);
+                let name = reference_image(reference);
                 match self.inspect(reference, &name).await? {
                     None => preview.makes.push(format!("{name} is fetched: {ABSENT}")),
                     Some(facts) => self.adopted_or_noted(facts, &name, &mut preview).await?,
                 }
             }
             ImageSource::Path(path) => {
-                let local = self.look(path).await?;
-                match self.made(&local.found.hash).await? {
+                let local = self.inspect_local(path).await?;
+                match self.find_ready(&local.found.hash).await? {
                     Some(image) => preview.notes = image.notes(),
                     None => preview
                         .makes
-                        .push(format!("{} is loaded: it was not yet, or changed since", of_path(path))),
+                        .push(format!("{} is loaded: it is new or has changed", local_image(path))),
                 }
             }
         }
-        if !guards {
+        if !sidecars_exist {
             let why = self.why(build::SIDECARS, None).await?;
-            preview.makes.push(format!("{GUARDS} is built on {}: {why}", base::REFERENCE));
+            preview.makes.push(format!("{SIDECARS_NAME} is built on {}: {why}", base::REFERENCE));
         }
         Ok(preview)
     }
@@ -101,23 +101,23 @@ impl Images {
         name: &str,
         preview: &mut Preview,
     ) -> Result<(), BackendError> {
-        match self.made(&hash_of_existing(&facts)).await? {
+        match self.find_ready(&existing_image_hash(&facts)).await? {
             Some(image) => preview.notes = image.notes(),
             None => {
                 preview.notes = config::notes(&facts.left_out, &facts.volumes);
-                preview.makes.push(format!("{name} is made ready for an agent: a user and a home in it"));
+                preview.makes.push(format!("{name} is prepared for an agent: a user and a home are added"));
             }
         }
         Ok(())
     }
 
-    /// Why an image of this kind, and of this source where there are several, is built.
+    /// Why an image of this kind and source is built.
     async fn why(&self, kind: &str, source: Option<&str>) -> Result<&'static str, BackendError> {
         let mut labels = vec![format!("{IMAGE_LABEL}={kind}")];
         labels.extend(source.map(|name| format!("{}={}:{name}", build::SOURCE_LABEL, self.host.home_hash())));
         let earlier = listing::images(&self.docker, "label", labels).await;
         let earlier = earlier.map_err(|error| failed("cannot look for earlier builds", error))?;
-        Ok(if earlier.is_empty() { "it was not built yet" } else { "what it is built of changed" })
+        Ok(if earlier.is_empty() { "it was not built yet" } else { "its source changed" })
     }
 
     async fn base_if_there(&self) -> Result<Option<String>, BackendError> {
@@ -127,7 +127,7 @@ impl Images {
             return Ok(None);
         }
         let id = base::id(answer, architecture?)?;
-        // What is made of it later is made of this one.
+        // Later builds use this base image.
         Ok(Some(self.base.get_or_init(async || id).await.clone()))
     }
 }

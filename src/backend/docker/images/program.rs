@@ -1,4 +1,4 @@
-//! Which program goes into containers: one static Linux file, the same for guest and bundle.
+//! Finds the program for containers: a static Linux binary, the same for guest and bundle.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,12 +9,12 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::elf;
-use super::program_hash_cache::Known;
+use super::program_hash_cache::ProgramHashCache;
 use crate::backend::BackendError;
 
 /// Larger than any build of this program.
 const PROGRAM_MAX: u64 = 512 << 20;
-/// Enough of a program to know whether it is worth reading.
+/// Bytes of a program that show whether it is dynamic.
 const HEAD: u64 = 64 << 10;
 
 /// The program for containers.
@@ -23,15 +23,15 @@ pub(super) struct Program {
     /// Its SHA-256, hex.
     pub(super) hash: String,
     path: PathBuf,
-    /// What was read of it, and what to keep of that; none where its hash was known.
-    read: Option<(Bytes, Known)>,
+    /// Its content and the entry to cache; `None` when the hash was cached.
+    read: Option<(Bytes, ProgramHashCache)>,
 }
 
 impl Program {
-    /// All of it.
+    /// Its content.
     ///
     /// # Errors
-    /// [`BackendError`] when it is not the same any more.
+    /// [`BackendError`] when the file has changed.
     pub(super) fn bytes(&self) -> Result<Bytes, BackendError> {
         if let Some((bytes, _)) = &self.read {
             return Ok(bytes.clone());
@@ -49,39 +49,39 @@ impl Program {
         Ok(program.into())
     }
 
-    /// Keeps its hash for the next start. That it fails costs that one some time.
+    /// Caches its hash for the next start. A failure only makes that start slower.
     pub(super) fn keep_hash(&self, home: &Path) {
         if let Some(Err(error)) = self.read.as_ref().map(|(_, known)| known.write(home)) {
-            tracing::debug!("the program's hash is not kept: {error}");
+            tracing::debug!("cannot cache the program's hash: {error}");
         }
     }
 }
 
-/// The program for an engine of this architecture: the running one where it is static and Linux, else one
-/// that lies where a release or `cargo xtask dist` puts it. One that is `known` is not read again.
+/// The program for an engine of this architecture: the running one if it is static and for Linux, otherwise one at the
+/// path of a release or of `cargo xtask dist`. A program with a cached hash is not read again.
 ///
 /// # Errors
-/// [`BackendError`] naming every place that was looked at, and what makes the program.
+/// [`BackendError`] naming every path tried, with a hint how to build the program.
 pub(super) fn find(
     running: &Path,
     architecture: &str,
-    known: Option<&Known>,
+    known: Option<&ProgramHashCache>,
 ) -> Result<Program, BackendError> {
-    let mut passed_over = Vec::new();
+    let mut rejected = Vec::new();
     for path in candidates(running) {
         match take(&path, running, architecture, known) {
             Ok(program) => return Ok(program),
-            Err(why) => passed_over.push(format!("{} {why}", path.display())),
+            Err(why) => rejected.push(format!("{} {why}", path.display())),
         }
     }
     let message = format!(
         "there is no static Linux program for containers of this engine ({architecture}): {}",
-        passed_over.join("; ")
+        rejected.join("; ")
     );
     Err(BackendError::unavailable(message, "`cargo xtask dist` makes it, as dist/bottle in the checkout"))
 }
 
-/// Where it may lie, best first.
+/// The candidate paths, best first.
 fn candidates(running: &Path) -> Vec<PathBuf> {
     let mut paths = vec![running.to_owned()];
     if let Some(folder) = running.parent() {
@@ -98,7 +98,12 @@ fn checkout(folder: &Path) -> Option<&Path> {
     (target.file_name()? == "target").then(|| target.parent()).flatten()
 }
 
-fn take(path: &Path, running: &Path, architecture: &str, known: Option<&Known>) -> Result<Program, String> {
+fn take(
+    path: &Path,
+    running: &Path,
+    architecture: &str,
+    known: Option<&ProgramHashCache>,
+) -> Result<Program, String> {
     let mut file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "is not there".to_owned(),
         _ => format!("cannot be read: {error}"),
@@ -106,9 +111,9 @@ fn take(path: &Path, running: &Path, architecture: &str, known: Option<&Known>) 
     let said = |error: io::Error| format!("cannot be read: {error}");
     let facts = file.metadata().map_err(said)?;
     if !facts.is_file() || facts.len() > PROGRAM_MAX {
-        return Err("is no program".to_owned());
+        return Err("is not a program".to_owned());
     }
-    // It will hold every secret of a bottle: nobody else may have put it there.
+    // It handles every secret of a bottle, so another user must not be able to replace it.
     let own = rustix::process::geteuid().as_raw();
     if path != running && (![0, own].contains(&facts.uid()) || facts.mode() & 0o022 != 0) {
         return Err("belongs to another user or is writable by others".to_owned());
@@ -118,7 +123,7 @@ fn take(path: &Path, running: &Path, architecture: &str, known: Option<&Known>) 
     }
     let mut program = Vec::new();
     Read::by_ref(&mut file).take(HEAD).read_to_end(&mut program).map_err(said)?;
-    // An ordinary build is large, and told from a static one by its first page.
+    // An ordinary build is large; its first page shows that it is dynamic.
     if let Err(why @ elf::INTERPRETED) = elf::expect_static(&program) {
         return Err(why.to_owned());
     }
@@ -129,7 +134,7 @@ fn take(path: &Path, running: &Path, architecture: &str, known: Option<&Known>) 
         other => return Err(format!("is for {}", other.unwrap_or("another processor"))),
     }
     let hash = digest(&program);
-    let known = Known::of(path, &facts, architecture, &hash);
+    let known = ProgramHashCache::new(path, &facts, architecture, &hash);
     Ok(Program { hash, path: path.to_owned(), read: Some((program.into(), known)) })
 }
 
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_with_a_fitting_program_counts() {
+    fn finds_the_first_candidate_for_the_architecture() {
         let dynamic = std::fs::read(std::env::current_exe().expect("own path")).expect("own program");
         for (others, taken) in [
             (&[("target/debug/bottle-linux", 62), ("dist/bottle", 62)][..], "target/debug/bottle-linux"),
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_program_goes_in_when_it_is_static() {
+    fn uses_the_running_program_when_it_is_static() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "bin/bottle", &elf(62));
         assert_eq!(find(&running, "amd64", None).expect("itself").bytes().expect("read"), elf(62));
@@ -195,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_program_is_read_only_to_be_sent_and_only_while_it_is_the_same() {
+    fn a_cached_program_is_read_only_to_be_sent_and_only_while_unchanged() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "bin/bottle", &elf(62));
         let first = find(&running, "amd64", None).expect("itself");
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_others_may_change_is_not_taken() {
+    fn refuses_a_program_that_others_can_write() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "target/debug/bottle", b"#!/bin/sh\n");
         let dist = put(root.path(), "dist/bottle", &elf(62));

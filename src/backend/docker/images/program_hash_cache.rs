@@ -1,8 +1,7 @@
-//! The program's hash, kept by what the system says of its file: reading all of it takes longer than asking an
-//! engine everything else.
+//! Caches the program's hash with its file metadata: reading the whole file takes longer than all queries to an engine.
 //!
-//! `$BOTTLE_HOME/cache/program.json`. It saves time and nothing else: whatever does not fit is passed over, and
-//! what is sent to an engine is hashed again.
+//! The cache is `$BOTTLE_HOME/cache/program.json`. It only saves time: a mismatch is ignored, and a program that is sent
+//! to an engine is hashed again.
 
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Read};
@@ -14,30 +13,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::files;
 
-/// In the cache's folder.
+/// The file's name in the cache folder.
 const NAME: &str = "program.json";
-/// Much more than it takes.
+/// Bytes read of the file; it is far smaller.
 const MAX: u64 = 16 << 10;
-/// A file that was changed less than this ago may change once more under the same time.
+/// A file changed more recently than this may change again with the same timestamp.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What is known of a program, and of which file.
+/// A program's hash with the metadata of its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct ProgramHashCache {
     path: PathBuf,
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
-    /// Cannot be set back, unlike the one before.
+    /// The change time, which cannot be set back, unlike the modification time.
     changed: (i64, i64),
     architecture: String,
     hash: String,
 }
 
-impl Known {
-    /// What was found in this file, which had these facts before it was read.
-    pub(super) fn of(path: &Path, facts: &Metadata, architecture: &str, hash: &str) -> Self {
+impl ProgramHashCache {
+    /// An entry for this file, with its metadata from before it was read.
+    pub(super) fn new(path: &Path, facts: &Metadata, architecture: &str, hash: &str) -> Self {
         Self {
             path: path.to_owned(),
             device: facts.dev(),
@@ -50,24 +49,24 @@ impl Known {
         }
     }
 
-    /// The hash, when it is of this very file, which is for this architecture.
+    /// The hash, if the entry matches this file and architecture.
     pub(super) fn hash(&self, path: &Path, facts: &Metadata, architecture: &str) -> Option<&str> {
         let whole = self.hash.len() == 64 && self.hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let same = *self == Self::of(path, facts, architecture, &self.hash);
+        let same = *self == Self::new(path, facts, architecture, &self.hash);
         (whole && same).then_some(&self.hash)
     }
 
-    /// What was kept; none when there is nothing, or nothing that can be read.
+    /// Reads the entry; `None` when it is missing or invalid.
     pub(super) fn read(home: &Path) -> Option<Self> {
         let mut text = Vec::new();
         File::open(folder(home).join(NAME)).ok()?.take(MAX).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Keeps it, unless the file is too new to be told from what it may become.
+    /// Writes the entry, unless the file changed too recently for its timestamps to detect another change.
     ///
     /// # Errors
-    /// When it cannot be written, which costs time and no more.
+    /// When it cannot be written.
     pub(super) fn write(&self, home: &Path) -> io::Result<()> {
         let changed = u64::try_from(self.changed.0).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
@@ -93,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_of_one_file_as_it_was() {
+    fn a_hash_is_valid_only_for_the_unchanged_file() {
         let folder = tempfile::tempdir().expect("folder");
         let (path, other) = (folder.path().join("program"), folder.path().join("other"));
         std::fs::write(&path, "one").expect("written");
         std::fs::copy(&path, &other).expect("copied");
         let facts = || std::fs::metadata(&path).expect("facts");
-        let known = Known::of(&path, &facts(), "amd64", &hash('a'));
+        let known = ProgramHashCache::new(&path, &facts(), "amd64", &hash('a'));
         assert_eq!(known.hash(&path, &facts(), "amd64"), Some(&*hash('a')));
         assert_eq!(known.hash(&path, &facts(), "arm64"), None);
         assert_eq!(known.hash(&other, &facts(), "amd64"), None);
         assert_eq!(known.hash(&path, &std::fs::metadata(&other).expect("facts"), "amd64"), None);
-        let cut = Known { hash: "a".to_owned(), ..known.clone() };
+        let cut = ProgramHashCache { hash: "a".to_owned(), ..known.clone() };
         assert_eq!(cut.hash(&path, &facts(), "amd64"), None);
         // The same size, and its time set back: it changed all the same.
         let before = facts().modified().expect("time");
@@ -115,19 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn what_settled_is_kept_and_what_is_damaged_passed_over() {
+    fn stores_settled_files_and_ignores_damaged_entries() {
         let home = tempfile::tempdir().expect("folder");
         let path = home.path().join("program");
         std::fs::write(&path, "one").expect("written");
-        let fresh = Known::of(&path, &std::fs::metadata(&path).expect("facts"), "amd64", &hash('a'));
+        let fresh =
+            ProgramHashCache::new(&path, &std::fs::metadata(&path).expect("facts"), "amd64", &hash('a'));
         fresh.write(home.path()).expect("nothing to write");
-        assert_eq!(Known::read(home.path()), None);
-        let settled = Known { changed: (fresh.changed.0 - 60, 0), ..fresh };
+        assert_eq!(ProgramHashCache::read(home.path()), None);
+        let settled = ProgramHashCache { changed: (fresh.changed.0 - 60, 0), ..fresh };
         settled.write(home.path()).expect("written");
-        assert_eq!(Known::read(home.path()), Some(settled));
+        assert_eq!(ProgramHashCache::read(home.path()), Some(settled));
         for damaged in ["", "{", "[1]"] {
             std::fs::write(folder(home.path()).join(NAME), damaged).expect("written");
-            assert_eq!(Known::read(home.path()), None, "{damaged}");
+            assert_eq!(ProgramHashCache::read(home.path()), None, "{damaged}");
         }
     }
 }

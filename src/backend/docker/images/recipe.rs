@@ -1,4 +1,4 @@
-//! What an image is built from, and the name that follows from it. Pure.
+//! The inputs of an image build, and the hash that names the image. Pure.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -7,22 +7,21 @@ use bytes::Bytes;
 
 use crate::backend::image::hash::Hash;
 
-/// A Dockerfile and everything it may see.
+/// A Dockerfile with its arguments and build context.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recipe {
     /// The Dockerfile's text.
     pub(super) dockerfile: String,
-    /// Build arguments that decide what is in the image.
+    /// Build arguments that affect the image's content.
     pub(super) args: BTreeMap<String, String>,
     /// The context: path, permission bits, bytes.
     pub(super) files: Vec<(&'static str, u32, Bytes)>,
-    /// More of the context, that the name does not depend on: it is no part of the image, or an argument
-    /// stands for it.
-    pub(super) aids: Vec<(&'static str, u32, Bytes)>,
+    /// Files of the context that the hash excludes: they are not in the image, or an argument contains their hash.
+    pub(super) extra_files: Vec<(&'static str, u32, Bytes)>,
 }
 
 impl Recipe {
-    /// Hash of everything that decides what is in the image. `made_into` says what becomes of it afterwards.
+    /// Hashes everything that affects the image's content. `made_into` is the repository of the final image.
     pub(super) fn hash(&self, made_into: &str) -> String {
         let mut hasher = Hash::new(made_into);
         hasher.add(self.dockerfile.as_bytes());
@@ -35,21 +34,21 @@ impl Recipe {
         hasher.finish()
     }
 
-    /// The context as the tar archive that an engine takes, with this Dockerfile in it.
+    /// The build context as a tar archive, with this Dockerfile.
     ///
     /// # Errors
     /// Writing to memory does not fail; a path too long for an archive does.
     pub(super) fn context(&self, dockerfile: &str) -> io::Result<Bytes> {
         let mut archive = tar::Builder::new(Vec::new());
         append(&mut archive, "Dockerfile", 0o644, dockerfile.as_bytes())?;
-        for (path, mode, bytes) in self.files.iter().chain(&self.aids) {
+        for (path, mode, bytes) in self.files.iter().chain(&self.extra_files) {
             append(&mut archive, path, *mode, bytes)?;
         }
         archive.into_inner().map(Bytes::from)
     }
 }
 
-/// A file of root's in an archive, without a time, so that the same content is the same archive.
+/// Adds a file owned by root without a time, so that equal content gives equal archives.
 pub(super) fn append<W: Write>(
     archive: &mut tar::Builder<W>,
     path: &str,
@@ -74,12 +73,12 @@ mod tests {
             dockerfile: "FROM base\n".to_owned(),
             args: [("BASE".to_owned(), "sha256:1".to_owned())].into(),
             files: vec![("a/b", 0o755, Bytes::from_static(b"content"))],
-            aids: vec![("roots.pem", 0o644, Bytes::from_static(b"roots"))],
+            extra_files: vec![("roots.pem", 0o644, Bytes::from_static(b"roots"))],
         }
     }
 
     #[test]
-    fn whatever_decides_the_content_decides_the_name() {
+    fn everything_that_affects_the_content_changes_the_hash() {
         let name = recipe().hash("agent");
         assert_eq!(name, recipe().hash("agent"));
         assert_eq!(name.len(), DIGITS);
@@ -100,11 +99,11 @@ mod tests {
         for (index, other) in others.iter().enumerate() {
             assert!(*other != name && !others[..index].contains(other), "{index}");
         }
-        assert_eq!(name, changed(&|recipe| recipe.aids.clear()), "roots are no part of an image");
+        assert_eq!(name, changed(&|recipe| recipe.extra_files.clear()), "roots are no part of an image");
     }
 
     #[test]
-    fn the_context_is_the_dockerfile_and_the_files() {
+    fn the_context_contains_the_dockerfile_and_the_files() {
         let archive = recipe().context("FROM base\n").expect("an archive");
         assert_eq!(archive, recipe().context("FROM base\n").expect("an archive"));
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! A container that is made to reach files through it and never started.
+//! Scratch containers: created to read and write files through them, and never started.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,13 +13,12 @@ use jiff::Timestamp;
 use super::{failed, is_missing, owner_label, unused};
 use crate::backend::{BackendError, Unused};
 
-/// On each of them: the home whose process made it.
+/// The label with the home whose process created it.
 pub(super) const SCRATCH_LABEL: &str = "bottle.scratch";
-/// One lives for as long as a file takes to be read or written; one this old was left by a process that died,
-/// where it does not say which.
-const CUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// The age of a leftover whose label names no process. A scratch container exists only while a file is read or written.
+const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// See the module. Removed by [`ScratchContainer::remove`], or found by [`left`] when its process died.
+/// A scratch container. Removed by [`ScratchContainer::remove`], or found by [`left`] when its process exited.
 #[derive(Debug)]
 pub(super) struct ScratchContainer {
     /// Its id.
@@ -27,7 +26,7 @@ pub(super) struct ScratchContainer {
 }
 
 impl ScratchContainer {
-    /// Makes one of this image for the home of this hash.
+    /// Creates one from this image, for the home with this hash.
     ///
     /// # Errors
     /// [`BackendError`] when the engine refuses.
@@ -39,7 +38,7 @@ impl ScratchContainer {
     ) -> Result<Self, BackendError> {
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
-            // An image may have no command, and an engine makes no container without one.
+            // An engine refuses a container without a command, which an image may lack.
             entrypoint: Some(vec!["/bottle".to_owned()]),
             healthcheck: Some(HealthConfig {
                 test: Some(vec!["NONE".to_owned()]),
@@ -58,10 +57,10 @@ impl ScratchContainer {
         };
         let made = docker.create_container(None::<CreateContainerOptions>, body).await;
         made.map(|made| Self { id: made.id })
-            .map_err(|error| failed("cannot make a container for files", error))
+            .map_err(|error| failed("cannot make a scratch container", error))
     }
 
-    /// Removes it and the volumes that were made with it and have no name.
+    /// Removes it with its anonymous volumes.
     ///
     /// # Errors
     /// [`BackendError`] when the engine refuses.
@@ -70,10 +69,10 @@ impl ScratchContainer {
     }
 }
 
-/// Removes one of this id, and its volumes without a name.
+/// Removes the container of this id with its anonymous volumes. A missing container is no error.
 ///
 /// # Errors
-/// [`BackendError`] when the engine refuses; one that is gone already is no error.
+/// [`BackendError`] when the engine refuses.
 pub(super) async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError> {
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
     match docker.remove_container(id, Some(options)).await {
@@ -82,10 +81,10 @@ pub(super) async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError
     }
 }
 
-/// Those of this home that a process left which died.
+/// The scratch containers of this home whose process has exited.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked.
+/// [`BackendError`] when the engine cannot be queried.
 pub(super) async fn left(docker: &Docker, home: &str) -> Result<Vec<Unused>, BackendError> {
     let filters = HashMap::from([
         ("label", vec![format!("{SCRATCH_LABEL}={home}")]),
@@ -95,17 +94,17 @@ pub(super) async fn left(docker: &Docker, home: &str) -> Result<Vec<Unused>, Bac
     let listed = docker
         .list_containers(Some(options))
         .await
-        .map_err(|error| failed("cannot list the containers that were made for files", error))?;
+        .map_err(|error| failed("cannot list the scratch containers", error))?;
     let now = Timestamp::now().as_second();
-    let limit = i64::try_from(CUT_OFF.as_secs()).unwrap_or(i64::MAX);
+    let limit = i64::try_from(INTERRUPTED_AFTER.as_secs()).unwrap_or(i64::MAX);
     let mut all = Vec::new();
     for container in listed {
         let old = container.created.is_some_and(|made| now.saturating_sub(made) > limit);
         let labels = container.labels.unwrap_or_default();
         let left =
-            labels.get(owner_label::LABEL).map_or(Some(old), |label| owner_label::is_gone(label, home));
+            labels.get(owner_label::LABEL).map_or(Some(old), |label| owner_label::has_exited(label, home));
         if let Some(id) = container.id.filter(|_| left == Some(true)) {
-            let why = "a start that was cut off made it to look into an image".to_owned();
+            let why = "an interrupted start created it to read an image".to_owned();
             all.push(Unused { kind: unused::CONTAINER.to_owned(), id, why, bytes: None });
         }
     }

@@ -1,18 +1,17 @@
-//! Says of every stage of a Dockerfile that it is ours. Pure.
+//! Labels every stage of a Dockerfile, so that leftovers of builds are found. Pure.
 //!
-//! The engine's builder leaves an image without a name for every stage that is no part of the result, and for
-//! the last step of a build that was given up. Each begins with a `FROM`, and takes over the labels that stand
-//! right behind it.
+//! The engine's builder leaves an unnamed image for every intermediate stage and for the last step of an aborted build.
+//! Each begins with a `FROM`, and has the labels that directly follow it.
 
-/// The Dockerfile with `LABEL` behind each `FROM`. What the lines are is decided as the builder decides it.
-pub(super) fn marked(dockerfile: &str, label: &str) -> String {
+/// Adds `LABEL` after each `FROM`. Lines are parsed like the builder does.
+pub(super) fn label_stages(dockerfile: &str, label: &str) -> String {
     let escape = escape(dockerfile);
-    let mut marked = String::with_capacity(dockerfile.len() + label.len());
+    let mut labelled = String::with_capacity(dockerfile.len() + label.len());
     let mut instruction: Option<bool> = None;
     for line in dockerfile.split_inclusive('\n') {
-        marked.push_str(line);
+        labelled.push_str(line);
         let words = line.trim();
-        // Neither ends an instruction that goes on.
+        // Neither ends a continued instruction.
         if words.is_empty() || words.starts_with('#') {
             continue;
         }
@@ -24,17 +23,17 @@ pub(super) fn marked(dockerfile: &str, label: &str) -> String {
         instruction = None;
         if from {
             if !line.ends_with('\n') {
-                marked.push('\n');
+                labelled.push('\n');
             }
-            marked.push_str("LABEL ");
-            marked.push_str(label);
-            marked.push('\n');
+            labelled.push_str("LABEL ");
+            labelled.push_str(label);
+            labelled.push('\n');
         }
     }
-    marked
+    labelled
 }
 
-/// What a line ends with that goes on in the next: a directive at the very top may name another one.
+/// The line continuation character: a directive at the top may change it.
 fn escape(dockerfile: &str) -> char {
     for line in dockerfile.trim_start_matches('\u{feff}').lines() {
         let directive = line.trim().strip_prefix('#').and_then(|directive| directive.split_once('='));
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stage_is_marked_and_nothing_else_changes() {
+    fn labels_each_stage_and_changes_nothing_else() {
         for (text, expected) in [
             ("FROM a", "FROM a\nLABEL x=y\n"),
             ("FROM a\nRUN b\n", "FROM a\nLABEL x=y\nRUN b\n"),
@@ -69,19 +68,19 @@ mod tests {
             ),
             ("FROM a\r\nRUN b\r\n", "FROM a\r\nLABEL x=y\nRUN b\r\n"),
             ("FROMAGE a\nCOPY --from=b c d\n", "FROMAGE a\nCOPY --from=b c d\n"),
-            // It has no end, and the builder takes it as it is.
+            // An incomplete instruction, which the builder accepts.
             ("FROM a \\", "FROM a \\"),
             ("", ""),
         ] {
-            assert_eq!(marked(text, "x=y"), expected, "{text:?}");
+            assert_eq!(label_stages(text, "x=y"), expected, "{text:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn without_the_marks_it_is_as_it_was(text in "(FROM|RUN|#|\\\\| |a|\n){0,30}") {
+        fn removing_the_labels_restores_the_text(text in "(FROM|RUN|#|\\\\| |a|\n){0,30}") {
             let without: String =
-                marked(&text, "x=y").split_inclusive('\n').filter(|line| *line != "LABEL x=y\n").collect();
+                label_stages(&text, "x=y").split_inclusive('\n').filter(|line| *line != "LABEL x=y\n").collect();
             prop_assert_eq!(without.trim_end_matches('\n'), text.trim_end_matches('\n'));
         }
     }

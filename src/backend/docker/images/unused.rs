@@ -1,24 +1,24 @@
-//! What nobody needs any more of what is made here, and removing it.
+//! Removes unused images, volumes and containers.
 
 use bollard::Docker;
 use bollard::query_parameters::{RemoveImageOptions, RemoveVolumeOptions};
 
 use super::{failed, is_missing, scratch_container};
-use crate::backend::image::building;
+use crate::backend::image::build_lock;
 use crate::backend::{BackendError, Unused};
 use crate::host::Host;
 
-/// [`Unused::kind`] of a container that was made to reach files through.
+/// [`Unused::kind`] of a scratch container.
 pub(super) const CONTAINER: &str = "container";
-/// [`Unused::kind`] of a volume with a program in it, or of one that says so.
+/// [`Unused::kind`] of a program volume or its marker.
 pub(super) const VOLUME: &str = "volume";
-/// [`Unused::kind`] of a container that a step of a build ran in.
+/// [`Unused::kind`] of a build step's container.
 pub(super) const STEP: &str = "build-container";
 /// [`Unused::kind`] of an image.
 pub(super) const IMAGE: &str = "image";
 
-/// Removes these, one after the other, and answers with those that are gone now. What came into use since it
-/// was found stays, and so does what builds left while a start of this home makes one.
+/// Removes these one after the other, and returns the removed ones. Objects in use by now stay, and so do leftovers of
+/// builds while a build of this home is running.
 ///
 /// # Errors
 /// [`BackendError`] when the engine refuses for another reason.
@@ -30,12 +30,11 @@ pub(super) async fn remove(
     if unused.is_empty() {
         return Ok(Vec::new());
     }
-    let alone = building::none_goes_on(host)
+    let lock = build_lock::lock_for_cleanup(host)
         .map_err(|error| BackendError::failed(format!("cannot lock the builds of this home: {error}")))?;
     let mut removed = Vec::new();
     for one in unused {
-        if (![STEP, IMAGE].contains(&one.kind.as_str()) || alone.is_some())
-            && remove_one(docker, &one).await?
+        if (![STEP, IMAGE].contains(&one.kind.as_str()) || lock.is_some()) && remove_one(docker, &one).await?
         {
             removed.push(one);
         }
@@ -43,7 +42,7 @@ pub(super) async fn remove(
     Ok(removed)
 }
 
-/// Removes one, unless it is in use; whether it is gone.
+/// Removes one unless it is in use, and returns whether it is removed.
 pub(super) async fn remove_one(docker: &Docker, unused: &Unused) -> Result<bool, BackendError> {
     let id = &unused.id;
     let removed = match unused.kind.as_str() {

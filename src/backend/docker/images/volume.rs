@@ -1,11 +1,11 @@
-//! The program for pid 1 of every bottle, in a volume that is filled once per version and only read after.
+//! Manages the volume with the program of pid 1, which is filled once per version and read-only afterwards.
 //!
 //! ```text
-//! bottle-program-<hash>-<random>   holds the program; filled through a container that never starts
-//! bottle-program-<hash>            made when the first is full: an empty one whose label names it
+//! bottle-program-<hash>-<random>   contains the program; filled through a scratch container
+//! bottle-program-<hash>            the marker, created afterwards: an empty volume whose label names the first
 //! ```
-//! The engine makes a volume's name unique and its labels final, so the second is at once the mark that
-//! filling is over and what decides between two starts that fill at the same time.
+//! Volume names are unique and labels immutable, so the marker shows that filling is complete, and decides between two
+//! starts that fill at the same time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,27 +25,27 @@ use super::unused::{VOLUME, remove_one};
 use super::{failed, is_missing, owner_label, recipe};
 use crate::backend::{BackendError, Unused};
 
-/// Which volume is full, on the one that says so.
+/// The marker's label with the name of the filled volume.
 const FULL_LABEL: &str = "bottle.program";
-/// On each of them.
+/// The label of all these volumes.
 const ROLE_LABEL: &str = "bottle.volume";
-/// Where it is filled from.
+/// The mount point in the scratch container.
 const MOUNTED: &str = "/program";
-/// A volume of another version that no container uses is given up after this long.
-const GIVEN_UP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// An attempt to fill one is over after this long, whoever made it.
-const CUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// The age after which an unused volume of another version is removed.
+const EXPIRES_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The age after which an incomplete volume counts as interrupted, when its process is unknown.
+const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Digits of the program's hash in a name.
 const DIGITS: usize = 16;
 
-/// The volume with the program in it as [`super::PROGRAM_FILE`], made when it is not there.
+/// The volume with the program as [`super::PROGRAM_FILE`], created when it does not exist.
 ///
 /// # Errors
-/// [`BackendError`] when the engine refuses; what was made for the attempt is removed.
+/// [`BackendError`] when the engine refuses; the incomplete volume is removed.
 pub(super) async fn filled(
     docker: &Docker,
     program: &Program,
-    maker: Maker<'_>,
+    scratch_source: ScratchSource<'_>,
 ) -> Result<String, BackendError> {
     let mark = mark_of(program);
     match docker.inspect_volume(&mark).await {
@@ -55,29 +55,29 @@ pub(super) async fn filled(
     }
     let attempt: u32 = rand::rng().random();
     let name = format!("{mark}-{attempt:08x}");
-    let made = make(docker, program, maker, &mark, &name).await;
+    let made = make(docker, program, scratch_source, &mark, &name).await;
     if made.as_ref().is_ok_and(|chosen| *chosen == name) {
-        // What others left; that it fails is no failure of a start.
-        for volume in unused(docker, Some(program), maker.home).await.unwrap_or_default() {
+        // Removes leftovers of others. A failure does not fail the start.
+        for volume in unused(docker, Some(program), scratch_source.home).await.unwrap_or_default() {
             let _ = remove_one(docker, &volume).await;
         }
     } else {
-        // Lost against another start, or failed.
+        // Another start was faster, or the attempt failed.
         let _ = docker.remove_volume(&name, None::<RemoveVolumeOptions>).await;
     }
     made
 }
 
-/// What a volume is filled through.
+/// The parameters of the scratch container.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Maker<'a> {
-    /// Any image; nothing of it runs.
+pub(super) struct ScratchSource<'a> {
+    /// Any image; its programs do not run.
     pub(super) image: &'a str,
-    /// See [`ScratchContainer::make`].
+    /// The hash of the home.
     pub(super) home: &'a str,
 }
 
-/// The name of the volume that says that this program's is full.
+/// The name of the marker for this program.
 fn mark_of(program: &Program) -> String {
     format!("bottle-program-{}", &program.hash[..DIGITS.min(program.hash.len())])
 }
@@ -85,18 +85,18 @@ fn mark_of(program: &Program) -> String {
 async fn make(
     docker: &Docker,
     program: &Program,
-    maker: Maker<'_>,
+    scratch_source: ScratchSource<'_>,
     mark: &str,
     name: &str,
 ) -> Result<String, BackendError> {
-    let by = owner_label::this_process(maker.home);
+    let by = owner_label::this_process(scratch_source.home);
     create(docker, name, HashMap::from([(owner_label::LABEL.to_owned(), by)])).await?;
-    fill(docker, program, maker, name).await?;
+    fill(docker, program, scratch_source, name).await?;
     let mark = create(docker, mark, HashMap::from([(FULL_LABEL.to_owned(), name.to_owned())])).await?;
     full(&mark)
 }
 
-/// Makes a volume, or answers with the one that has the name already.
+/// Creates a volume, or returns the existing one of this name.
 async fn create(
     docker: &Docker,
     name: &str,
@@ -118,7 +118,12 @@ fn full(mark: &Volume) -> Result<String, BackendError> {
     })
 }
 
-async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) -> Result<(), BackendError> {
+async fn fill(
+    docker: &Docker,
+    program: &Program,
+    scratch_source: ScratchSource<'_>,
+    name: &str,
+) -> Result<(), BackendError> {
     let bytes = program.bytes()?;
     let mut archive = tar::Builder::new(Vec::with_capacity(bytes.len() + 4096));
     let packed = recipe::append(&mut archive, super::PROGRAM_FILE, 0o755, &bytes)
@@ -130,7 +135,8 @@ async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) 
         typ: Some(MountType::VOLUME),
         ..Mount::default()
     };
-    let scratch = ScratchContainer::make(docker, maker.image, maker.home, vec![mount]).await?;
+    let scratch =
+        ScratchContainer::make(docker, scratch_source.image, scratch_source.home, vec![mount]).await?;
     let options = UploadToContainerOptionsBuilder::new().path(MOUNTED).build();
     let uploaded = docker
         .upload_to_container(&scratch.id, Some(options), bollard::body_full(Bytes::from(packed)))
@@ -139,12 +145,11 @@ async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) 
     uploaded.and(scratch.remove(docker).await)
 }
 
-/// Volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a
-/// cut-off attempt left, once its process ended, or after [`CUT_OFF`] where that is not known. In the order in
-/// which they have to go.
+/// Unused volumes: those of other programs after [`EXPIRES_AFTER`], and incomplete ones once their process has exited,
+/// or after [`INTERRUPTED_AFTER`] when it is unknown. In the order of removal.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked.
+/// [`BackendError`] when the engine cannot be queried.
 pub(super) async fn unused(
     docker: &Docker,
     program: Option<&Program>,
@@ -153,19 +158,19 @@ pub(super) async fn unused(
     let (all, free) = tokio::try_join!(list(docker, false), list(docker, true))?;
     let used = |name: &str| !free.iter().any(|volume| volume.name == name);
     let mark = program.map(mark_of).unwrap_or_default();
-    // A mark goes before what it marks: a start that does not find it fills anew.
-    let mut names = given_up(&all, &mark, home, Timestamp::now());
+    // The marker is removed first: a start without a marker fills a new volume.
+    let mut names = expired(&all, &mark, home, Timestamp::now());
     let of_used = |name: &str| {
         let full = all.iter().find(|volume| volume.name == name).and_then(|v| v.labels.get(FULL_LABEL));
         full.is_some_and(|full| all.iter().any(|volume| volume.name == *full) && used(full))
     };
     names.retain(|name| !used(name) && !of_used(name));
-    let why = "it holds the program of another version, or a part of one";
+    let why = "it contains the program of another version, or an incomplete one";
     let one = |id| Unused { kind: VOLUME.to_owned(), id, why: why.to_owned(), bytes: None };
     Ok(names.into_iter().map(one).collect())
 }
 
-/// Every volume with a program, or those that no container has.
+/// Every program volume, or only the unused ones.
 async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> {
     let mut filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
     if free {
@@ -177,8 +182,8 @@ async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> 
     Ok(listed.volumes.unwrap_or_default())
 }
 
-/// Which volumes to give up, in order. The one of this mark is about to be used, however old it is.
-fn given_up(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Vec<String> {
+/// The volumes to remove, in order. The `current` marker is kept at any age, because it is about to be used.
+fn expired(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Vec<String> {
     let older = |volume: &Volume, than: Duration| {
         let made = volume.created_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
         made.is_some_and(|made| now.duration_since(made).unsigned_abs() > than)
@@ -186,14 +191,14 @@ fn given_up(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Ve
     let (marks, programs): (Vec<_>, Vec<_>) =
         volumes.iter().partition(|volume| volume.labels.contains_key(FULL_LABEL));
     let (old, kept): (Vec<_>, Vec<_>) =
-        marks.into_iter().partition(|mark| mark.name != current && older(mark, GIVEN_UP));
-    let marked = |program: &Volume| kept.iter().any(|mark| mark.labels[FULL_LABEL] == program.name);
-    let cut_off = |program: &Volume| {
-        let maker =
-            program.labels.get(owner_label::LABEL).and_then(|label| owner_label::is_gone(label, home));
-        maker.unwrap_or_else(|| older(program, CUT_OFF))
+        marks.into_iter().partition(|mark| mark.name != current && older(mark, EXPIRES_AFTER));
+    let is_marked = |program: &Volume| kept.iter().any(|mark| mark.labels[FULL_LABEL] == program.name);
+    let interrupted = |program: &Volume| {
+        let exited =
+            program.labels.get(owner_label::LABEL).and_then(|label| owner_label::has_exited(label, home));
+        exited.unwrap_or_else(|| older(program, INTERRUPTED_AFTER))
     };
-    let unmarked = programs.into_iter().filter(|program| !marked(program) && cut_off(program));
+    let unmarked = programs.into_iter().filter(|program| !is_marked(program) && interrupted(program));
     old.iter().copied().chain(unmarked).map(|volume| volume.name.clone()).collect()
 }
 
@@ -202,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_versions_and_cut_off_attempts_are_given_up_marks_first() {
+    fn expires_old_versions_and_interrupted_attempts_with_markers_first() {
         let now: Timestamp = "2026-02-01T00:00:00Z".parse().expect("a time");
         let volume = |name: &str, made: &str, full: Option<&str>| Volume {
             name: name.to_owned(),
@@ -210,8 +215,8 @@ mod tests {
             labels: full.map(|full| (FULL_LABEL.to_owned(), full.to_owned())).into_iter().collect(),
             ..Volume::default()
         };
-        let by = |name: &str, maker: String| Volume {
-            labels: [(owner_label::LABEL.to_owned(), maker)].into(),
+        let by = |name: &str, owner: String| Volume {
+            labels: [(owner_label::LABEL.to_owned(), owner)].into(),
             ..volume(name, "2026-01-31T23:59:59Z", None)
         };
         let volumes = [
@@ -228,7 +233,7 @@ mod tests {
             volume("under-way", "2026-01-31T23:59:30Z", None),
             volume("of-unknown-age", "soon", None),
         ];
-        let given_up = given_up(&volumes, "own", "0123abcd", now);
-        assert_eq!(given_up, ["old", "killed", "old-1", "cut-off"]);
+        let expired = expired(&volumes, "own", "0123abcd", now);
+        assert_eq!(expired, ["old", "killed", "old-1", "cut-off"]);
     }
 }

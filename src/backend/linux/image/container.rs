@@ -1,5 +1,4 @@
-//! The files of a saved image, whether they lie in a folder or in an archive. Their names are the image's own
-//! words and open nothing outside of it.
+//! Reads the files of a saved image from a folder or an archive. Their names are untrusted and open nothing outside.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,22 +16,22 @@ use super::BadImage;
 /// More files than any saved image has: a few for each of its layers.
 const FILES_MAX: usize = 10_000;
 
-/// Links that lead to links; an engine writes one for a layer that it has twice.
+/// The longest chain of links; an engine writes a link for a duplicate layer.
 const LINKS_MAX: usize = 4;
 
-/// Where the files are.
+/// A saved image's files.
 pub(super) enum Container {
-    /// Below this folder.
+    /// In a folder.
     Folder(OwnedFd),
-    /// In this archive, by name.
-    Archive(File, HashMap<PathBuf, Place>),
+    /// In an archive, by name.
+    Archive(File, HashMap<PathBuf, ArchiveEntry>),
 }
 
-/// What an archive has under a name.
-pub(super) enum Place {
-    /// A file, and where its bytes are.
+/// An entry of an archive.
+pub(super) enum ArchiveEntry {
+    /// A file with the position of its content.
     File { start: u64, size: u64 },
-    /// A link to a place in the archive.
+    /// A link to another entry.
     Link(PathBuf),
 }
 
@@ -51,62 +50,63 @@ impl Container {
     /// Reads the headers of an archive.
     ///
     /// # Errors
-    /// When it is no whole archive, has too many files or one of them twice.
+    /// When it is not a complete archive, has too many files or duplicates.
     pub(super) fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
         let length = file.metadata().map_err(damaged)?.len();
         let mut archive = tar::Archive::new(file.try_clone().map_err(damaged)?);
         let mut members = Members::new(archive.entries_with_seek().map_err(damaged)?);
-        let mut places = HashMap::new();
+        let mut entries = HashMap::new();
         while let Some(member) = members.next().map_err(damaged)? {
             let name = member.place().map_err(damaged)?;
             let place = match member.what {
                 What::File => {
                     let size = member.content.size();
                     let start = member.content.position();
-                    let start = start.ok_or_else(|| damaged(io::Error::other("a part of it has holes")))?;
+                    let start =
+                        start.ok_or_else(|| damaged(io::Error::other("it contains a sparse file")))?;
                     if start.checked_add(size).is_none_or(|end| end > length) {
-                        return Err(BadImage::refused(format!("is cut short: {name:?} is not all there")));
+                        return Err(BadImage::refused(format!("is truncated: {name:?} is incomplete")));
                     }
-                    Place::File { start, size }
+                    ArchiveEntry::File { start, size }
                 }
-                What::Link(target) => Place::Link(target),
+                What::Link(target) => ArchiveEntry::Link(target),
                 What::Folder => continue,
-                _ => return Err(BadImage::refused(format!("is no saved image: {name:?} is no file"))),
+                _ => return Err(BadImage::refused(format!("is not a saved image: {name:?} is not a file"))),
             };
-            if places.len() == FILES_MAX {
+            if entries.len() == FILES_MAX {
                 return Err(BadImage::refused(format!(
-                    "is no saved image: it has more than {FILES_MAX} files"
+                    "is not a saved image: it has more than {FILES_MAX} files"
                 )));
             }
-            if places.insert(name.clone(), place).is_some() {
-                return Err(BadImage::refused(format!("is damaged: {name:?} is in it twice")));
+            if entries.insert(name.clone(), place).is_some() {
+                return Err(BadImage::refused(format!("is damaged: {name:?} occurs twice")));
             }
         }
-        Ok(Self::Archive(file, places))
+        Ok(Self::Archive(file, entries))
     }
 
-    /// Opens a file of it; `None` when there is none of that name.
+    /// Opens a file; `None` when it does not exist.
     ///
     /// # Errors
-    /// When what is there is no file, or is outside.
+    /// When the name is not a file, or resolves outside the image.
     pub(super) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
         let name = Path::new(name.strip_prefix("./").unwrap_or(name));
         match self {
             Self::Folder(folder) => open_beneath(folder, name),
-            Self::Archive(file, places) => {
-                let Some((start, size)) = find(places, name)? else { return Ok(None) };
+            Self::Archive(file, entries) => {
+                let Some((start, size)) = find(entries, name)? else { return Ok(None) };
                 let file = file.try_clone().map_err(BadImage::Disk)?;
                 Ok(Some(Content { file, at: start, left: size }))
             }
         }
     }
 
-    /// The bytes of a file that is no longer than `most`; `None` when there is none of that name.
+    /// Reads a file of at most `most` bytes; `None` when it does not exist.
     ///
     /// # Errors
-    /// As [`Container::open`]; when it is longer.
+    /// As [`Container::open`]; when the file is longer.
     pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         if content.left > most {
@@ -119,19 +119,19 @@ impl Container {
     }
 }
 
-fn find(places: &HashMap<PathBuf, Place>, name: &Path) -> Result<Option<(u64, u64)>, BadImage> {
+fn find(entries: &HashMap<PathBuf, ArchiveEntry>, name: &Path) -> Result<Option<(u64, u64)>, BadImage> {
     let mut name = name.to_owned();
     for _ in 0..=LINKS_MAX {
-        match places.get(&name) {
+        match entries.get(&name) {
             None => return Ok(None),
-            Some(Place::File { start, size }) => return Ok(Some((*start, *size))),
-            Some(Place::Link(target)) => name = beside(&name, target)?,
+            Some(ArchiveEntry::File { start, size }) => return Ok(Some((*start, *size))),
+            Some(ArchiveEntry::Link(target)) => name = beside(&name, target)?,
         }
     }
-    Err(BadImage::refused(format!("is damaged: {name:?} is a link that does not end")))
+    Err(BadImage::refused(format!("is damaged: {name:?} is a chain of too many links")))
 }
 
-/// Where a link leads, by the words of it.
+/// Resolves a link target lexically.
 fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
     let mut path = link.parent().unwrap_or(Path::new("")).to_owned();
     for component in target.components() {
@@ -139,7 +139,7 @@ fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
             Component::Normal(part) => path.push(part),
             Component::CurDir => {}
             Component::ParentDir if path.pop() => {}
-            _ => return Err(BadImage::refused(format!("is hostile: the link {link:?} leads out of it"))),
+            _ => return Err(BadImage::refused(format!("is hostile: the link {link:?} points outside it"))),
         }
     }
     Ok(path)
@@ -147,28 +147,28 @@ fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
 
 fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // A pipe would keep whoever opens it.
+    // Opening a pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match openat2(folder, name, flags, Mode::empty(), resolve) {
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::XDEV) => {
-            return Err(BadImage::refused(format!("is hostile: the link {name:?} leads out of it")));
+            return Err(BadImage::refused(format!("is hostile: the link {name:?} points outside it")));
         }
         file => file.map_err(|error| BadImage::at(name, error))?,
     };
     let stat = fstat(&file).map_err(|error| BadImage::at(name, error))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(BadImage::refused(format!("is no saved image: {name:?} is no file")));
+        return Err(BadImage::refused(format!("is not a saved image: {name:?} is not a file")));
     }
     let left = u64::try_from(stat.st_size).unwrap_or(0);
     Ok(Some(Content { file: file.into(), at: 0, left }))
 }
 
-/// A file of a saved image, read from its beginning.
+/// A file of a saved image.
 pub(super) struct Content {
     file: File,
     at: u64,
-    /// Bytes that are still to come.
+    /// Remaining bytes.
     pub(super) left: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A layer's bytes on their way out of a saved image: decompressed, counted against what an image may be, and
-//! hashed on both sides, so that at the end it is known whether they were the right ones.
+//! Reads a layer of a saved image: decompresses it within the size limits, and verifies the digests of the stored and
+//! of the decompressed bytes.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,38 +14,38 @@ use super::BadImage;
 use super::container::Container;
 use super::saved::{Digest, Layer, missing};
 
-/// The most that an image may be unpacked: more than any that a developer works in.
+/// The largest unpacked image: larger than any development image.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// What a layer may always grow to.
-const ALWAYS: u64 = 256 << 20;
+/// The size below which the expansion ratio is not checked.
+const MIN_UNPACKED: u64 = 256 << 20;
 
-/// How many times as large as it was stored a layer may become beyond that. Programs and sources compress to a
-/// fifth; a thousandth is all that gzip can.
+/// The highest expansion ratio of a larger layer. Programs and sources compress to a fifth; gzip can reach a
+/// thousandth.
 const RATIO_MAX: u64 = 200;
 
-/// Read at once from the disk.
+/// Size of the read buffer.
 const BUFFER: usize = 256 << 10;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Bytes that all layers of an image may still have.
+/// The remaining bytes for the layers of an image.
 #[derive(Debug)]
 pub(super) struct Budget(u64);
 
 impl Budget {
-    /// A whole image's.
-    pub(super) fn whole() -> Self {
+    /// The budget of one image.
+    pub(super) fn full() -> Self {
         Self(BYTES_MAX)
     }
 }
 
-/// Reads a layer with `take`, which is given its content, and checks afterwards that this was what the image
-/// names. What `take` made of a layer that fails is to be thrown away.
+/// Passes the content of a layer to `take`, and verifies its digests afterwards. On an error the caller discards the
+/// output of `take`.
 ///
 /// # Errors
-/// [`BadImage`]: it is missing, damaged, or goes beyond what an image may be; or what `take` says.
+/// [`BadImage`] when the layer is missing, damaged or too large; or the error of `take`.
 pub(super) fn read(
     container: &Container,
     layer: &Layer,
@@ -55,7 +55,7 @@ pub(super) fn read(
     let name = &layer.name;
     let stored = container.open(name)?.ok_or_else(|| missing(name))?;
     let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {name:?}: {error}"));
-    let (stored, below) = Metered::new(stored, None);
+    let (stored, stored_meter) = MeteredReader::new(stored, None);
     let mut stored = BufReader::with_capacity(BUFFER, stored);
     let start = stored.fill_buf().map_err(damaged)?;
     let content: Box<dyn Read> = if start.starts_with(GZIP) {
@@ -65,29 +65,29 @@ pub(super) fn read(
     } else {
         Box::new(stored)
     };
-    let bound = Bound { most: budget.0, below: Some(below.clone()) };
-    let (mut content, above) = Metered::new(content, Some(bound));
+    let bound = Bound { most: budget.0, stored_meter: Some(stored_meter.clone()) };
+    let (mut content, above) = MeteredReader::new(content, Some(bound));
     take(&mut content)?;
-    // The padding of the archive, and whatever stands behind it, is part of what is named.
+    // The digest includes the archive's padding and any trailing bytes.
     io::copy(&mut content, &mut io::sink()).map_err(damaged)?;
     budget.0 -= above.borrow().bytes;
     drop(content);
-    let (is, should) = (above.take().digest(), layer.content);
-    if is != should {
+    let (actual, expected) = (above.take().digest(), layer.content);
+    if actual != expected {
         return Err(BadImage::refused(format!(
-            "is damaged: the content of {name:?} is {is}, and should be {should}"
+            "is damaged: the content of {name:?} is {actual}, expected {expected}"
         )));
     }
     match layer.stored {
-        Some(should) if below.borrow().clone().digest() != should => {
-            let is = below.take().digest();
-            Err(BadImage::refused(format!("is damaged: {name:?} is {is}, and should be {should}")))
+        Some(expected) if stored_meter.borrow().clone().digest() != expected => {
+            let actual = stored_meter.take().digest();
+            Err(BadImage::refused(format!("is damaged: {name:?} is {actual}, expected {expected}")))
         }
         _ => Ok(()),
     }
 }
 
-/// Reads an archive that stands for itself, as [`read`] does; nothing says what it should be.
+/// Reads a plain archive like [`read`], without digests.
 ///
 /// # Errors
 /// As [`read`].
@@ -97,11 +97,11 @@ pub(super) fn plain(
     take: impl FnOnce(&mut dyn Read) -> Result<(), BadImage>,
 ) -> Result<(), BadImage> {
     let (mut content, _) =
-        Metered::new(BufReader::with_capacity(BUFFER, archive), Some(Bound::of_whole(budget)));
+        MeteredReader::new(BufReader::with_capacity(BUFFER, archive), Some(Bound::for_image(budget)));
     take(&mut content)
 }
 
-/// Bytes that went by.
+/// Counts and hashes bytes.
 #[derive(Debug, Clone, Default)]
 struct Meter {
     hash: Sha256,
@@ -110,52 +110,52 @@ struct Meter {
 
 impl Meter {
     fn digest(self) -> Digest {
-        Digest::finished(self.hash)
+        Digest::from_hasher(self.hash)
     }
 }
 
 struct Bound {
     most: u64,
-    /// As they were stored; absent where they are as they are stored.
-    below: Option<Rc<RefCell<Meter>>>,
+    /// The meter of the stored bytes; `None` for a plain archive.
+    stored_meter: Option<Rc<RefCell<Meter>>>,
 }
 
 impl Bound {
-    fn of_whole(budget: &Budget) -> Self {
-        Self { most: budget.0, below: None }
+    fn for_image(budget: &Budget) -> Self {
+        Self { most: budget.0, stored_meter: None }
     }
 }
 
-struct Metered<R> {
+struct MeteredReader<R> {
     inner: R,
     meter: Rc<RefCell<Meter>>,
     bound: Option<Bound>,
 }
 
-impl<R: Read> Metered<R> {
+impl<R: Read> MeteredReader<R> {
     fn new(inner: R, bound: Option<Bound>) -> (Self, Rc<RefCell<Meter>>) {
         let meter = Rc::new(RefCell::new(Meter::default()));
         (Self { inner, meter: meter.clone(), bound }, meter)
     }
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for MeteredReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         let mut meter = self.meter.borrow_mut();
         meter.hash.update(&buffer[..read]);
         meter.bytes += read as u64;
-        if let Some(Bound { most, below }) = &self.bound {
+        if let Some(Bound { most, stored_meter }) = &self.bound {
             if meter.bytes > *most {
                 return Err(io::Error::other(format!(
-                    "the image becomes larger than {} GiB",
+                    "the unpacked image is larger than {} GiB",
                     BYTES_MAX >> 30
                 )));
             }
-            let stored = below.as_ref().map_or(u64::MAX, |below| below.borrow().bytes);
-            if meter.bytes > ALWAYS && meter.bytes / RATIO_MAX > stored {
+            let stored = stored_meter.as_ref().map_or(u64::MAX, |stored_meter| stored_meter.borrow().bytes);
+            if meter.bytes > MIN_UNPACKED && meter.bytes / RATIO_MAX > stored {
                 return Err(io::Error::other(format!(
-                    "it becomes more than {RATIO_MAX} times as large as it is"
+                    "it expands to more than {RATIO_MAX} times its stored size"
                 )));
             }
         }
@@ -163,38 +163,37 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// One zstd frame after another, to the end: a compressor that works in parallel writes many, and some write
-/// frames in between that are to be passed over.
+/// Decodes all zstd frames to the end: parallel compressors write several, and some write skippable frames in between.
 struct Frames<R> {
     stored: R,
     decoder: FrameDecoder,
-    /// Whether a frame has begun and is not over.
-    within: bool,
+    /// Whether a frame is being decoded.
+    in_frame: bool,
 }
 
 impl<R: BufRead> Frames<R> {
     fn new(stored: R) -> Self {
-        Self { stored, decoder: FrameDecoder::new(), within: false }
+        Self { stored, decoder: FrameDecoder::new(), in_frame: false }
     }
 
-    /// Begins the next frame; false when there is none.
-    fn begin(&mut self) -> io::Result<bool> {
-        while !self.within && !self.stored.fill_buf()?.is_empty() {
+    /// Starts the next frame; false at the end.
+    fn start_frame(&mut self) -> io::Result<bool> {
+        while !self.in_frame && !self.stored.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.stored) {
-                Ok(()) => self.within = true,
+                Ok(()) => self.in_frame = true,
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
                     length,
                     ..
                 })) => {
-                    let mut passed = Read::by_ref(&mut self.stored).take(length.into());
-                    if io::copy(&mut passed, &mut io::sink())? < length.into() {
+                    let mut skipped = Read::by_ref(&mut self.stored).take(length.into());
+                    if io::copy(&mut skipped, &mut io::sink())? < length.into() {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
-        Ok(self.within)
+        Ok(self.in_frame)
     }
 }
 
@@ -203,7 +202,7 @@ impl<R: BufRead> Read for Frames<R> {
         if buffer.is_empty() {
             return Ok(0);
         }
-        while self.begin()? {
+        while self.start_frame()? {
             while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
                 let one = BlockDecodingStrategy::UptoBlocks(1);
                 self.decoder.decode_blocks(&mut self.stored, one).map_err(io::Error::other)?;
@@ -212,7 +211,7 @@ impl<R: BufRead> Read for Frames<R> {
             if read > 0 {
                 return Ok(read);
             }
-            self.within = false;
+            self.in_frame = false;
         }
         Ok(0)
     }

@@ -1,4 +1,4 @@
-//! Images that bottles of this backend work in: unpacked once, shared by all of them, never written to.
+//! Images for bottles of the linux backend: unpacked once, shared, and read-only.
 //!
 //! ```text
 //!   folder or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
@@ -7,13 +7,13 @@
 //!                                 layer (digests,  │                    .old-<name>/   being removed
 //!                                 bounds) ─────────┘
 //! ```
-//! A saved image is named by the digest of its configuration, which names the digests of its layers, and each is
-//! checked while it is unpacked. A plain file system is named by what the system says of its files. Archives are
-//! anybody's: they are read within bounds, and nothing of one is ever opened through a link that leads out.
+//! A saved image is named by the digest of its configuration, which contains the digests of its layers; each is verified
+//! while it is unpacked. A plain file system is named by a hash of its files' metadata. Archives are untrusted: they are
+//! read within bounds, and nothing is opened through a link that points outside.
 //!
-//! Every file belongs to whoever starts bottles and lends no rights; in a bottle all of them are the agent's. So
-//! an agent may write everywhere, and what it writes goes to a layer of its own: `mounted` puts the two together
-//! in a sandbox, `owned` keeps their one owner, `owners` shows the files of root's images as the bottle's.
+//! Every file belongs to the user who starts bottles and has no set-id bits; in a bottle all files belong to the agent.
+//! So an agent may write everywhere, and its writes go to the bottle's upper layer: `mounted` combines both in a
+//! sandbox, `owned` ignores changes of the owner, `owners` maps the owner of root's images to the bottle's user.
 
 mod container;
 mod layer;
@@ -27,13 +27,13 @@ mod tree;
 
 pub(super) use self::store::{Image, Images};
 
-/// Why no bottle can be made of an image, as the rest of a sentence that begins with its name.
+/// Why an image is unusable, as the rest of a sentence that begins with its name.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadImage {
-    /// It is damaged or hostile, or not for this machine.
+    /// It is damaged, hostile, or for another machine.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be read or written here.
+    /// A file system error.
     #[error("cannot be unpacked: {0}")]
     Disk(std::io::Error),
 }
@@ -43,7 +43,7 @@ impl BadImage {
         Self::Refused(why.into())
     }
 
-    /// The disk, at a place in the image.
+    /// A file system error at a path in the image.
     fn at(path: &std::path::Path, error: impl Into<std::io::Error>) -> Self {
         let error = error.into();
         Self::Disk(std::io::Error::new(error.kind(), format!("{path:?}: {error}")))

@@ -1,15 +1,15 @@
-//! An image as the root of a bottle.
+//! Builds the root file system of a sandbox from an image.
 //!
 //! ```text
-//!   /                 the image's files under what the bottle changed, or a copy of its own; writable
+//!   /                 the image's files under the bottle's changes, or the bottle's copy; writable
 //!   /dev /proc        minimal and masked, as on the host's system
 //!   /tmp /run         tmpfs
-//!   /etc              the image's, with a few files that belong to this launch
-//!   /run/bottle       this program, the proxy
+//!   /etc              the image's, with a few files of this launch
+//!   /run/bottle       this program, the proxy's sockets
 //!   /workspace        the bottle's own
 //! ```
-//! Nothing of the host's system is there. What the agent changed may be anything: each place is opened without
-//! following a link, and one that is in the way ends the start.
+//! Nothing of the host's system is visible. The agent controls the changed files, so each path is opened without
+//! following links, and an obstructed path fails the start.
 
 use std::ffi::CString;
 use std::io;
@@ -30,25 +30,25 @@ use crate::backend::local::failure::Step;
 use crate::backend::local::layers::{COPY, UPPER, WORK};
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// The step that fails where image and changes cannot be laid over each other.
-pub(crate) const LAY_OVER: &str = "lay the bottle's files over its image";
+/// The setup step that fails where overlays are unsupported.
+pub(crate) const OVERLAY_STEP: &str = "mount the bottle's files over its image";
 
-/// Of what [`etc::own`] writes for the host's system, what an image needs as well.
+/// The files of [`etc::own`] that an image needs too.
 const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 
-/// Room for mount points.
+/// Size of the tmpfs for mount points.
 const STAGE_SIZE: &str = "64k";
 
-/// The files of an image, opened.
+/// The opened files of an image.
 pub(in crate::backend::linux) struct Files {
-    /// Those that nobody writes to; absent when the bottle has a copy.
+    /// The image's read-only files; `None` when the bottle has a copy.
     lower: Option<Tree>,
     /// The bottle's layers.
     own: Tree,
 }
 
 impl Files {
-    /// Opens them. `outside` is the user that a bottle of root's is.
+    /// Opens them. `outside` is the outside user of a bottle that root starts.
     ///
     /// # Errors
     /// [`SetupFailure`] naming the path.
@@ -57,19 +57,19 @@ impl Files {
         outside: Option<u32>,
     ) -> Result<Self, SetupFailure> {
         let lower = image.root.as_deref().map(|root| {
-            let tree = Tree::of_host(root, READ_ONLY).step_at("open the image", root)?;
+            let tree = Tree::clone_host(root, READ_ONLY).step_at("open the image", root)?;
             if let Some(id) = outside {
-                owners::root_as(id).and_then(|users| map_owners(tree.root(), users)).step(LAY_OVER)?;
+                owners::root_as(id).and_then(|users| map_owners(tree.root(), users)).step(OVERLAY_STEP)?;
             }
             Ok(tree)
         });
-        let own = Tree::of_host(&image.layers, WRITABLE).step_at("open", &image.layers)?;
+        let own = Tree::clone_host(&image.layers, WRITABLE).step_at("open", &image.layers)?;
         Ok(Self { lower: lower.transpose()?, own })
     }
 }
 
-/// Builds the new root and makes it this process's only one. Returns what the bottle changes of its image, opened:
-/// there is no path to it from then on. Nothing for a copy, which is all there to be looked at.
+/// Builds the new root and enters it. Returns the open upper folder, which has no path inside; `None` for a copy, whose
+/// files are all visible.
 ///
 /// # Errors
 /// [`SetupFailure`] naming the step.
@@ -80,13 +80,13 @@ pub(in crate::backend::linux) fn build(
 ) -> Result<Option<OwnedFd>, SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let stage =
-        Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV).step("make a place for mounts")?;
+        Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV).step("make a folder for mounts")?;
     let host = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open /")?;
-    stage.attach(&host).step("mount a place for mounts")?;
-    let tree = lay_over(image, &stage)?;
+    stage.attach(&host).step("mount a folder for mounts")?;
+    let tree = make_root(image, &stage)?;
     let changed = image.lower.as_ref().map(|_| open_changed(image)).transpose()?;
-    // Nothing but the new root may lie on the host's: what is let go of at the end is one mount with all in it.
-    unmount(path(&stage), UnmountFlags::DETACH).step("let go of the place for mounts")?;
+    // Only the new root may be mounted on the host's: `root::enter` unmounts a single mount.
+    unmount(path(&stage), UnmountFlags::DETACH).step("unmount the folder for mounts")?;
     tree.attach(&host).step("mount the root file system")?;
     let root = tree.root();
     write_etc(root, spec)?;
@@ -98,25 +98,25 @@ pub(in crate::backend::linux) fn build(
     Ok(changed)
 }
 
-/// What is over the image, for looking into it.
+/// Opens the upper folder for reading.
 fn open_changed(image: &Files) -> Result<OwnedFd, SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(image.own.root(), UPPER, flags, Mode::empty()).step("open the bottle's changes")
 }
 
-/// The root: the image with the bottle's changes over it, or the bottle's copy.
-fn lay_over(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
-    let place = |name: &str| folder(stage.root(), Path::new(name)).step("make a place for mounts");
-    image.own.attach(place("own")?).step("mount the bottle's files")?;
+/// Makes the root mount: an overlay of the image and the bottle's changes, or the bottle's copy.
+fn make_root(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
+    let mount_point = |name: &str| folder(stage.root(), Path::new(name)).step("make a folder for mounts");
+    image.own.attach(mount_point("own")?).step("mount the bottle's files")?;
     let Some(lower) = &image.lower else {
         let copy = CString::new(COPY).map_err(io::Error::from).step("name the bottle's copy of its image")?;
-        return Tree::of_folder(image.own.root(), &copy, WRITABLE)
+        return Tree::clone_at(image.own.root(), &copy, WRITABLE)
             .step("mount the bottle's copy of its image");
     };
-    lower.attach(place("image")?).step("mount the image")?;
+    lower.attach(mount_point("image")?).step("mount the image")?;
     let (lower, own) = (path(lower), path(&image.own));
     let (upper, work) = (format!("{own}/{UPPER}"), format!("{own}/{WORK}"));
-    Tree::overlay(&lower, &upper, &work, &[]).step(LAY_OVER)
+    Tree::overlay(&lower, &upper, &work, &[]).step(OVERLAY_STEP)
 }
 
 /// The path of an open mount.
@@ -124,7 +124,7 @@ fn path(tree: &Tree) -> String {
     format!("/proc/self/fd/{}", tree.root().as_raw_fd())
 }
 
-/// What of `/etc` belongs to a launch. An agent may change it, as everything, and finds it new the next time.
+/// Writes the files of `/etc` that belong to a launch. An agent may change them; the next launch replaces them.
 fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let folder = folder(root, Path::new("/etc")).step("open /etc")?;
     for (name, content) in etc::own(spec) {
@@ -140,14 +140,14 @@ fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailur
     Ok(())
 }
 
-/// Empty and read-only, as where the system is the host's.
+/// Mounts an empty, read-only `/sys`, as on the host's system.
 fn cover_sys(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
     let sys = Tree::new("tmpfs", &[("mode", "0555"), ("size", "4k")], read_only).step("make /sys")?;
     sys.attach(folder(root, Path::new("/sys")).step("open /sys")?).step("mount /sys")
 }
 
-/// Over a `/dev` of its own: nothing of it is the image's or stays.
+/// Mounts a new `/dev`, without the image's files and without persistence.
 fn make_devices(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let dev = Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC).step("make /dev")?;

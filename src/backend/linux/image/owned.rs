@@ -1,14 +1,14 @@
-//! Who owns a file of an image does not change: there is one user in a bottle, and all files are its own.
+//! Makes changes of file owners succeed without effect: a bottle on an image has one user, who owns all files.
 //!
-//! Whoever gives a file away is told that this was done. Package managers do it for each file that they install and
-//! take a refusal for a failure; that a file belongs to the agent instead of root takes nothing from it here.
+//! Package managers change the owner of each file that they install and fail on an error. That the file belongs to the
+//! agent instead of root is harmless here.
 
 use bottle_harden::HardenError;
 use bottle_harden::filter::Filter;
 use nix::libc;
 
-/// Answered with success.
-const GIVES_AWAY: &[libc::c_long] = &[
+/// The calls that return success without effect.
+const CHOWN_CALLS: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
     #[cfg(target_arch = "x86_64")]
@@ -17,13 +17,12 @@ const GIVES_AWAY: &[libc::c_long] = &[
     libc::SYS_fchownat,
 ];
 
-/// Installs the filter on this thread, the only one, and all it will start. The one that says which calls may be
-/// made stands beside it.
+/// Installs the filter on this thread, the only one, and its future children, in addition to the allowlist filter.
 ///
 /// # Errors
 /// When it cannot be built here, or the kernel refuses it.
 pub(in crate::backend::linux) fn install() -> Result<(), HardenError> {
     let mut filter = Filter::passing();
-    filter.refuse(GIVES_AWAY, 0);
+    filter.refuse(CHOWN_CALLS, 0);
     filter.apply()
 }

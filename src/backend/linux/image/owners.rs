@@ -1,7 +1,7 @@
-//! Whose the files of an image are for a bottle that root starts: the bottle's, who is another user each time.
+//! Maps the owner of an image's files to the user of a bottle that root starts.
 //!
-//! On the disk they are root's, once for all bottles. A mount shows them with another owner, by a user namespace
-//! that exists for nothing else.
+//! On disk the files belong to root, shared by all bottles. An idmapped mount shows them with the bottle's user as
+//! owner; its id mapping comes from a user namespace that exists only for this.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use rustix::process::{Signal, WaitOptions, getpid, kill_process, waitpid};
 
 use crate::backend::linux::sys::{Forked, fork};
 
-/// A user namespace in which root is the user with this id outside.
+/// Creates a user namespace in which root maps to this outside id.
 ///
 /// # Errors
 /// As the system says.
@@ -21,13 +21,13 @@ pub(super) fn root_as(id: u32) -> io::Result<File> {
     match fork()? {
         Forked::Child => {
             drop(ours);
-            // Whatever comes of it, this process does no more than to be in it until the other one is done.
+            // This process only keeps the namespace alive until the parent has opened it.
             let made = nix::sched::unshare(CloneFlags::CLONE_NEWUSER).is_ok();
             let _ = theirs.write_all(&[u8::from(made)]);
             let _ = theirs.read(&mut [0]);
-            // Nothing of what it has from this process is its own to undo.
+            // Killed, so that no destructor of the parent's state runs here.
             kill_process(getpid(), Signal::KILL)?;
-            Err(io::Error::other("it outlives its end"))
+            Err(io::Error::other("it survived SIGKILL"))
         }
         Forked::Parent(pid) => {
             drop(theirs);
@@ -35,13 +35,13 @@ pub(super) fn root_as(id: u32) -> io::Result<File> {
                 let mut made = [0];
                 ours.read_exact(&mut made)?;
                 if made == [0] {
-                    return Err(io::Error::other("it cannot be made"));
+                    return Err(io::Error::other("cannot create a user namespace"));
                 }
-                let place = format!("/proc/{}", pid.as_raw_nonzero());
+                let proc = format!("/proc/{}", pid.as_raw_nonzero());
                 for map in ["gid_map", "uid_map"] {
-                    std::fs::write(format!("{place}/{map}"), format!("0 {id} 1"))?;
+                    std::fs::write(format!("{proc}/{map}"), format!("0 {id} 1"))?;
                 }
-                File::open(format!("{place}/ns/user"))
+                File::open(format!("{proc}/ns/user"))
             })();
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::empty());

@@ -1,6 +1,5 @@
-//! Makes the files of an image ready for an agent: who it is in them, a home and a workspace, its certificates
-//! where every launch puts them, and the folders that a bottle mounts its own over. As on an engine, and nothing
-//! of the image runs.
+//! Prepares the files of an image for an agent: adds a user, a home, a workspace, links to the provisioned certificates,
+//! and mount points. No program of the image runs. The docker backend does the same.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,21 +15,21 @@ use rustix::io::Errno;
 use super::BadImage;
 use super::tree::Tree;
 use crate::backend::ROOT_FILES;
-use crate::backend::image::account::{Account, Users, home_of};
+use crate::backend::image::account::{Account, Users, default_home};
 
-/// Longer than any list of users, and read whole.
+/// Larger than any list of users.
 const LIST_MAX: u64 = 1 << 20;
 
-/// Debian's package manager asks to be root before it writes to files that are the agent's here.
+/// The configuration folder of dpkg, which otherwise requires root; here its files belong to the agent.
 const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
 
-/// Folders that a bottle has of its own.
+/// Folders that a bottle mounts over.
 const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 
-/// Puts in what is missing, for the `USER` of the image.
+/// Adds the missing files, for the `USER` of the image.
 ///
 /// # Errors
-/// [`BadImage`] when nobody can be the agent, or something is in the way.
+/// [`BadImage`] when the user is invalid, or a path is obstructed.
 pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     let (passwd, group) = (list(tree, "etc/passwd")?, list(tree, "etc/group")?);
     let users = Users { user, passwd: &passwd, group: &group };
@@ -39,7 +38,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
         own_folder(tree, folder)?;
     }
     if own_folder(tree, account.home.trim_start_matches('/')).is_err() {
-        account.home = home_of(&account.name);
+        account.home = default_home(&account.name);
         own_folder(tree, account.home.trim_start_matches('/'))?;
     }
     own_folder(tree, WORKSPACE.trim_start_matches('/'))?;
@@ -47,7 +46,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     if let Some(group) = users.group_with(&account) {
         replace(tree, "etc/group", |parent, name| write(parent, name, &group))?;
     }
-    let usual = home_of(AGENT_USER);
+    let usual = default_home(AGENT_USER);
     if account.home != usual {
         let place = usual.trim_start_matches('/');
         let there = tree
@@ -70,7 +69,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     Ok(account)
 }
 
-/// Makes a folder, reached without any link: something of the bottle's own is mounted over it.
+/// Creates a folder that is a mount point; no link may be on its path.
 fn own_folder(tree: &Tree, place: &str) -> Result<(), BadImage> {
     let place = Path::new(place);
     for part in place.ancestors().filter(|part| !part.as_os_str().is_empty()) {
@@ -83,9 +82,7 @@ fn own_folder(tree: &Tree, place: &str) -> Result<(), BadImage> {
             Err(Errno::NOENT) => {}
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {}
             Ok(_) => {
-                return Err(BadImage::refused(format!(
-                    "has something else where a bottle needs the folder {part:?}"
-                )));
+                return Err(BadImage::refused(format!("must have a folder at {part:?}")));
             }
             Err(error) => return Err(BadImage::at(part, error)),
         }
@@ -100,7 +97,7 @@ fn is_folder(tree: &Tree, place: &Path) -> bool {
     openat2(tree.top(), place, flags, Mode::empty(), resolve).is_ok()
 }
 
-/// Makes something in the place of what is there.
+/// Replaces the entry at this path.
 fn replace(
     tree: &Tree,
     place: &str,
@@ -122,7 +119,7 @@ fn write(parent: &OwnedFd, name: &str, text: &str) -> rustix::io::Result<()> {
     file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// A short file, found as a program in a bottle would find it; empty when it is not there or no plain file.
+/// Reads a short file, resolving links relative to the image; empty when it does not exist or is not a regular file.
 fn list(tree: &Tree, place: &str) -> Result<String, BadImage> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -1,5 +1,5 @@
-//! What a saved image says of itself: as `docker save` writes it (`manifest.json`), or as an OCI layout
-//! (`index.json`). Its configuration is named by its digest, and names the digest of each layer's content.
+//! Parses a saved image: the output of `docker save` (`manifest.json`), or an OCI layout (`index.json`). The digest of
+//! the configuration names the image, and the configuration contains the digest of each layer's content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,49 +12,49 @@ use super::BadImage;
 use super::container::Container;
 use crate::backend::image::config::Config;
 
-/// Longer than any list of layers or configuration.
+/// Larger than any list of layers or configuration.
 const JSON_MAX: u64 = 4 << 20;
 
-/// Lists of images in lists of images.
+/// The deepest nesting of image lists.
 const NESTED_MAX: usize = 3;
 
 /// More layers than any engine makes.
 const LAYERS_MAX: usize = 512;
 
-/// What a list says of an entry that is no image.
+/// The platform of an entry that is not an image.
 const UNKNOWN: &str = "unknown";
 
-/// The SHA-256 of something.
+/// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Digest([u8; 32]);
 
 impl Digest {
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    pub(super) fn finished(hash: Sha256) -> Self {
+    pub(super) fn from_hasher(hash: Sha256) -> Self {
         Self(hash.finalize().into())
     }
 
     /// `sha256:` and 64 digits.
     fn parse(text: &str) -> Result<Self, BadImage> {
         let digits = text.strip_prefix("sha256:");
-        let hash = digits.and_then(Self::of_digits);
-        hash.ok_or_else(|| BadImage::refused(format!("is damaged: {text:?} is no SHA-256 digest")))
+        let hash = digits.and_then(Self::from_hex);
+        hash.ok_or_else(|| BadImage::refused(format!("is damaged: {text:?} is not a SHA-256 digest")))
     }
 
-    fn of_digits(digits: &str) -> Option<Self> {
+    fn from_hex(digits: &str) -> Option<Self> {
         let mut hash = [0; 32];
         hex::decode_to_slice(digits, &mut hash).ok().map(|()| Self(hash))
     }
 
-    /// The digits alone.
+    /// The hex digits alone.
     pub(super) fn digits(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// Where an OCI layout has what this names.
+    /// The path of this blob in an OCI layout.
     fn blob(&self) -> String {
         format!("blobs/sha256/{}", self.digits())
     }
@@ -77,32 +77,32 @@ impl fmt::Debug for Digest {
 pub(super) struct Layer {
     /// Its name in the container.
     pub(super) name: String,
-    /// What is stored there, as far as that is said: it may be compressed.
+    /// The digest of the stored bytes, which may be compressed, if known.
     pub(super) stored: Option<Digest>,
-    /// Its content: an archive.
+    /// The digest of its content, an archive.
     pub(super) content: Digest,
 }
 
 /// A saved image.
 #[derive(Debug)]
 pub(super) struct Saved {
-    /// Of its configuration: the image's id.
+    /// The digest of its configuration: the image's id.
     pub(super) id: Digest,
-    /// What of that holds in a bottle.
+    /// The parts of the configuration that apply in a bottle.
     pub(super) config: Config,
-    /// The lowest first.
+    /// The layers, lowest first.
     pub(super) layers: Vec<Layer>,
 }
 
 impl Saved {
-    /// Reads what stands at the top of a saved image, for a machine of this architecture. No layer is read.
+    /// Reads the manifest and configuration, for a machine of this architecture. Reads no layer.
     ///
     /// # Errors
-    /// When it is damaged, for another machine, or is not one image.
+    /// When the image is damaged or for another machine, or there is not exactly one image.
     pub(super) fn read(container: &Container, architecture: &str) -> Result<Self, BadImage> {
         let found = match container.read("manifest.json", JSON_MAX)? {
-            Some(list) => of_engine(container, &list)?,
-            None => of_layout(container, architecture)?,
+            Some(list) => parse_docker_save(container, &list)?,
+            None => parse_oci_layout(container, architecture)?,
         };
         let RawImage { architecture: own, os, config, rootfs } = json(&found.config, "its configuration")?;
         let config = Config { os, architecture: own, ..config.unwrap_or_default().into() };
@@ -110,7 +110,7 @@ impl Saved {
         if rootfs.diff_ids.len() != found.layers.len() {
             let (listed, named) = (found.layers.len(), rootfs.diff_ids.len());
             return Err(BadImage::refused(format!(
-                "is damaged: it lists {listed} layers, and its configuration names {named}"
+                "is damaged: it lists {listed} layers, but its configuration {named}"
             )));
         }
         if found.layers.len() > LAYERS_MAX {
@@ -120,38 +120,42 @@ impl Saved {
             found.layers.into_iter().zip(&rootfs.diff_ids).map(|((name, stored), content)| {
                 Ok(Layer { name, stored, content: Digest::parse(content)? })
             });
-        Ok(Self { id: Digest::of(&found.config), config, layers: layers.collect::<Result<_, BadImage>>()? })
+        Ok(Self {
+            id: Digest::from_bytes(&found.config),
+            config,
+            layers: layers.collect::<Result<_, BadImage>>()?,
+        })
     }
 }
 
-/// Where the parts of an image are.
+/// The configuration and layers of an image.
 struct Parts {
     config: Vec<u8>,
     layers: Vec<(String, Option<Digest>)>,
 }
 
-/// `manifest.json`: one entry for each image.
-fn of_engine(container: &Container, list: &[u8]) -> Result<Parts, BadImage> {
+/// Reads `manifest.json`, which has one entry per image.
+fn parse_docker_save(container: &Container, list: &[u8]) -> Result<Parts, BadImage> {
     let mut images: Vec<EngineImage> = json(list, "manifest.json")?;
     let image = match images.len() {
         1 => images.remove(0),
-        count => return Err(not_one(count)),
+        count => return Err(not_one_image(count)),
     };
     let config = container.read(&image.config, JSON_MAX)?.ok_or_else(|| missing(&image.config))?;
-    // An engine calls it by its digest, in both of the forms that there are.
+    // Both forms of `docker save` name the configuration by its digest.
     let named = image.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
-    if let Some(named) = Digest::of_digits(named) {
+    if let Some(named) = Digest::from_hex(named) {
         expect(named, &config, &image.config)?;
     }
     let layers = image.layers.into_iter().map(|name| {
-        let stored = name.strip_prefix("blobs/sha256/").and_then(Digest::of_digits);
+        let stored = name.strip_prefix("blobs/sha256/").and_then(Digest::from_hex);
         (name, stored)
     });
     Ok(Parts { config, layers: layers.collect() })
 }
 
-/// `index.json`: a list of images, or of lists of one for each kind of machine.
-fn of_layout(container: &Container, architecture: &str) -> Result<Parts, BadImage> {
+/// Reads `index.json`: a list of images, or of lists with one image per platform.
+fn parse_oci_layout(container: &Container, architecture: &str) -> Result<Parts, BadImage> {
     let index = container.read("index.json", JSON_MAX)?.ok_or_else(|| missing("index.json"))?;
     let mut found = Vec::new();
     collect(container, &index, NESTED_MAX, &mut found)?;
@@ -159,15 +163,15 @@ fn of_layout(container: &Container, architecture: &str) -> Result<Parts, BadImag
     let kinds: Vec<String> =
         found.iter().filter_map(|entry| entry.platform.as_ref()).map(|p| p.architecture.clone()).collect();
     let any = !found.is_empty();
-    let mut fitting: Vec<Entry> = found.into_iter().filter(own).collect();
-    fitting.dedup_by(|a, b| a.digest == b.digest);
-    let entry = match fitting.len() {
-        1 => fitting.remove(0),
+    let mut matching: Vec<Entry> = found.into_iter().filter(own).collect();
+    matching.dedup_by(|a, b| a.digest == b.digest);
+    let entry = match matching.len() {
+        1 => matching.remove(0),
         0 if any => {
             let kinds = kinds.join(", ");
-            return Err(BadImage::refused(format!("is for {kinds}, and this machine runs {architecture}")));
+            return Err(BadImage::refused(format!("is for {kinds}, not for this machine ({architecture})")));
         }
-        count => return Err(not_one(count)),
+        count => return Err(not_one_image(count)),
     };
     let manifest: Manifest = json(&blob(container, &entry.digest)?, "its manifest")?;
     let config = blob(container, &manifest.config.digest)?;
@@ -186,14 +190,14 @@ fn collect(
 ) -> Result<(), BadImage> {
     let index: Index = json(index, "its index")?;
     for entry in index.manifests {
-        // What says how an image was built, say.
+        // For example, build provenance.
         if entry.platform.as_ref().is_some_and(|platform| platform.os == UNKNOWN) {
             continue;
         }
         if !entry.is_index() {
             found.push(entry);
         } else if nested == 0 {
-            return Err(BadImage::refused("is damaged: its lists of images do not end"));
+            return Err(BadImage::refused("is damaged: its image lists are nested too deeply"));
         } else {
             collect(container, &blob(container, &entry.digest)?, nested - 1, found)?;
         }
@@ -201,7 +205,7 @@ fn collect(
     Ok(())
 }
 
-/// A short file of an OCI layout, by its digest.
+/// Reads a small blob of an OCI layout and verifies its digest.
 fn blob(container: &Container, digest: &str) -> Result<Vec<u8>, BadImage> {
     let digest = Digest::parse(digest)?;
     let name = digest.blob();
@@ -211,21 +215,21 @@ fn blob(container: &Container, digest: &str) -> Result<Vec<u8>, BadImage> {
 }
 
 fn expect(digest: Digest, bytes: &[u8], name: &str) -> Result<(), BadImage> {
-    let is = Digest::of(bytes);
-    if is == digest {
+    let actual = Digest::from_bytes(bytes);
+    if actual == digest {
         return Ok(());
     }
-    Err(BadImage::refused(format!("is damaged: {name:?} is {is}, and should be {digest}")))
+    Err(BadImage::refused(format!("is damaged: {name:?} is {actual}, expected {digest}")))
 }
 
 pub(super) fn missing(name: &str) -> BadImage {
-    BadImage::refused(format!("is not whole: {name:?} is missing"))
+    BadImage::refused(format!("is incomplete: {name:?} is missing"))
 }
 
-fn not_one(count: usize) -> BadImage {
+fn not_one_image(count: usize) -> BadImage {
     BadImage::Refused(match count {
-        0 => "is empty: there is no image in it".to_owned(),
-        count => format!("has {count} images in it, and a bottle is made of one"),
+        0 => "contains no image".to_owned(),
+        count => format!("contains {count} images instead of one"),
     })
 }
 
@@ -281,13 +285,13 @@ impl Platform {
 
 #[derive(Deserialize)]
 struct Manifest {
-    config: Described,
+    config: Descriptor,
     #[serde(default)]
-    layers: Vec<Described>,
+    layers: Vec<Descriptor>,
 }
 
 #[derive(Deserialize)]
-struct Described {
+struct Descriptor {
     digest: String,
 }
 

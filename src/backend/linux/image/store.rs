@@ -1,8 +1,7 @@
-//! The images of a home: made once, found again, and removed when nothing needs them.
+//! Stores the unpacked images of a home, and removes unused ones.
 //!
-//! An image that is there is whole: it is made beside its place and moved there in one step. Whoever starts a
-//! bottle of it holds a lock on it until its bottle says by its files that it stands on it; whoever removes one
-//! has to have it alone.
+//! A stored image is complete: it is made under another name and renamed. A start keeps a shared lock on its image until
+//! its bottle's files name the image; a removal needs the exclusive lock.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,77 +21,77 @@ use super::{BadImage, layer, ready};
 use crate::backend::image::account::Account;
 use crate::backend::image::config::{Config, notes, variables};
 use crate::backend::image::local::Local;
-use crate::backend::image::{building, local};
+use crate::backend::image::{build_lock, local};
 use crate::backend::linux::spec;
-use crate::backend::local::freeze::IMAGES;
+use crate::backend::local::layer_snapshots::IMAGES;
 use crate::backend::local::{layers, tree_into};
-use crate::backend::{BackendError, BackendErrorKind, Inside, Preview, ProgressSink, Step, Unused};
+use crate::backend::{BackendError, BackendErrorKind, ImageInfo, Preview, ProgressSink, Step, Unused};
 use crate::host::Host;
 use crate::manifest::host_path;
 
 /// [`Unused::kind`] of an image.
 const IMAGE: &str = "image";
 
-/// What is known of an image beside its files.
+/// The metadata file of an image.
 const FACTS: &str = "image.json";
 
-/// Its files.
+/// The folder with its files.
 const ROOT: &str = "root";
 
-/// Behind the digest in a name: how it is made ready. Another one makes every image anew.
-const READY: &str = "1";
+/// The version of the preparation, a suffix of the name. A change rebuilds every image.
+const READY_VERSION: &str = "1";
 
-/// More than the facts of any image take.
+/// Larger than the metadata of any image.
 const FACTS_MAX: u64 = 1 << 20;
 
-/// Beginnings of the names of what is not whole.
-const RESTS: [&str; 2] = [".new-", ".old-"];
+/// Name prefixes of incomplete folders.
+const LEFTOVER_PREFIXES: [&str; 2] = [".new-", ".old-"];
 
-/// What may be named in `agent_provider.image`.
-const WANTED: &str =
+/// The hint for an invalid `agent_provider.image`.
+const IMAGE_HINT: &str =
     "it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
 /// `image.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Facts {
-    /// Who the agent is.
+    /// The agent's account.
     account: Account,
     /// `ENV`, as `NAME=value`.
     env: Vec<String>,
-    /// Instructions that have no effect.
+    /// Instructions without effect.
     left_out: Vec<String>,
-    /// What it was made of, below `$BOTTLE_HOME`.
+    /// The source's path below `$BOTTLE_HOME`.
     source: PathBuf,
     made_at: Timestamp,
     /// Bytes of all files.
     bytes: u64,
 }
 
-/// An image that is there.
+/// A stored image.
 #[derive(Debug)]
 pub(in crate::backend::linux) struct Image {
-    /// Its name: nobody else's.
+    /// Its unique name.
     pub(in crate::backend::linux) name: String,
-    /// Its files, which nobody writes to.
+    /// Its read-only files.
     pub(in crate::backend::linux) root: PathBuf,
-    /// What is known of it.
+    /// Its metadata.
     facts: Facts,
 }
 
 impl Image {
     fn notes(&self) -> Vec<String> {
-        // What a volume would hold is in the bottle's own layer, as everything is.
+        // Volumes need no note: their data is in the bottle's layer.
         notes(&self.facts.left_out, &[])
     }
 
-    /// Who the agent is in it.
-    pub(in crate::backend::linux) fn inside(&self) -> spec::Inside {
-        spec::Inside { uid: self.facts.account.uid, gid: self.facts.account.gid }
+    /// The agent's ids in it.
+    pub(in crate::backend::linux) fn inside(&self) -> spec::AgentIds {
+        spec::AgentIds { uid: self.facts.account.uid, gid: self.facts.account.gid }
     }
 
-    fn described(&self) -> Inside {
+    fn info(&self) -> ImageInfo {
         let Account { name, uid, gid, home } = self.facts.account.clone();
-        Inside { image: self.name.clone(), uid, gid, user: name, home, env: variables(&self.facts.env) }
+        ImageInfo { image: self.name.clone(), uid, gid, user: name, home, env: variables(&self.facts.env) }
     }
 }
 
@@ -101,97 +100,103 @@ impl Image {
 pub(in crate::backend::linux) struct Images {
     host: Host,
     folder: PathBuf,
-    /// Keep what this process has found from being removed.
-    held: Mutex<Vec<File>>,
+    /// Shared locks that protect the images of this process from removal.
+    locks: Mutex<Vec<File>>,
 }
 
-/// What lies at a path, and how an image of it is called.
+/// An image's source, and the name of the image.
 struct Source {
-    /// As the manifest has it.
+    /// The path in the manifest.
     path: PathBuf,
     local: Local,
     name: String,
-    /// A saved image's own words.
+    /// The parsed saved image, if it is one.
     saved: Option<(Container, Saved)>,
 }
 
 impl Images {
-    /// Of this home. Looks at nothing yet.
+    /// The images of this home. Reads nothing yet.
     pub(in crate::backend::linux) fn new(host: &Host) -> Self {
-        Self { host: host.clone(), folder: host.home.join(IMAGES), held: Mutex::default() }
+        Self { host: host.clone(), folder: host.home.join(IMAGES), locks: Mutex::default() }
     }
 
-    /// What a user should see before the image at this path is made, and what of it has no effect.
+    /// Previews [`Images::prepare`] for the image at this path.
     ///
     /// # Errors
-    /// [`BackendError`] when no bottle can be made of it, as far as that is known by now.
+    /// [`BackendError`] when the image is unusable, as far as that is detectable without unpacking.
     pub(in crate::backend::linux) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let mut preview = Preview::default();
         match self.find(&source.name).map_err(|error| unreadable(&named, &error))? {
             Some(image) => preview.notes = image.notes(),
-            None => preview.makes.push(format!("{named} is unpacked: it was not yet, or changed since")),
+            None => preview.makes.push(format!("{named} is unpacked: it is new or has changed")),
         }
         Ok(preview)
     }
 
-    /// The image of what lies at this path, unpacked when it is not there; what of it has no effect.
+    /// Returns the image of the source at this path, unpacked when necessary, with notes for the user.
     ///
     /// # Errors
-    /// [`BackendError`] when no bottle can be made of it; then there is nothing of it.
+    /// [`BackendError`] when the image is unusable; nothing of it is stored then.
     pub(in crate::backend::linux) async fn prepare(
         &self,
         path: &Path,
-        told: &ProgressSink<Step>,
-    ) -> Result<(Inside, Vec<String>), BackendError> {
+        progress: &ProgressSink<Step>,
+    ) -> Result<(ImageInfo, Vec<String>), BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let failed = |error: io::Error| unreadable(&named, &error);
         let name = source.name.clone();
-        let image = match self.hold(&name).map_err(failed)? {
+        let image = match self.open_shared(&name).map_err(failed)? {
             Some(image) => image,
             None => {
-                let _alone = building::begin(&self.host, &name, &named, told).await?;
+                let _lock = build_lock::lock(&self.host, &name, &named, progress).await?;
                 if self.find(&name).map_err(failed)?.is_none() {
-                    told.tell(Step { of: named.clone(), line: "unpacking it".to_owned(), begins: true });
+                    progress.report(Step {
+                        subject: named.clone(),
+                        line: "unpacking it".to_owned(),
+                        starts_stage: true,
+                    });
                     self.make(source, &named).await?;
                 }
-                let gone = || BackendError::failed(format!("{named} was removed while it was made ready"));
-                self.hold(&name).map_err(failed)?.ok_or_else(gone)?
+                let gone = || BackendError::failed(format!("{named} was removed while it was prepared"));
+                self.open_shared(&name).map_err(failed)?.ok_or_else(gone)?
             }
         };
-        Ok((image.described(), image.notes()))
+        Ok((image.info(), image.notes()))
     }
 
-    /// The image of this name, kept from being removed while this process lives.
+    /// Opens the image of this name and protects it from removal while this process lives.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
-    pub(in crate::backend::linux) fn hold(&self, name: &str) -> io::Result<Option<Image>> {
+    /// When it exists and cannot be read.
+    pub(in crate::backend::linux) fn open_shared(&self, name: &str) -> io::Result<Option<Image>> {
         let Some(lock) = self.lock(name)? else { return Ok(None) };
         lock.lock_shared()?;
-        // Whoever removes it moves it away while it is theirs alone.
-        if !self.is_at_its_place(name, &lock)? {
+        // A removal renames the image while it has the exclusive lock.
+        if !self.is_current(name, &lock)? {
             return Ok(None);
         }
         let found = self.find(name)?;
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
         Ok(found)
     }
 
-    /// Images that no bottle and no snapshot stands on and that another has taken the place of, or whose source is
-    /// gone; and what unpackings left that were killed, unless one goes on.
+    /// Images without a bottle or snapshot that a newer image replaced, or whose source is gone; and leftovers of killed
+    /// unpackings, unless one is running.
     ///
     /// # Errors
     /// When they cannot be listed.
     pub(in crate::backend::linux) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
         let mut found = Vec::new();
-        let rests: Vec<String> = self.entries()?.into_iter().filter(|entry| is_rest(entry)).collect();
-        // Only then, as it writes to a home that may be for reading.
-        if !rests.is_empty()
-            && let Some(_alone) = building::none_goes_on(&self.host)?
+        let leftovers: Vec<String> = self.entries()?.into_iter().filter(|entry| is_leftover(entry)).collect();
+        // Locking writes to the home, which may be read-only.
+        if !leftovers.is_empty()
+            && let Some(_lock) = build_lock::lock_for_cleanup(&self.host)?
         {
             found.extend(
-                rests.into_iter().map(|id| unused(id, "was being unpacked by a start that was killed", None)),
+                leftovers
+                    .into_iter()
+                    .map(|id| unused(id, "was being unpacked by a start that was killed", None)),
             );
         }
         let images = self.all()?;
@@ -211,21 +216,21 @@ impl Images {
         Ok(found)
     }
 
-    /// Removes these, but for what has come into use, and answers with those that are gone. `used` is asked when no
-    /// start can come to use another one.
+    /// Removes these images, except those in use by now, and returns the removed ones. `used` is called while the lock
+    /// prevents new uses.
     ///
     /// # Errors
     /// When one cannot be removed.
     pub(in crate::backend::linux) fn remove(
         &self,
-        doomed: Vec<Unused>,
+        unused_images: Vec<Unused>,
         used: impl Fn() -> io::Result<Vec<String>>,
     ) -> io::Result<Vec<Unused>> {
         let mut removed = Vec::new();
-        for one in doomed {
-            let gone = match is_rest(&one.id) {
-                true => match building::none_goes_on(&self.host)? {
-                    Some(_alone) => layers::demolish(&self.folder.join(&one.id)).map(|()| true)?,
+        for one in unused_images {
+            let gone = match is_leftover(&one.id) {
+                true => match build_lock::lock_for_cleanup(&self.host)? {
+                    Some(_lock) => layers::remove_tree(&self.folder.join(&one.id)).map(|()| true)?,
                     None => false,
                 },
                 false => self.remove_image(&one.id, &used)?,
@@ -239,31 +244,28 @@ impl Images {
 
     fn remove_image(&self, name: &str, used: &impl Fn() -> io::Result<Vec<String>>) -> io::Result<bool> {
         let Some(lock) = self.lock(name)? else { return Ok(true) };
-        if lock.try_lock().is_err()
-            || !self.is_at_its_place(name, &lock)?
-            || used()?.contains(&name.to_owned())
-        {
+        if lock.try_lock().is_err() || !self.is_current(name, &lock)? || used()?.contains(&name.to_owned()) {
             return Ok(false);
         }
         let old = self.folder.join(format!(".old-{name}"));
-        layers::demolish(&old)?;
+        layers::remove_tree(&old)?;
         fs::rename(self.folder.join(name), &old)?;
-        layers::demolish(&old)?;
+        layers::remove_tree(&old)?;
         Ok(true)
     }
 
     #[cfg(test)]
-    pub(super) fn host_of_tests(&self) -> Host {
+    pub(super) fn host(&self) -> Host {
         self.host.clone()
     }
 
-    /// What lies at this path of the home.
+    /// Inspects the source at this path of the home.
     async fn look(&self, path: &Path) -> Result<Source, BackendError> {
         let named = named(path);
-        let wrong = |why: String| BackendError::failed(format!("{named} {why}")).with_hint(WANTED);
+        let wrong = |why: String| BackendError::failed(format!("{named} {why}")).with_hint(IMAGE_HINT);
         let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
         let path = path.to_owned();
-        let looked = off_the_loop(move || source_of(path, &real)).await?;
+        let looked = run_blocking(move || inspect_source(path, &real)).await?;
         looked.map_err(|error| explain(&named, error))
     }
 
@@ -279,7 +281,7 @@ impl Images {
         Ok(Some(Image { name: name.to_owned(), root: folder.join(ROOT), facts }))
     }
 
-    /// The file by which an image is held.
+    /// The file to lock for an image.
     fn lock(&self, name: &str) -> io::Result<Option<File>> {
         if !is_name(name) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no image's name")));
@@ -290,7 +292,7 @@ impl Images {
         }
     }
 
-    fn is_at_its_place(&self, name: &str, lock: &File) -> io::Result<bool> {
+    fn is_current(&self, name: &str, lock: &File) -> io::Result<bool> {
         match fs::metadata(self.folder.join(name).join(FACTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             found => Ok(found?.ino() == lock.metadata()?.ino()),
@@ -307,36 +309,36 @@ impl Images {
 
     fn all(&self) -> io::Result<Vec<Image>> {
         let names = self.entries()?.into_iter().filter(|entry| is_name(entry));
-        // A user may have put something else there.
+        // Other entries, for example the user's own files, are skipped.
         Ok(names.filter_map(|name| self.find(&name).ok().flatten()).collect())
     }
 
     async fn make(&self, source: Source, named: &str) -> Result<(), BackendError> {
         let folder = self.folder.clone();
-        let made = off_the_loop(move || unpack(&folder, source)).await?;
+        let made = run_blocking(move || unpack(&folder, source)).await?;
         made.map_err(|error| explain(named, error))
     }
 }
 
-/// Looks at a file or folder, and at what a saved image says of itself. Blocks.
-fn source_of(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
-    let local = local::look(real).map_err(BadImage::Refused)?;
+/// Inspects a file or folder, and parses a saved image. Blocks.
+fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
+    let local = local::inspect(real).map_err(BadImage::Refused)?;
     if !local.saved {
-        let name = format!("{}-{READY}", local.hash);
+        let name = format!("{}-{READY_VERSION}", local.hash);
         return Ok(Source { path, local, name, saved: None });
     }
     let container = if local.folder { Container::folder(real)? } else { Container::archive(real)? };
     let saved = Saved::read(&container, architecture())?;
-    let name = format!("{}-{READY}", saved.id.digits());
+    let name = format!("{}-{READY_VERSION}", saved.id.digits());
     Ok(Source { path, local, name, saved: Some((container, saved)) })
 }
 
-/// Makes the image, whole or not at all. Blocks.
+/// Makes the image atomically. Blocks.
 fn unpack(folder: &Path, source: Source) -> Result<(), BadImage> {
     let (new, place) = (folder.join(format!(".new-{}", source.name)), folder.join(&source.name));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(BadImage::Disk)?;
-    // Of a start that was killed.
-    layers::demolish(&new).map_err(BadImage::Disk)?;
+    // Left by a start that was killed.
+    layers::remove_tree(&new).map_err(BadImage::Disk)?;
     let made = fill(&new, source).and_then(|()| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(&new, flags, Mode::empty())
@@ -344,7 +346,7 @@ fn unpack(folder: &Path, source: Source) -> Result<(), BadImage> {
             .and_then(|()| renameat_with(CWD, &new, CWD, &place, RenameFlags::NOREPLACE))
             .map_err(|error| BadImage::Disk(error.into()))
     });
-    made.inspect_err(|_| drop(layers::demolish(&new)))
+    made.inspect_err(|_| drop(layers::remove_tree(&new)))
 }
 
 fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
@@ -353,7 +355,7 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
     let config = match &source.saved {
         Some((container, saved)) => {
             DirBuilder::new().mode(0o755).create(&root).map_err(BadImage::Disk)?;
-            let (mut tree, mut budget) = (Tree::new(&root)?, Budget::whole());
+            let (mut tree, mut budget) = (Tree::new(&root)?, Budget::full());
             for one in &saved.layers {
                 layer::read(container, one, &mut budget, |content| tree.put(&one.name, content))?;
             }
@@ -363,7 +365,7 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
         None => Config::default(),
     };
     if source.local.folder {
-        // Nobody but root can give a file away, and root's copies are root's: no bottle is root.
+        // Root's copies belong to root, since no bottle runs as root; an ordinary user owns all copies anyway.
         let owner = rustix::process::geteuid().is_root().then_some(0);
         let copied = tree_into(&source.local.path, new, ROOT, owner).map_err(BadImage::Disk)?;
         finish(Tree::new(&root)?, new, &source, config, copied.size)
@@ -372,7 +374,7 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
         let mut tree = Tree::new(&root)?;
         let archive = File::open(&source.local.path)
             .map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
-        layer::plain(archive, &mut Budget::whole(), |content| tree.put("the archive", content))?;
+        layer::plain(archive, &mut Budget::full(), |content| tree.put("the archive", content))?;
         let bytes = tree.bytes();
         finish(tree, new, &source, config, bytes)
     }
@@ -394,7 +396,7 @@ fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -
     file.and_then(|mut file| file.write_all(&text)).map_err(BadImage::Disk)
 }
 
-/// This machine's processor, in an engine's word.
+/// This machine's processor, by the engines' name.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -407,8 +409,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-fn is_rest(name: &str) -> bool {
-    RESTS.iter().any(|beginning| name.strip_prefix(beginning).is_some_and(is_name))
+fn is_leftover(name: &str) -> bool {
+    LEFTOVER_PREFIXES.iter().any(|beginning| name.strip_prefix(beginning).is_some_and(is_name))
 }
 
 fn unused(id: String, why: &str, bytes: Option<u64>) -> Unused {
@@ -420,7 +422,7 @@ fn named(path: &Path) -> String {
 }
 
 fn unreadable(named: &str, error: &io::Error) -> BackendError {
-    BackendError::failed(format!("{named}, as it was unpacked, cannot be read: {error}"))
+    BackendError::failed(format!("cannot read {named} as unpacked: {error}"))
 }
 
 fn explain(named: &str, error: BadImage) -> BackendError {
@@ -429,19 +431,19 @@ fn explain(named: &str, error: BadImage) -> BackendError {
         BadImage::Refused(why) => BackendError {
             kind: BackendErrorKind::Unsupported,
             message: format!("{named} {why}"),
-            hint: Some(WANTED.to_owned()),
+            hint: Some(IMAGE_HINT.to_owned()),
         },
         BadImage::Disk(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
-            BackendError::failed(format!("{named} cannot be unpacked: the disk is full"))
-                .with_hint("free some space; `bottle cleanup` removes images that nothing needs")
+            BackendError::failed(format!("cannot unpack {named}: the disk is full"))
+                .with_hint("free some space; `bottle cleanup` removes unused images")
         }
         error @ BadImage::Disk(_) => BackendError::failed(format!("{named} {error}")),
     }
 }
 
-async fn off_the_loop<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BackendError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| BackendError::failed(format!("a task of the backend died: {error}")))
+    done.map_err(|error| BackendError::failed(format!("a task of the backend panicked: {error}")))
 }

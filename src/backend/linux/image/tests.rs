@@ -1,4 +1,4 @@
-//! Archives as engines write them, and as nobody should.
+//! Tests with valid and with hostile image archives.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,7 +14,7 @@ use tar::EntryType;
 
 use super::saved::Digest;
 use super::store::Images;
-use crate::backend::{BackendError, BackendErrorKind, Inside, ProgressSink};
+use crate::backend::{BackendError, BackendErrorKind, ImageInfo, ProgressSink};
 use crate::host::Host;
 
 /// One entry of a layer.
@@ -83,7 +83,7 @@ fn layer(entries: &[Entry]) -> Vec<u8> {
 }
 
 fn sha(bytes: &[u8]) -> String {
-    Digest::of(bytes).to_string()
+    Digest::from_bytes(bytes).to_string()
 }
 
 fn config(layers: &[Vec<u8>], more: serde_json::Value) -> Vec<u8> {
@@ -165,8 +165,8 @@ impl Home {
         std::fs::write(self.folder.path().join(name), bytes).expect("written");
     }
 
-    async fn prepare(&self, name: &str) -> Result<(Inside, Vec<String>), BackendError> {
-        self.images.prepare(Path::new(name), &ProgressSink::nobody()).await
+    async fn prepare(&self, name: &str) -> Result<(ImageInfo, Vec<String>), BackendError> {
+        self.images.prepare(Path::new(name), &ProgressSink::discard()).await
     }
 
     /// The files of the image that this becomes.
@@ -176,7 +176,7 @@ impl Home {
         self.root(&inside)
     }
 
-    fn root(&self, inside: &Inside) -> PathBuf {
+    fn root(&self, inside: &ImageInfo) -> PathBuf {
         self.folder.path().join("images").join(&inside.image).join("root")
     }
 
@@ -198,7 +198,7 @@ fn text(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn one_layer_lies_over_the_other() {
+async fn unpacks_layers_over_each_other() {
     let below = layer(&[
         folder("./"),
         folder("opt/"),
@@ -277,11 +277,11 @@ async fn one_layer_lies_over_the_other() {
     let length = rustix::fs::listxattr(root.join("opt/noted"), &mut names).unwrap_or(0);
     assert!(matches!(&names[..length], b"user.note\0" | b""), "{:?}", &names[..length]);
     // Removable, whatever its modes are.
-    crate::backend::local::layers::demolish(&root).expect("removed");
+    crate::backend::local::layers::remove_tree(&root).expect("removed");
 }
 
 #[tokio::test]
-async fn compressed_layers_and_both_kinds_of_lists_are_read() {
+async fn reads_compressed_layers_and_both_manifest_formats() {
     let one = layer(&[folder("a"), file("a/one", &"text ".repeat(10_000))]);
     let two = layer(&[file("a/two", "two"), file("a/.wh.one", "")]);
     let gzip = |bytes: &[u8]| {
@@ -329,14 +329,14 @@ async fn compressed_layers_and_both_kinds_of_lists_are_read() {
     let name = format!("blobs/sha256/{}", sha(&stored[0]).trim_start_matches("sha256:"));
     *wrong.get_mut(&name).expect("layer") = gzip(&layer(&[file("a/one", "other")]));
     let why = Home::new().refused(&wrong).await;
-    assert!(why.contains(", and should be sha256:"), "{why}");
+    assert!(why.contains(", expected sha256:"), "{why}");
     wrong.remove(&name);
     let why = Home::new().refused(&wrong).await;
-    assert!(why.contains("is not whole: \"blobs/sha256/"), "{why}");
+    assert!(why.contains("is incomplete: \"blobs/sha256/"), "{why}");
 }
 
 #[tokio::test]
-async fn a_plain_file_system_is_taken_as_it_is() {
+async fn copies_a_plain_file_system_unchanged() {
     let home = Home::new();
     home.put("plain.tar", &layer(&[folder("./etc"), file("./etc/passwd", "root:x:0:0::/root:/bin/sh\n")]));
     let (inside, notes) = home.prepare("plain.tar").await.expect("unpacked");
@@ -362,34 +362,34 @@ async fn a_plain_file_system_is_taken_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_no_image_needs_is_refused_with_the_entry_and_the_reason() {
+async fn refuses_invalid_entries_with_name_and_reason() {
     let deep = format!("{}file", "d/".repeat(129));
     let cases: Vec<(Vec<Entry>, &str)> = vec![
         (vec![file("/etc/cron.d/x", "x")], "\"/etc/cron.d/x\" is an absolute name"),
-        (vec![file("../x", "x")], "\"../x\" leads out of the image"),
-        (vec![file("a/../../x", "x")], "\"a/../../x\" leads out of the image"),
-        (vec![link("out", "../../etc")], "\"out\" is a link that leads out"),
-        (vec![link("out", "/etc"), file("out/passwd", "x")], "\"out\" is where a file would go"),
-        (vec![link("a", "b"), link("b", "a"), file("a/x", "x")], "\"a\" is where a file would go"),
-        (vec![link("out", "nowhere"), file("out/x", "x")], "\"out\" is where a file would go"),
-        (vec![file("a", "x"), file("a/b", "x")], "\"a\" is where a file would go, and is no folder"),
-        (vec![hard("x", "../../etc/passwd")], "\"x\" is a hard link that leads out"),
-        (vec![hard("x", "/etc/passwd")], "\"x\" is a hard link that leads out"),
-        (vec![link("out", "/etc"), hard("x", "out/passwd")], "\"x\" is a hard link that leads out"),
+        (vec![file("../x", "x")], "\"../x\" points outside the image"),
+        (vec![file("a/../../x", "x")], "\"a/../../x\" points outside the image"),
+        (vec![link("out", "../../etc")], "\"out\" is a link that points outside"),
+        (vec![link("out", "/etc"), file("out/passwd", "x")], "\"out\" must be a folder"),
+        (vec![link("a", "b"), link("b", "a"), file("a/x", "x")], "\"a\" must be a folder"),
+        (vec![link("out", "nowhere"), file("out/x", "x")], "\"out\" must be a folder"),
+        (vec![file("a", "x"), file("a/b", "x")], "\"a\" must be a folder, and is not"),
+        (vec![hard("x", "../../etc/passwd")], "\"x\" is a hard link that points outside"),
+        (vec![hard("x", "/etc/passwd")], "\"x\" is a hard link that points outside"),
+        (vec![link("out", "/etc"), hard("x", "out/passwd")], "\"x\" is a hard link that points outside"),
         (vec![hard("x", "y")], "\"x\" is a hard link to \"y\", which is not there"),
         (vec![folder("d"), hard("x", "d")], "\"x\" is a hard link to a folder"),
         (vec![entry(EntryType::Char, "opt/null", b"")], "\"opt/null\" is a device"),
         (vec![entry(EntryType::Block, "dev/shm/sda", b"")], "\"dev/shm/sda\" is a device"),
         (vec![entry(EntryType::GNUSparse, "x", b"")], "\"x\": a sparse file has no size"),
-        (vec![file("a", "x"), file("a", "y")], "\"a\" is in its layer twice"),
-        (vec![file("a", "x"), link("./a", "y")], "\"a\" is in its layer twice"),
-        (vec![file("new\nline", "x")], "has a name that no file should have"),
-        (vec![file("nul\0", "x")], "has a name that no file should have"),
+        (vec![file("a", "x"), file("a", "y")], "\"a\" occurs twice in its layer"),
+        (vec![file("a", "x"), link("./a", "y")], "\"a\" occurs twice in its layer"),
+        (vec![file("new\nline", "x")], "has a name with a NUL byte or a line break"),
+        (vec![file("nul\0", "x")], "has a name with a NUL byte or a line break"),
         (vec![file(&deep, "x")], "folders deep"),
-        (vec![file("a/.wh...", "")], "\"a/.wh...\" stands for the removal of nothing"),
-        (vec![file("a/.wh..", "")], "\"a/.wh..\" stands for the removal of nothing"),
-        (vec![file("a/.wh.", "")], "\"a/.wh.\" stands for the removal of nothing"),
-        (vec![file("a/.wh..wh.plnk", "")], "stands for the removal of nothing"),
+        (vec![file("a/.wh...", "")], "\"a/.wh...\" is a whiteout without a valid name"),
+        (vec![file("a/.wh..", "")], "\"a/.wh..\" is a whiteout without a valid name"),
+        (vec![file("a/.wh.", "")], "\"a/.wh.\" is a whiteout without a valid name"),
+        (vec![file("a/.wh..wh.plnk", "")], "is a whiteout without a valid name"),
         (
             vec![link("out", "/etc"), file("out/.wh.passwd", "")],
             "\"out/.wh.passwd\" is in a folder that is a link",
@@ -399,9 +399,9 @@ async fn what_no_image_needs_is_refused_with_the_entry_and_the_reason() {
             vec![Entry { attributes: vec![("user.overlay.redirect", b"/etc")], ..folder("a") }],
             "\"a\" has an attribute that only overlay file systems set",
         ),
-        (vec![link("dev", "/etc")], "has something else where a bottle needs the folder \"dev\""),
-        (vec![file("run", "")], "has something else where a bottle needs the folder \"run\""),
-        (vec![file("workspace", "")], "has something else where a bottle needs the folder \"workspace\""),
+        (vec![link("dev", "/etc")], "must have a folder at \"dev\""),
+        (vec![file("run", "")], "must have a folder at \"run\""),
+        (vec![file("workspace", "")], "must have a folder at \"workspace\""),
     ];
     for (entries, why) in cases {
         let home = Home::new();
@@ -413,7 +413,7 @@ async fn what_no_image_needs_is_refused_with_the_entry_and_the_reason() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_not_what_it_says_is_refused() {
+async fn refuses_an_image_that_does_not_match_its_manifest() {
     let layers = [layer(&[file("a", "x")])];
     let good = || saved(&layers, json!({}));
     let with = |change: &dyn Fn(&mut Files)| {
@@ -424,30 +424,24 @@ async fn an_image_that_is_not_what_it_says_is_refused() {
     let manifest = |text: &str| with(&|files| drop(files.insert("manifest.json".to_owned(), text.into())));
     let other = if super::store::architecture() == "arm64" { "amd64" } else { "arm64" };
     for (files, why) in [
-        (
-            with(&|files| files.get_mut("0/layer.tar").expect("layer").extend([0; 512])),
-            "and should be sha256:",
-        ),
-        (with(&|files| drop(files.remove("0/layer.tar"))), "is not whole: \"0/layer.tar\" is missing"),
+        (with(&|files| files.get_mut("0/layer.tar").expect("layer").extend([0; 512])), "expected sha256:"),
+        (with(&|files| drop(files.remove("0/layer.tar"))), "is incomplete: \"0/layer.tar\" is missing"),
         (
             with(&|files| {
                 let name =
                     files.keys().find(|name| name.ends_with(".json") && name.len() > 60).expect("config");
                 *files.get_mut(&name.clone()).expect("config") = b"{}".to_vec();
             }),
-            "and should be sha256:",
+            "expected sha256:",
         ),
-        (manifest("[]"), "there is no image in it"),
+        (manifest("[]"), "contains no image"),
         (manifest("{"), "manifest.json cannot be read"),
         (manifest(r#"[{"Config": "../../x", "Layers": []}]"#), "\"../../x\" is missing"),
-        (manifest(r#"[{"Config": "a"}, {"Config": "b"}]"#), "has 2 images in it"),
-        (saved(&layers, json!({"architecture": other})), "and this machine runs"),
+        (manifest(r#"[{"Config": "a"}, {"Config": "b"}]"#), "contains 2 images"),
+        (saved(&layers, json!({"architecture": other})), "not for this machine"),
         (saved(&layers, json!({"os": "windows"})), "is for windows"),
-        (
-            saved(&layers, json!({"rootfs": {"diff_ids": []}})),
-            "it lists 1 layers, and its configuration names 0",
-        ),
-        (saved(&layers, json!({"rootfs": {"diff_ids": ["sha512:00"]}})), "is no SHA-256 digest"),
+        (saved(&layers, json!({"rootfs": {"diff_ids": []}})), "it lists 1 layers, but its configuration 0"),
+        (saved(&layers, json!({"rootfs": {"diff_ids": ["sha512:00"]}})), "is not a SHA-256 digest"),
         (saved(&layers, json!({"config": {"User": "somebody"}})), "no such user in its /etc/passwd"),
         (saved(&[b"no archive".repeat(100)], json!({})), "is damaged"),
     ] {
@@ -458,7 +452,7 @@ async fn an_image_that_is_not_what_it_says_is_refused() {
     let home = Home::new();
     let twice = layer(&[file("manifest.json", "[]"), file("manifest.json", "[]")]);
     home.put("a.tar", &twice);
-    assert!(home.prepare("a.tar").await.expect_err("twice").message.contains("is in it twice"));
+    assert!(home.prepare("a.tar").await.expect_err("twice").message.contains("occurs twice"));
     let mut cut = archive(&good());
     cut.truncate(cut.len() - 1024 - 500);
     home.put("a.tar", &cut);
@@ -466,7 +460,7 @@ async fn an_image_that_is_not_what_it_says_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bomb_ends_when_it_is_seen_to_be_one() {
+async fn stops_at_a_decompression_bomb() {
     let size: usize = 300 << 20;
     let mut header = tar::Header::new_gnu();
     header.as_old_mut().name[..4].copy_from_slice(b"zero");
@@ -483,14 +477,11 @@ async fn a_bomb_ends_when_it_is_seen_to_be_one() {
     // What it would be is not worth computing.
     let content = [layer(&[])];
     let message = Home::new().refused(&layout(&content, &[bomb])).await;
-    assert!(
-        message.contains("\"zero\" cannot be read: it becomes more than 200 times as large"),
-        "{message}"
-    );
+    assert!(message.contains("\"zero\" cannot be read: it expands to more than 200 times"), "{message}");
 }
 
 #[tokio::test]
-async fn the_configuration_holds_as_on_an_engine() {
+async fn applies_the_configuration_like_an_engine() {
     let passwd = "root:x:0:0::/root:/bin/sh\nnode:x:1234:1234::/srv/node:/bin/bash\n";
     let layers = [layer(&[folder("etc"), file("etc/passwd", passwd), folder("srv/node")])];
     let config = json!({"config": {"User": "node", "Env": ["PATH=/opt/bin:/bin", "A=b=c"], "Entrypoint": ["/run"],
@@ -509,32 +500,32 @@ async fn the_configuration_holds_as_on_an_engine() {
 }
 
 #[tokio::test]
-async fn one_start_unpacks_and_the_other_waits_and_says_so() {
+async fn a_second_start_waits_for_the_unpacking_and_reports_it() {
     let home = Home::new();
     home.put("a.tar", &archive(&saved(&[layer(&[file("big", &"x".repeat(8 << 20))])], json!({}))));
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let told = || {
+    let progress = || {
         let heard = heard.clone();
         ProgressSink::new(move |step: crate::backend::Step| heard.lock().expect("lock").push(step.line))
     };
-    let (one, other) = (told(), told());
+    let (one, other) = (progress(), progress());
     let path = Path::new("a.tar");
     let (one, other) = tokio::join!(home.images.prepare(path, &one), home.images.prepare(path, &other));
     assert_eq!(one.expect("unpacked").0, other.expect("found").0);
     let heard = heard.lock().expect("lock");
     assert_eq!(heard.iter().filter(|line| *line == "unpacking it").count(), 1, "{heard:?}");
-    assert!(heard.iter().any(|line| line.starts_with("another start is making it")), "{heard:?}");
+    assert!(heard.iter().any(|line| line.starts_with("waiting for another start")), "{heard:?}");
 }
 
 #[tokio::test]
-async fn what_nobody_needs_is_found_and_removed_and_the_rest_is_not() {
+async fn finds_and_removes_only_unused_images() {
     let home = Home::new();
     let image = |text: &str| archive(&saved(&[layer(&[file("a", text)])], json!({})));
-    let fresh = || Images::new(&home.images.host_of_tests());
+    let fresh = || Images::new(&home.images.host());
     home.put("a.tar", &image("one"));
-    let (one, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::nobody()).await.expect("unpacked");
+    let (one, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::discard()).await.expect("unpacked");
     home.put("a.tar", &image("two"));
-    let (two, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::nobody()).await.expect("unpacked");
+    let (two, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::discard()).await.expect("unpacked");
     let folder = home.folder.path().join("images");
     std::fs::create_dir_all(folder.join(".new-0123").join("root")).expect("killed");
     std::fs::create_dir(folder.join("mine")).expect("a user's");
@@ -549,7 +540,7 @@ async fn what_nobody_needs_is_found_and_removed_and_the_rest_is_not() {
     assert!(unused[1].why.contains("took its place"), "{unused:?}");
     // Somebody starts with it after it was found.
     let starting = fresh();
-    assert!(starting.hold(&one.image).expect("held").is_some());
+    assert!(starting.open_shared(&one.image).expect("held").is_some());
     let removed = images.remove(unused.clone(), || Ok(Vec::new())).expect("removed");
     assert_eq!(names(&removed), [".new-0123"]);
     drop(starting);
@@ -557,7 +548,7 @@ async fn what_nobody_needs_is_found_and_removed_and_the_rest_is_not() {
     assert_eq!(names(&now_used), [".new-0123"], "gone already is gone");
     images.remove(unused, || Ok(Vec::new())).expect("removed");
     assert!(!folder.join(&one.image).exists() && folder.join(&two.image).is_dir());
-    assert!(images.hold(&one.image).expect("looked").is_none());
+    assert!(images.open_shared(&one.image).expect("looked").is_none());
     std::fs::remove_file(home.folder.path().join("a.tar")).expect("removed");
     let gone = images.unused(&[]).expect("listed");
     assert_eq!(names(&gone), [two.image]);
@@ -566,9 +557,9 @@ async fn what_nobody_needs_is_found_and_removed_and_the_rest_is_not() {
 }
 
 #[tokio::test]
-async fn a_name_from_a_file_opens_nothing_else() {
+async fn rejects_image_names_that_are_paths() {
     let home = Home::new();
     for name in ["", "..", "../state", "/etc", ".new-0", "a/b", "0\n"] {
-        assert!(home.images.hold(name).is_err(), "{name:?}");
+        assert!(home.images.open_shared(name).is_err(), "{name:?}");
     }
 }

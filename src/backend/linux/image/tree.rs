@@ -1,8 +1,7 @@
-//! The files of an image while they are put together: one layer over the other, into a folder that nobody else
-//! looks at yet.
+//! Unpacks the layers of an image into a folder, one over the other.
 //!
-//! Every name is the image's. A place is opened from the top of the tree, and links on the way to it are followed
-//! only where they stay beneath; what an archive may not say is refused, with the name that says it.
+//! Every name is untrusted. Paths are opened from the top of the tree, and links are followed only while they stay
+//! beneath it. Entries that an image must not contain are refused by name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -21,55 +20,54 @@ use rustix::io::Errno;
 use tar::EntryType;
 
 use super::BadImage;
-use crate::archive::Room;
+use crate::archive::DiskBudget;
 use crate::backend::local::layers;
 
 /// More files than any image has, in all of its layers.
 const FILES_MAX: usize = 2_000_000;
 
-/// What the name of a file begins with that stands for another's removal.
+/// The name prefix of a whiteout, which removes a file of lower layers.
 const WHITEOUT: &[u8] = b".wh.";
 
-/// The name of a file that stands for the removal of everything that lower layers have in its folder.
+/// The name of an opaque whiteout, which removes all files of lower layers in its folder.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// The attributes by which overlay file systems remember what was removed.
+/// The prefix of the attributes of overlay file systems.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// Where devices are, which a bottle has of its own.
+/// The folder of devices, which a bottle mounts over; devices there are skipped.
 const DEVICES: &str = "dev";
 
-/// See the module.
+/// The file tree of an image.
 pub(super) struct Tree {
     top: OwnedFd,
-    /// What folders will be like at the end; until then they may be written to.
+    /// The final modes and times of folders; until then they stay writable.
     folders: BTreeMap<PathBuf, (Mode, u64)>,
     files: usize,
     bytes: u64,
-    /// Of the disk.
-    room: Room,
+    budget: DiskBudget,
 }
 
-/// What a layer has brought so far.
+/// The paths that the current layer has added.
 #[derive(Default)]
-struct Brought {
+struct LayerPaths {
     names: HashSet<PathBuf>,
 }
 
-impl Brought {
-    /// Whether this layer has it, or something beneath it.
-    fn holds(&self, place: &Path) -> bool {
-        self.names.contains(place)
+impl LayerPaths {
+    /// Whether this layer has added the path, or something beneath it.
+    fn contains(&self, path: &Path) -> bool {
+        self.names.contains(path)
     }
 
-    fn add(&mut self, place: &Path) -> bool {
-        // The folders on the way are this layer's as well, whoever made them first.
-        for parent in place.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty()) {
+    fn add(&mut self, path: &Path) -> bool {
+        // The parent folders count as this layer's too.
+        for parent in path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty()) {
             if !self.names.insert(parent.to_owned()) {
                 break;
             }
         }
-        self.names.insert(place.to_owned())
+        self.names.insert(path.to_owned())
     }
 }
 
@@ -82,234 +80,241 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let top =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| BadImage::Disk(error.into()))?;
-        let room = Room::below(folder).map_err(BadImage::Disk)?;
-        Ok(Self { top, folders: BTreeMap::new(), files: 0, bytes: 0, room })
+        let budget = DiskBudget::for_folder(folder).map_err(BadImage::Disk)?;
+        Ok(Self { top, folders: BTreeMap::new(), files: 0, bytes: 0, budget })
     }
 
-    /// The top.
+    /// The top folder.
     pub(super) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
 
-    /// Bytes of all files that were put here, those that a later layer replaced among them.
+    /// Bytes of all unpacked files, including those that a later layer replaced.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Puts a layer over what is there. `name` is how errors call it.
+    /// Unpacks a layer over the earlier ones. `name` identifies it in errors.
     ///
     /// # Errors
-    /// [`BadImage`]; what was made by then is of no use.
+    /// [`BadImage`]; the tree is incomplete then.
     pub(super) fn put(&mut self, name: &str, layer: &mut dyn Read) -> Result<(), BadImage> {
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {name:?}: {error}"));
         let mut archive = tar::Archive::new(layer);
         let mut members = Members::new(archive.entries().map_err(damaged)?);
-        let mut brought = Brought::default();
+        let mut layer_paths = LayerPaths::default();
         while let Some(mut member) = members.next().map_err(damaged)? {
             self.files += 1;
             if self.files > FILES_MAX {
                 return Err(BadImage::refused(format!("has more than {FILES_MAX} files")));
             }
-            self.room.take(member.content.taken()).map_err(BadImage::Disk)?;
-            self.member(&mut member, &mut brought)?;
+            self.budget.take(member.content.taken()).map_err(BadImage::Disk)?;
+            self.member(&mut member, &mut layer_paths)?;
         }
         Ok(())
     }
 
-    /// Gives every folder the mode and time that its image has for it. Deeper ones first: a change in a folder
-    /// changes its time.
+    /// Sets the final mode and time of every folder, deeper ones first, because a change in a folder updates its time.
     ///
     /// # Errors
     /// When one cannot be changed.
     pub(super) fn settle(self) -> Result<(), BadImage> {
-        for (place, (mode, time)) in self.folders.iter().rev() {
-            let opened = match self.open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {
-                // Removed by a later layer, or something else by now.
+        for (path, (mode, time)) in self.folders.iter().rev() {
+            let opened = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {
+                // Removed or replaced by a later layer.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
-                opened => opened.map_err(|error| BadImage::at(place, error))?,
+                opened => opened.map_err(|error| BadImage::at(path, error))?,
             };
-            fchmod(&opened, *mode).map_err(|error| BadImage::at(place, error))?;
-            futimens(&opened, &times(*time)).map_err(|error| BadImage::at(place, error))?;
+            fchmod(&opened, *mode).map_err(|error| BadImage::at(path, error))?;
+            futimens(&opened, &times(*time)).map_err(|error| BadImage::at(path, error))?;
         }
         Ok(())
     }
 
-    fn member(&mut self, member: &mut Member<'_, impl Read>, brought: &mut Brought) -> Result<(), BadImage> {
-        let place = placed(&member.name)?;
-        let Some(name) = place.file_name().map(OsStr::to_owned) else {
+    fn member(
+        &mut self,
+        member: &mut Member<'_, impl Read>,
+        layer_paths: &mut LayerPaths,
+    ) -> Result<(), BadImage> {
+        let path = checked_path(&member.name)?;
+        let Some(name) = path.file_name().map(OsStr::to_owned) else {
             // The top itself, which is ours.
             return Ok(());
         };
-        let parent = place.parent().unwrap_or(Path::new("")).to_owned();
+        let parent = path.parent().unwrap_or(Path::new("")).to_owned();
         if name.as_bytes().starts_with(WHITEOUT) {
-            return self.whiteout(&place, &parent, &name, brought);
+            return self.whiteout(&path, &parent, &name, layer_paths);
         }
-        if !brought.add(&place) && member.what != What::Folder {
-            return Err(hostile(&place, "is in its layer twice"));
+        if !layer_paths.add(&path) && member.what != What::Folder {
+            return Err(rejected_entry(&path, "occurs twice in its layer"));
         }
         let parent = self.folder(&parent)?;
-        let at = At { parent: parent.as_fd(), name: &name, place: &place };
+        let entry = EntrySlot { parent: parent.as_fd(), name: &name, path: &path };
         match &member.what {
             What::Folder => {
-                at.make_folder()?;
+                entry.make_folder()?;
                 let mode = Mode::from_raw_mode(member.mode);
-                self.folders.insert(place.clone(), (mode, member.mtime));
-                let opened = at.open_folder()?;
-                set_attributes(&opened, member, &place)
+                self.folders.insert(path.clone(), (mode, member.mtime));
+                let opened = entry.open_folder()?;
+                set_attributes(&opened, member, &path)
             }
             What::File => {
-                at.clear()?;
+                entry.remove()?;
                 self.bytes = self.bytes.saturating_add(member.content.taken());
-                at.make_file(member)
+                entry.make_file(member)
             }
             What::Link(target) => {
                 let target = target.clone();
-                at.clear()?;
-                at.make_link(&target)
+                entry.remove()?;
+                entry.make_link(&target)
             }
             What::HardLink(target) => {
                 let target = target.clone();
-                self.make_hard_link(&at, &target)
+                self.make_hard_link(&entry, &target)
             }
             What::Other(EntryType::Fifo) => {
-                at.clear()?;
-                mknodat(at.parent, at.name, FileType::Fifo, Mode::from_raw_mode(member.mode), 0)
-                    .map_err(|error| BadImage::at(&place, error))
+                entry.remove()?;
+                mknodat(entry.parent, entry.name, FileType::Fifo, Mode::from_raw_mode(member.mode), 0)
+                    .map_err(|error| BadImage::at(&path, error))
             }
-            What::Other(EntryType::Char | EntryType::Block) if place.parent() == Some(Path::new(DEVICES)) => {
+            What::Other(EntryType::Char | EntryType::Block) if path.parent() == Some(Path::new(DEVICES)) => {
                 Ok(())
             }
-            What::Other(EntryType::Char | EntryType::Block) => Err(hostile(&place, "is a device")),
-            What::Other(_) => Err(hostile(&place, "is of a kind that no image needs")),
+            What::Other(EntryType::Char | EntryType::Block) => Err(rejected_entry(&path, "is a device")),
+            What::Other(_) => Err(rejected_entry(&path, "has an unsupported type")),
         }
     }
 
-    /// One more name for a file that is there.
-    fn make_hard_link(&self, at: &At<'_>, target: &Path) -> Result<(), BadImage> {
-        let from = placed(target).map_err(|_| hostile(at.place, "is a hard link that leads out"))?;
+    /// Creates a hard link to an existing file.
+    fn make_hard_link(&self, entry: &EntrySlot<'_>, target: &Path) -> Result<(), BadImage> {
+        let from = checked_path(target)
+            .map_err(|_| rejected_entry(entry.path, "is a hard link that points outside"))?;
         let Some(name) = from.file_name() else {
-            return Err(hostile(at.place, "is a hard link to a folder"));
+            return Err(rejected_entry(entry.path, "is a hard link to a folder"));
         };
-        let gone = || hostile(at.place, &format!("is a hard link to {target:?}, which is not there"));
+        let gone =
+            || rejected_entry(entry.path, &format!("is a hard link to {target:?}, which is not there"));
         let parent = match self.open(from.parent().unwrap_or(Path::new("")), OFlags::PATH | OFlags::DIRECTORY)
         {
-            Err(Errno::XDEV | Errno::LOOP) => return Err(hostile(at.place, "is a hard link that leads out")),
+            Err(Errno::XDEV | Errno::LOOP) => {
+                return Err(rejected_entry(entry.path, "is a hard link that points outside"));
+            }
             Err(Errno::NOENT | Errno::NOTDIR) => return Err(gone()),
-            opened => opened.map_err(|error| BadImage::at(at.place, error))?,
+            opened => opened.map_err(|error| BadImage::at(entry.path, error))?,
         };
         let found = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Err(gone()),
-            found => found.map_err(|error| BadImage::at(at.place, error))?,
+            found => found.map_err(|error| BadImage::at(entry.path, error))?,
         };
         if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
-            return Err(hostile(at.place, "is a hard link to a folder"));
+            return Err(rejected_entry(entry.path, "is a hard link to a folder"));
         }
-        if from != at.place {
-            at.clear()?;
-            linkat(&parent, name, at.parent, at.name, AtFlags::empty())
-                .map_err(|error| BadImage::at(at.place, error))?;
+        if from != entry.path {
+            entry.remove()?;
+            linkat(&parent, name, entry.parent, entry.name, AtFlags::empty())
+                .map_err(|error| BadImage::at(entry.path, error))?;
         }
         Ok(())
     }
 
     fn whiteout(
         &mut self,
-        place: &Path,
+        path: &Path,
         parent: &Path,
         name: &OsStr,
-        brought: &Brought,
+        layer_paths: &LayerPaths,
     ) -> Result<(), BadImage> {
         let opened = match self.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
-            // What is not there is removed already.
+            // The folder does not exist.
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             Err(Errno::XDEV | Errno::LOOP) => {
-                return Err(hostile(place, "is in a folder that is a link and leads out"));
+                return Err(rejected_entry(path, "is in a folder that is a link and points outside"));
             }
-            opened => Some(opened.map_err(|error| BadImage::at(place, error))?),
+            opened => Some(opened.map_err(|error| BadImage::at(path, error))?),
         };
         if name.as_bytes() == OPAQUE {
             let Some(opened) = opened else { return Ok(()) };
-            return self.empty(&opened, parent, brought);
+            return self.empty(&opened, parent, layer_paths);
         }
         let removed = OsStr::from_bytes(&name.as_bytes()[WHITEOUT.len()..]);
         if removed.is_empty() || removed == "." || removed == ".." || removed.as_bytes().starts_with(WHITEOUT)
         {
-            return Err(hostile(place, "stands for the removal of nothing that can be named"));
+            return Err(rejected_entry(path, "is a whiteout without a valid name"));
         }
-        // Of lower layers only.
+        // A whiteout affects lower layers only.
         let gone = parent.join(removed);
-        if brought.holds(&gone) {
+        if layer_paths.contains(&gone) {
             return Ok(());
         }
         let Some(opened) = opened else { return Ok(()) };
-        At { parent: opened.as_fd(), name: removed, place: &gone }.clear()
+        EntrySlot { parent: opened.as_fd(), name: removed, path: &gone }.remove()
     }
 
-    /// Removes what lower layers have in a folder.
-    fn empty(&self, folder: &OwnedFd, place: &Path, brought: &Brought) -> Result<(), BadImage> {
-        let failed = |error: Errno| BadImage::at(place, error);
+    /// Removes the files of lower layers in a folder.
+    fn empty(&self, folder: &OwnedFd, path: &Path, layer_paths: &LayerPaths) -> Result<(), BadImage> {
+        let failed = |error: Errno| BadImage::at(path, error);
         for entry in Dir::read_from(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
             if name == "." || name == ".." {
                 continue;
             }
-            let inner = place.join(&name);
-            let at = At { parent: folder.as_fd(), name: &name, place: &inner };
-            if !brought.holds(&inner) {
-                at.clear()?;
-            } else if at.is_folder()? {
-                self.empty(&at.open_folder()?, &inner, brought)?;
+            let inner = path.join(&name);
+            let entry = EntrySlot { parent: folder.as_fd(), name: &name, path: &inner };
+            if !layer_paths.contains(&inner) {
+                entry.remove()?;
+            } else if entry.is_folder()? {
+                self.empty(&entry.open_folder()?, &inner, layer_paths)?;
             }
         }
         Ok(())
     }
 
-    /// Opens a folder and makes what is missing of it.
+    /// Opens a folder and creates missing parts of its path.
     ///
     /// # Errors
-    /// When something else is in its place, or a link on the way to it leads out.
-    pub(super) fn folder(&self, place: &Path) -> Result<OwnedFd, BadImage> {
-        match self.open(place, OFlags::RDONLY | OFlags::DIRECTORY) {
+    /// When the path is not a folder, or a link on it points outside.
+    pub(super) fn folder(&self, path: &Path) -> Result<OwnedFd, BadImage> {
+        match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT) => {}
             Err(Errno::XDEV | Errno::LOOP) => {
-                return Err(hostile(place, "is where a file would go, and a link there leads out"));
+                return Err(rejected_entry(path, "must be a folder, and a link on its path points outside"));
             }
-            Err(Errno::NOTDIR) => return Err(hostile(place, "is where a file would go, and is no folder")),
-            opened => return opened.map_err(|error| BadImage::at(place, error)),
+            Err(Errno::NOTDIR) => return Err(rejected_entry(path, "must be a folder, and is not")),
+            opened => return opened.map_err(|error| BadImage::at(path, error)),
         }
-        let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
-            return Err(BadImage::at(place, Errno::NOENT));
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(BadImage::at(path, Errno::NOENT));
         };
         let parent = self.folder(parent)?;
         match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(BadImage::at(place, error)),
+            Err(error) => return Err(BadImage::at(path, error)),
         }
-        // A link that leads nowhere is there and is not: it is no folder.
-        let at = At { parent: parent.as_fd(), name, place };
-        at.open_folder().map_err(|_| hostile(place, "is where a file would go, and is no folder"))
+        // A dangling link exists, and is not a folder.
+        let entry = EntrySlot { parent: parent.as_fd(), name, path };
+        entry.open_folder().map_err(|_| rejected_entry(path, "must be a folder, and is not"))
     }
 
-    /// Opens a place; links are followed where they stay beneath the top.
-    fn open(&self, place: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    /// Opens a path; links are followed while they stay beneath the top.
+    fn open(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
-        openat2(&self.top, place, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        openat2(&self.top, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 }
 
-/// A place in the tree, by its folder.
-struct At<'a> {
+/// A name in an open folder of the tree.
+struct EntrySlot<'a> {
     parent: BorrowedFd<'a>,
     name: &'a OsStr,
     /// For errors.
-    place: &'a Path,
+    path: &'a Path,
 }
 
-impl At<'_> {
+impl EntrySlot<'_> {
     fn failed(&self, error: Errno) -> BadImage {
-        BadImage::at(self.place, error)
+        BadImage::at(self.path, error)
     }
 
     fn is_folder(&self) -> Result<bool, BadImage> {
@@ -322,12 +327,12 @@ impl At<'_> {
         }
     }
 
-    /// Removes what is there, whatever it is.
-    fn clear(&self) -> Result<(), BadImage> {
+    /// Removes the existing entry of any type.
+    fn remove(&self) -> Result<(), BadImage> {
         match unlinkat(self.parent, self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM) if self.is_folder()? => {
-                layers::demolish_at(self.parent, self.name).map_err(|error| BadImage::at(self.place, error))
+                layers::remove_tree_at(self.parent, self.name).map_err(|error| BadImage::at(self.path, error))
             }
             Err(error) => Err(self.failed(error)),
         }
@@ -335,7 +340,7 @@ impl At<'_> {
 
     fn make_folder(&self) -> Result<(), BadImage> {
         if !self.is_folder()? {
-            self.clear()?;
+            self.remove()?;
             mkdirat(self.parent, self.name, Mode::from_raw_mode(0o755))
                 .map_err(|error| self.failed(error))?;
         }
@@ -352,53 +357,54 @@ impl At<'_> {
         let file = openat(self.parent, self.name, flags, Mode::RUSR | Mode::WUSR);
         let mut file = File::from(file.map_err(|error| self.failed(error))?);
         member.content.copy_to(&mut file).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => hostile(self.place, "is cut short"),
-            // What the disk says has a number of its own; what the archive says has none.
-            _ if error.raw_os_error().is_some() => BadImage::at(self.place, error),
-            _ => hostile(self.place, &format!("cannot be read: {error}")),
+            io::ErrorKind::UnexpectedEof => rejected_entry(self.path, "is truncated"),
+            // Only file system errors have an error number; errors of the archive have none.
+            _ if error.raw_os_error().is_some() => BadImage::at(self.path, error),
+            _ => rejected_entry(self.path, &format!("cannot be read: {error}")),
         })?;
-        set_attributes(&file, member, self.place)?;
+        set_attributes(&file, member, self.path)?;
         fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(|error| self.failed(error))?;
         futimens(&file, &times(member.mtime)).map_err(|error| self.failed(error))
     }
 
-    /// A link is followed inside a bottle only, where its top is the top of everything.
+    /// Creates a symbolic link. Absolute links are allowed: they are followed only inside a bottle, whose root is the
+    /// tree's top.
     fn make_link(&self, target: &Path) -> Result<(), BadImage> {
-        if climbs_out(self.place, target) {
-            return Err(hostile(self.place, &format!("is a link that leads out, to {target:?}")));
+        if escapes(self.path, target) {
+            return Err(rejected_entry(self.path, &format!("is a link that points outside, to {target:?}")));
         }
         symlinkat(target, self.parent, self.name).map_err(|error| self.failed(error))
     }
 }
 
-/// The place that a name of an archive means.
-fn placed(name: &Path) -> Result<PathBuf, BadImage> {
+/// Validates a name of an archive and returns its path.
+fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
     if name.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'\0' | b'\n')) {
-        return Err(hostile(name, "has a name that no file should have"));
+        return Err(rejected_entry(name, "has a name with a NUL byte or a line break"));
     }
-    let mut place = PathBuf::new();
+    let mut path = PathBuf::new();
     for component in name.components() {
         match component {
-            Component::Normal(part) => place.push(part),
+            Component::Normal(part) => path.push(part),
             Component::CurDir => {}
-            Component::RootDir => return Err(hostile(name, "is an absolute name")),
+            Component::RootDir => return Err(rejected_entry(name, "is an absolute name")),
             Component::ParentDir | Component::Prefix(_) => {
-                return Err(hostile(name, "leads out of the image"));
+                return Err(rejected_entry(name, "points outside the image"));
             }
         }
     }
-    if place.components().count() > MAX_DEPTH {
-        return Err(hostile(name, &format!("is more than {MAX_DEPTH} folders deep")));
+    if path.components().count() > MAX_DEPTH {
+        return Err(rejected_entry(name, &format!("is more than {MAX_DEPTH} folders deep")));
     }
-    Ok(place)
+    Ok(path)
 }
 
-/// Whether a relative link has more ways up than there are folders above it.
-fn climbs_out(place: &Path, target: &Path) -> bool {
+/// Whether a relative link goes up beyond the top.
+fn escapes(path: &Path, target: &Path) -> bool {
     if target.is_absolute() {
         return false;
     }
-    let mut depth = place.components().count() - 1;
+    let mut depth = path.components().count() - 1;
     for component in target.components() {
         match component {
             Component::ParentDir if depth == 0 => return true,
@@ -410,30 +416,29 @@ fn climbs_out(place: &Path, target: &Path) -> bool {
     false
 }
 
-/// Refused, with the entry that is the reason. Only the end of a long name is shown.
-fn hostile(place: &Path, why: &str) -> BadImage {
+/// The error for a refused entry; shows only the end of a long name.
+fn rejected_entry(path: &Path, why: &str) -> BadImage {
     const SHOWN: usize = 100;
-    let name = place.to_string_lossy();
+    let name = path.to_string_lossy();
     let skipped = name.chars().count().saturating_sub(SHOWN);
     let shown: String = name.chars().skip(skipped).collect();
     let more = if skipped > 0 { "…" } else { "" };
     BadImage::refused(format!("is hostile or damaged: {more}{shown:?} {why}"))
 }
 
-/// The two sides fail for reasons of their own.
-/// `user.*`, as a user could set them. Others are the system's, and lend rights or mean nothing here.
-fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, place: &Path) -> Result<(), BadImage> {
+/// Sets `user.*` attributes. Other attributes grant rights or have no meaning here.
+fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, path: &Path) -> Result<(), BadImage> {
     for (name, value) in &member.attributes {
         if name.starts_with(OVERLAY) {
-            return Err(hostile(place, "has an attribute that only overlay file systems set"));
+            return Err(rejected_entry(path, "has an attribute that only overlay file systems set"));
         }
         if !name.starts_with(b"user.") {
             continue;
         }
         match fsetxattr(&file, OsString::from(OsStr::from_bytes(name)), value, XattrFlags::empty()) {
-            // A disk that keeps none.
+            // The file system does not support attributes.
             Ok(()) | Err(Errno::NOTSUP) => {}
-            Err(error) => return Err(BadImage::at(place, error)),
+            Err(error) => return Err(BadImage::at(path, error)),
         }
     }
     Ok(())

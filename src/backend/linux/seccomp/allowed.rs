@@ -1,13 +1,12 @@
-//! The calls that programs of a developer make: shells, compilers, interpreters, package managers, version
+//! The allowlist of system calls for developer programs: shells, compilers, interpreters, package managers, version
 //! control, debuggers of their own children, databases, terminals.
 //!
-//! Read off what container engines let through, less what needs a privilege that nobody in a bottle has, and
-//! tried on such programs (`tests/escape/tools.rs`). A call that is missing here is answered with ENOSYS, as by
-//! a kernel that lacks it.
+//! It is based on the defaults of container engines, without calls that need a privilege, and tested with such programs
+//! (`tests/escape/tools.rs`). A call that is not listed fails with ENOSYS, as on a kernel without it.
 
 use nix::libc;
 
-/// Of every processor.
+/// Calls of every processor.
 #[rustfmt::skip]
 pub(super) const EVERYWHERE: &[libc::c_long] = &[
     // Files and folders, by path and by descriptor. `ioctl` by its request.
@@ -47,20 +46,20 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_set_robust_list, libc::SYS_get_robust_list, libc::SYS_rseq, libc::SYS_restart_syscall,
     libc::SYS_getrusage, libc::SYS_times, libc::SYS_sysinfo, libc::SYS_uname, libc::SYS_getrandom,
     libc::SYS_getcpu,
-    // A debugger inside, of what is inside: the same user's, below Yama's and the namespace's rules.
+    // Debuggers of processes inside: the same user's, within the limits of Yama and the namespace.
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_kcmp,
     // Signals.
     libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_rt_sigpending,
     libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_rt_sigsuspend, libc::SYS_sigaltstack, libc::SYS_signalfd4,
-    // Waiting: for each other, for descriptors, for time.
+    // Waiting: for other threads, for descriptors, for time.
     libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_epoll_create1, libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_pselect6, libc::SYS_ppoll, libc::SYS_eventfd2,
     libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_clock_gettime, libc::SYS_clock_getres,
     libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create,
     libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete,
     libc::SYS_timerfd_create, libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime,
-    // The scheduler. What concerns pid 1 is refused by arguments.
+    // The scheduler. Calls on pid 1 are refused by their arguments.
     libc::SYS_sched_yield, libc::SYS_sched_getparam, libc::SYS_sched_getscheduler,
     libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min, libc::SYS_sched_rr_get_interval,
     libc::SYS_sched_getaffinity, libc::SYS_sched_getattr, libc::SYS_getpriority, libc::SYS_ioprio_get,
@@ -76,7 +75,7 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_mq_timedreceive, libc::SYS_mq_notify, libc::SYS_mq_getsetattr,
 ];
 
-/// Newer ones, which have one number on all processors and no name in the library yet.
+/// Newer calls, with the same number on all processors and no name in the library yet.
 pub(super) const LATER: &[libc::c_long] = &[
     451, // cachestat
     452, // fchmodat2
@@ -90,7 +89,7 @@ pub(super) const LATER: &[libc::c_long] = &[
     466, // removexattrat
 ];
 
-/// Of this processor alone: what newer ones have under another name only.
+/// Calls of this processor only: older forms that newer processors lack.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[libc::c_long] = &[
@@ -104,7 +103,7 @@ pub(super) const HERE: &[libc::c_long] = &[
     libc::SYS_sync_file_range, libc::SYS_arch_prctl, libc::SYS_set_thread_area, libc::SYS_get_thread_area,
 ];
 
-/// Of this processor alone; the library has no names for them.
+/// Calls of this processor only; the library has no names for them.
 #[cfg(target_arch = "aarch64")]
 pub(super) const HERE: &[libc::c_long] = &[
     38,  // renameat
@@ -113,6 +112,6 @@ pub(super) const HERE: &[libc::c_long] = &[
     164, // setrlimit
 ];
 
-/// No list was made for another processor, and seccomp filters are not made for it either.
+/// Other processors are unsupported, also by the seccomp filter library.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) const HERE: &[libc::c_long] = &[];

@@ -1,20 +1,20 @@
-//! The system calls that an agent's programs may make.
+//! Builds the seccomp filter for an agent's programs.
 //!
-//! A list of what is allowed ([`allowed`]), on top of no capabilities and no new privileges. What exists and is
-//! refused on purpose ([`bottle_harden::calls`]) fails with EPERM, so that a program says what it says to any ordinary user; everything
-//! else with ENOSYS, as if the kernel were older: `clone3`, which hides its flags behind a pointer where no
-//! filter can read them, `io_uring`, whatever a newer kernel adds, and the second numbering of x86-64 (x32). A
-//! call of another architecture kills the process.
+//! The filter is an allowlist ([`allowed`]), in addition to dropped capabilities and `no_new_privs`. Known calls that are
+//! refused on purpose ([`bottle_harden::calls`]) fail with EPERM, so that programs report the error that an ordinary
+//! user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are behind a pointer that
+//! no filter can read, `io_uring`, calls of newer kernels, and the x32 numbering of x86-64. A call of another
+//! architecture kills the process.
 //!
-//! Pid 1 is the same user as the agent, so that the kernel lets the agent limit or slow it like any process
-//! of its own. Calls that do so are refused by their arguments.
+//! Pid 1 is the same user as the agent, so the kernel would let the agent limit or slow it like any of its processes.
+//! Calls that do so are refused by their arguments.
 //!
-//! `resources.nested` opens what a program needs that makes a sandbox of its own: namespaces, mounts, roots.
+//! `resources.nested` allows the calls of nested sandboxes: namespaces, mounts, roots.
 //!
-//! libcontainer (youki) was weighed for this and for what is around it. It makes a container of an OCI bundle:
-//! a folder, a configuration file and a state folder of its own for each. Which calls, which files, whose ids
-//! and how the first process gets its socket would still be said by us, in its configuration instead of in
-//! calls, and that is most of what these modules are; the rest is a few system calls each.
+//! libcontainer (youki) was considered for this and the surrounding modules. It makes a container from an OCI bundle:
+//! a folder, a configuration file and a state folder for each. We would still define the calls, files, ids and socket
+//! of the first process, in its configuration instead of in calls, and that is most of these modules; the rest is a few
+//! system calls each.
 
 mod allowed;
 
@@ -24,7 +24,7 @@ use bottle_harden::filter::Filter;
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
 
-/// `clone` with any of these makes a namespace.
+/// The flags of `clone` that create a namespace.
 const NAMESPACES: [i32; 8] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -36,10 +36,10 @@ const NAMESPACES: [i32; 8] = [
     0x80, // CLONE_NEWTIME, which `clone` itself ignores
 ];
 
-/// `personality` may be asked for, and set to what everyone has.
+/// Allowed arguments of `personality`: the default, and the query.
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
-/// The guest, as a process is numbered inside.
+/// The guest's process id inside.
 const PID_1: u64 = 1;
 
 /// `setpriority` and `ioprio_set` for every process of a user.
@@ -70,7 +70,7 @@ fn filter(nested: bool) -> Result<Filter, HardenError> {
     for (call, rules) in by_arguments()? {
         filter.refuse_when(call, rules, libc::EPERM);
     }
-    // As a kernel without that protocol says it, upon which programs take the plain one.
+    // The error of a kernel without that protocol: programs then fall back to the default protocol.
     filter.refuse_when(libc::SYS_socket, odd_protocols()?, libc::EPROTONOSUPPORT);
     Ok(filter)
 }
@@ -106,7 +106,7 @@ fn number(value: i32) -> u64 {
     u64::from(value.unsigned_abs())
 }
 
-/// Sockets but those that reach loopback, a neighbour in the bottle, or the list of interfaces.
+/// Refuses sockets except those for loopback, for processes in the bottle, or for the list of interfaces.
 fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     let raw = (1, Len::Dword, Op::MaskedEq(0xf), number(libc::SOCK_RAW));
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
@@ -117,9 +117,8 @@ fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     ])
 }
 
-/// Protocols of the internet families that nobody's tools need and that the kernel would load code for, and all
-/// that the kernel itself is spoken to by but the list of interfaces: `useradd` asks for the machine's audit log,
-/// and does without where there is none.
+/// Refuses rare internet protocols, for which the kernel would load modules, and all netlink protocols except the list
+/// of interfaces: `useradd` tries to open the machine's audit log and works without it.
 fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
     let odd = |family| {
@@ -131,7 +130,7 @@ fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     Ok(vec![odd(libc::AF_INET)?, odd(libc::AF_INET6)?, all([domain(Op::Eq, libc::AF_NETLINK), route])?])
 }
 
-/// Calls on pid 1 that would need no privilege.
+/// Refuses calls on pid 1 that need no privilege.
 fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     let mut refused = Vec::new();
     for call in [
@@ -142,13 +141,13 @@ fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     ] {
         refused.push((call, vec![all([(0, Len::Dword, Op::Eq, PID_1)])?]));
     }
-    // Of all processes of the user, pid 1 is one.
+    // Calls on all processes of the user would include pid 1.
     for (call, user) in [(libc::SYS_setpriority, PRIO_USER), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)] {
         let itself = all([(1, Len::Dword, Op::Eq, PID_1)])?;
         refused.push((call, vec![itself, all([(0, Len::Dword, Op::Eq, user)])?]));
     }
-    // Limits are a whole process's and may be set by the number of any of its threads, of which pid 1 has
-    // some from time to time. So they are set for oneself only, as `setrlimit` does; all may be read.
+    // Limits of a process can be set through the id of any of its threads, and pid 1 has threads at times. So a
+    // process may set only its own limits, as with `setrlimit`; reading is unrestricted.
     let another = (0, Len::Dword, Op::Ne, 0);
     refused.push((libc::SYS_prlimit64, vec![all([another, (2, Len::Qword, Op::Ne, 0)])?]));
     Ok(refused)
@@ -171,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_filter_is_built_and_fits_the_kernels_bound() {
+    fn the_filter_fits_the_kernels_size_limit() {
         for nested in [false, true] {
             let program = filter(nested).and_then(|filter| filter.program()).expect("built");
             assert!((200..4096).contains(&program.len()), "{}", program.len());
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_is_both_allowed_and_refused_or_named_twice() {
+    fn each_call_is_listed_once_and_never_both_allowed_and_refused() {
         let by_arguments = by_arguments().expect("built");
         let mut all = [allowed::EVERYWHERE, allowed::HERE, allowed::LATER, KERNEL, SANDBOXING].concat();
         all.extend(by_arguments.iter().map(|(call, _)| *call));

@@ -1,4 +1,4 @@
-//! What a file is besides its bytes: owner, permission bits, times, `user.*` attributes.
+//! Copies file attributes: owner, permission bits, times, `user.*` extended attributes.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,32 +13,31 @@ use rustix::io::Errno;
 /// The most bytes of attribute names, and of one value (`xattr(7)`).
 const XATTR_MAX: usize = 64 << 10;
 
-/// What an overlay file system keeps beside a file for itself. It believes what it finds there, so that of it only
-/// the one thing comes through that a copy needs.
+/// Attributes of overlay file systems. The kernel trusts them, so only [`OPAQUE`] is copied.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// A folder in the place of another one of its image's.
+/// Marks a folder that replaces a folder of its image.
 const OPAQUE: &[u8] = b"user.overlay.opaque";
 
-/// Permission bits and the sticky bit. Set-id bits are left out: an agent's files are mounted without them,
-/// and on the host a program of root's must not come from inside.
+/// Permission bits and the sticky bit, without set-id bits: an agent's files are mounted without them, and a copy owned
+/// by root must not become a set-id program on the host.
 const BITS: u32 = 0o1777;
 
-/// Who owns a copy.
+/// The owner of a copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     pub(super) user: u32,
     pub(super) group: u32,
 }
 
-/// The permission bits that a copy gets.
+/// The permission bits of a copy.
 pub(super) fn mode(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & BITS)
 }
 
-/// Gives `to`, which is complete otherwise, what `from` has.
+/// Copies the attributes of `from` to `to`, whose content is complete.
 pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Owner>) -> io::Result<()> {
-    // While it may still be written: a file closed to its owner takes no attribute.
+    // Before the mode: extended attributes cannot be set on a file that its owner may not write.
     extended(from, &to)?;
     if let Some(Owner { user, group }) = owner {
         fchown(&to, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
@@ -47,8 +46,13 @@ pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Own
     Ok(futimens(&to, &times(stat))?)
 }
 
-/// The same for what cannot be opened: owner and times of a link or pipe.
-pub(super) fn of_name(folder: impl AsFd, name: &CStr, stat: &Stat, owner: Option<Owner>) -> io::Result<()> {
+/// Copies owner and times to a link or pipe, which cannot be opened.
+pub(super) fn copy_by_name(
+    folder: impl AsFd,
+    name: &CStr,
+    stat: &Stat,
+    owner: Option<Owner>,
+) -> io::Result<()> {
     if let Some(Owner { user, group }) = owner {
         let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         chownat(&folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -90,7 +94,7 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
         value.resize(XATTR_MAX, 0);
         let length = match fgetxattr(from, name, &mut value[..]) {
             Ok(length) => length,
-            // Taken away meanwhile.
+            // Removed meanwhile.
             Err(Errno::NODATA) => continue,
             Err(error) => return Err(error.into()),
         };

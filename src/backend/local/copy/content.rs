@@ -1,4 +1,4 @@
-//! A file's bytes, shared where the file system can and copied inside the kernel where it cannot.
+//! Copies a file's content: by reflink where the file system supports it, otherwise inside the kernel.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -9,16 +9,16 @@ use rustix::io::Errno;
 
 use super::stamps::Stamp;
 
-/// Tries with a file that changes while it is copied; then it is taken as it is.
+/// Attempts to copy a file that changes meanwhile; the last attempt is accepted.
 const TRIES: usize = 3;
 
-/// Bytes the kernel copies in one call.
+/// Bytes per `copy_file_range` call.
 const CHUNK: u64 = 64 << 20;
 
-/// Bytes copied at once where the kernel does not do it.
+/// Buffer size where the kernel cannot copy.
 const BUFFER: usize = 1 << 20;
 
-/// What the file systems can do for us, learnt by trying.
+/// The copy operations that the file systems support, detected by trying.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopySupport {
     clones: bool,
@@ -31,35 +31,35 @@ impl Default for CopySupport {
     }
 }
 
-/// What came of one file.
+/// The result of copying one file.
 pub(super) struct Content {
-    /// The source as it was when its bytes were taken.
+    /// The source's stamp before the copy.
     pub(super) stamp: Stamp,
-    /// Whether it held still.
-    pub(super) settled: bool,
-    /// Bytes that had to be written.
+    /// Whether the source stayed unchanged during the copy.
+    pub(super) unchanged: bool,
+    /// Bytes written.
     pub(super) written: u64,
 }
 
 impl CopySupport {
-    /// Fills the empty `to` with what `from` holds. With `live` the source may change meanwhile: it is tried
-    /// again then. A sparse file stays sparse, and one that grows is cut where it ended when it was begun.
+    /// Copies the content of `from` to the empty file `to`. A `live` source may change meanwhile; the copy is then
+    /// retried. Sparse files stay sparse; a growing file is cut at its initial size.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// When a file cannot be read or written.
     pub(super) fn copy(&mut self, from: &File, to: &File, live: bool) -> io::Result<Content> {
         let mut written = 0;
         for tries in 1.. {
             if live {
-                // Pages mapped writable are clean after this, so that a later write moves the change time. A
-                // file that cannot be synced has no such pages.
+                // Cleans pages that are mapped writable, so that a later write updates the change time. A file that
+                // cannot be synced has no such pages.
                 let _ = fdatasync(from);
             }
-            let before = Stamp::of(&fstat(from)?);
+            let before = Stamp::from_stat(&fstat(from)?);
             written += self.bytes(from, to)?;
-            let settled = !live || Stamp::of(&fstat(from)?) == before;
-            if settled || tries == TRIES {
-                return Ok(Content { stamp: before, settled, written });
+            let unchanged = !live || Stamp::from_stat(&fstat(from)?) == before;
+            if unchanged || tries == TRIES {
+                return Ok(Content { stamp: before, unchanged, written });
             }
             ftruncate(to, 0)?;
         }
@@ -74,7 +74,7 @@ impl CopySupport {
         if self.clones {
             match ioctl_ficlone(to, from) {
                 Ok(()) => return Ok(0),
-                Err(error) if is_unable(error) => self.clones = false,
+                Err(error) if is_unsupported(error) => self.clones = false,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -93,20 +93,20 @@ impl CopySupport {
         while self.ranges && read_at < end {
             let length = usize::try_from((end - read_at).min(CHUNK)).unwrap_or(BUFFER);
             match copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), length) {
-                // It became shorter; whoever asked notices by the times.
+                // The file became shorter; the caller detects this by its times.
                 Ok(0) => return Ok(read_at - start),
                 Ok(_) => {}
                 Err(Errno::INTR) => {}
-                Err(error) if is_unable(error) => self.ranges = false,
+                Err(error) if is_unsupported(error) => self.ranges = false,
                 Err(error) => return Err(error.into()),
             }
         }
-        let rest = if read_at < end { by_hand(from, to, read_at, end)? } else { 0 };
+        let rest = if read_at < end { copy_buffered(from, to, read_at, end)? } else { 0 };
         Ok(read_at - start + rest)
     }
 }
 
-fn by_hand(mut from: &File, mut to: &File, start: u64, end: u64) -> io::Result<u64> {
+fn copy_buffered(mut from: &File, mut to: &File, start: u64, end: u64) -> io::Result<u64> {
     from.seek(io::SeekFrom::Start(start))?;
     to.seek(io::SeekFrom::Start(start))?;
     let mut buffer = vec![0; BUFFER];
@@ -123,16 +123,16 @@ fn by_hand(mut from: &File, mut to: &File, start: u64, end: u64) -> io::Result<u
     Ok(end - start - left)
 }
 
-/// The next stretch of a file that is no hole, up to `size`.
+/// The next data range of a file after `at`, up to `size`.
 fn data_after(file: impl AsFd, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= size {
         return Ok(None);
     }
     let start = match seek(&file, SeekFrom::Data(at)) {
         Ok(start) if start < size => start,
-        // Beyond it is nothing but a hole.
+        // Only a hole follows.
         Ok(_) | Err(Errno::NXIO) => return Ok(None),
-        // A file system that knows no holes.
+        // The file system does not support holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, size))),
         Err(error) => return Err(error.into()),
     };
@@ -141,12 +141,12 @@ fn data_after(file: impl AsFd, at: u64, size: u64) -> io::Result<Option<(u64, u6
         Err(Errno::NXIO) => size,
         Err(error) => return Err(error.into()),
     };
-    // A file cut off between the two calls ends before it begins.
+    // A file truncated between the two calls has no range here.
     Ok((end > start).then_some((start, end)))
 }
 
-/// The answers of file systems that do not do this (`ioctl_ficlone(2)`, `copy_file_range(2)`).
-fn is_unable(error: Errno) -> bool {
+/// The errors of file systems without this operation (`ioctl_ficlone(2)`, `copy_file_range(2)`).
+fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS | Errno::BADF)
 }
 
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_and_holes_come_through_every_way() {
-        for ways in [
+    fn every_copy_method_preserves_data_and_holes() {
+        for support in [
             CopySupport::default(),
             CopySupport { clones: false, ranges: true },
             CopySupport { clones: false, ranges: false },
@@ -169,18 +169,18 @@ mod tests {
             from.write_all(b"end").expect("written");
             from.set_len((1 << 30) + 100).expect("a hole at the end");
             let mut to = tempfile::tempfile().expect("file");
-            let content = { ways }.copy(&from, &to, true).expect("copied");
-            assert!(content.settled);
+            let content = { support }.copy(&from, &to, true).expect("copied");
+            assert!(content.unchanged);
             let copied = to.metadata().expect("there");
-            assert_eq!(copied.len(), (1 << 30) + 100, "{ways:?}");
-            assert!(copied.blocks() * 512 < 1 << 20, "{ways:?}: {} blocks", copied.blocks());
+            assert_eq!(copied.len(), (1 << 30) + 100, "{support:?}");
+            assert!(copied.blocks() * 512 < 1 << 20, "{support:?}: {} blocks", copied.blocks());
             let mut read = [0; 5];
             to.rewind().expect("begin");
             to.read_exact(&mut read).expect("read");
             assert_eq!(&read, b"begin");
             to.seek(io::SeekFrom::Start((1 << 30) - 2)).expect("end");
             to.read_exact(&mut read).expect("read");
-            assert_eq!(&read, b"\0\0end", "{ways:?}");
+            assert_eq!(&read, b"\0\0end", "{support:?}");
         }
     }
 }

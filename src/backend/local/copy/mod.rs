@@ -1,17 +1,17 @@
-//! A tree of an agent's files copied beside itself, while the agent goes on with it.
+//! Copies a tree of an agent's files while the agent may change it.
 //!
 //! ```text
-//!   live tree ──into_store──► stored tree      shares with the previous stored tree what did not change
-//!   stored tree ──into_life──► live tree       shares nothing but blocks, where the file system can
+//!   live tree ──storing──► stored tree        shares unchanged files with the previous stored tree
+//!   stored tree ──restoring──► live tree      shares only blocks, where the file system supports it
 //! ```
-//! Every name, mode, link and depth is the agent's choice and may change under our hands: everything is
-//! opened by descriptor, one level at a time, never through a link. Files, folders, symbolic and hard
-//! links, named pipes, permission bits, times and `user.*` attributes come through; sockets and devices do
-//! not, nor do set-id bits, which mean nothing where an agent's files are mounted. Of what an overlay file system
-//! keeps beside files, what was removed comes through: in the tree that is one's upper layer, and nowhere else.
+//! The agent controls every name, mode, link and depth and may change them during the copy, so everything is opened by
+//! descriptor, one level at a time, never through a link. Copied: files, folders, symbolic and hard links, named pipes,
+//! permission bits, times and `user.*` attributes. Skipped: sockets, devices, and set-id bits, which have no effect
+//! where an agent's files are mounted. Whiteouts of an overlay file system are copied only in the tree that is an upper
+//! layer.
 //!
-//! - `content`: one file's bytes · `attributes`: everything else about it
-//! - `stamps`: which file is unchanged since it was stored
+//! - `content`: a file's bytes · `attributes`: its other attributes
+//! - `stamps`: detects files that are unchanged since they were stored
 
 mod attributes;
 mod content;
@@ -37,47 +37,45 @@ use super::layers::UPPER;
 use super::nofollow::Readable;
 use crate::backend::{Copied, ProgressSink};
 
-/// Folders within folders; a few open descriptors each. Deeper trees are no one's work, and `cp` refuses
-/// them too.
+/// The deepest folder; each level uses a few open descriptors. Real work is less deep, and `cp` refuses such trees too.
 const MAX_DEPTH: usize = 128;
 
-/// Everything that has a name, in all trees together. More is no one's work, and what is remembered of each is
-/// memory of ours.
+/// The most entries of all trees together. Real work has fewer, and each entry uses memory here.
 const MAX_ENTRIES: usize = 10_000_000;
 
-/// The most hard links that are kept together; beyond it each becomes a file of its own.
+/// The most hard-linked files that stay linked; beyond it each link becomes a separate file.
 const MAX_LINKS: usize = 1_000_000;
 
-/// What came of a copy.
+/// The result of a copy.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How much there was to do.
+    /// Files and bytes copied.
     pub(crate) copied: Copied,
     /// Bytes of all files, as `ls` counts them.
     pub(crate) size: u64,
     /// Files and folders that changed while they were copied.
-    pub(crate) restless: u64,
+    pub(crate) unstable: u64,
     /// Live files and the inodes of their stored copies.
     pub(crate) stamps: Vec<(Stamp, u64)>,
 }
 
-/// Copies trees, one after the other, with one outcome.
+/// Copies trees one after the other, with one outcome.
 pub(crate) struct Copier<'a> {
     direction: Direction<'a>,
-    told: &'a ProgressSink,
-    ways: CopySupport,
-    /// Whether a device of number 0 stands for what was removed of an image.
+    progress: &'a ProgressSink,
+    support: CopySupport,
+    /// Whether the tree contains whiteouts: devices of number 0.
     whiteouts: bool,
-    /// Where the first of several names of a file was copied to, under the top of the copy.
+    /// The first copy of each hard-linked file by inode, relative to the top of the copy.
     links: HashMap<u64, PathBuf>,
-    /// How many more entries there may be.
-    room: usize,
+    /// The remaining number of entries.
+    entries_left: usize,
     outcome: Outcome,
 }
 
 enum Direction<'a> {
-    IntoStore { unchanged: Option<&'a Stamps> },
-    IntoLife { owner: Option<u32> },
+    Store { unchanged: Option<&'a Stamps> },
+    Restore { owner: Option<u32> },
 }
 
 /// One level of the walk.
@@ -92,32 +90,32 @@ struct Level<'a> {
 }
 
 impl<'a> Copier<'a> {
-    /// Stores a live tree. With `unchanged` (of the tree that is given as the previous one) files that did
-    /// not change are linked instead of copied.
-    pub(crate) fn into_store(unchanged: Option<&'a Stamps>, told: &'a ProgressSink) -> Self {
-        Self::new(Direction::IntoStore { unchanged }, told)
+    /// A copier that stores a live tree. With `unchanged`, the stamps of the previous stored tree, unchanged files are
+    /// linked instead of copied.
+    pub(crate) fn storing(unchanged: Option<&'a Stamps>, progress: &'a ProgressSink) -> Self {
+        Self::new(Direction::Store { unchanged }, progress)
     }
 
-    /// Brings a stored tree to life, for this owner when root does it.
-    pub(crate) fn into_life(owner: Option<u32>, told: &'a ProgressSink) -> Self {
-        Self::new(Direction::IntoLife { owner }, told)
+    /// A copier that restores a stored tree, for this owner when root runs it.
+    pub(crate) fn restoring(owner: Option<u32>, progress: &'a ProgressSink) -> Self {
+        Self::new(Direction::Restore { owner }, progress)
     }
 
-    fn new(direction: Direction<'a>, told: &'a ProgressSink) -> Self {
-        let (ways, links) = (CopySupport::default(), HashMap::new());
-        let (room, outcome) = (MAX_ENTRIES, Outcome::default());
-        Self { direction, told, ways, whiteouts: false, links, room, outcome }
+    fn new(direction: Direction<'a>, progress: &'a ProgressSink) -> Self {
+        let (support, links) = (CopySupport::default(), HashMap::new());
+        let (entries_left, outcome) = (MAX_ENTRIES, Outcome::default());
+        Self { direction, progress, support, whiteouts: false, links, entries_left, outcome }
     }
 
-    /// What came of all trees so far.
+    /// The outcome of all trees.
     pub(crate) fn finish(self) -> Outcome {
         self.outcome
     }
 
-    /// Copies the folder `name` of `from` to the new folder `name` of `to`, whatever is in it.
+    /// Copies the folder `name` in `from` to a new folder `name` in `to`.
     ///
     /// # Errors
-    /// When something that is there cannot be read, or the copy cannot be written; names the path.
+    /// When an entry cannot be read, or the copy cannot be written; names the path.
     pub(crate) fn tree(
         &mut self,
         from: &OwnedFd,
@@ -127,7 +125,7 @@ impl<'a> Copier<'a> {
     ) -> io::Result<()> {
         self.whiteouts = name == UPPER;
         let name = &CString::new(name)?;
-        // Each tree has a top of its own, as each is mounted on its own and links do not cross it.
+        // Each tree is a separate mount, so hard links do not cross trees.
         self.links.clear();
         if FileType::from_raw_mode(statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
             != FileType::Directory
@@ -150,11 +148,11 @@ impl<'a> Copier<'a> {
     fn entry(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
         let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
         let stat = statat(level.from, name, AtFlags::SYMLINK_NOFOLLOW);
-        let Some(stat) = self.unless_removed(stat).map_err(|error| about(&path, &error))? else {
+        let Some(stat) = self.ignore_removed(stat).map_err(|error| about(&path, &error))? else {
             return Ok(());
         };
         let copied = match FileType::from_raw_mode(stat.st_mode) {
-            // Has named the path by itself.
+            // Adds the path to its errors itself.
             FileType::Directory => return self.folder(level, name, depth),
             FileType::RegularFile => self.file(level, name, &path, &stat),
             FileType::Symlink => self.symlink(level, name, &stat),
@@ -172,7 +170,7 @@ impl<'a> Copier<'a> {
             let why = format!("more than {MAX_DEPTH} folders deep");
             return Err(named(io::Error::new(io::ErrorKind::InvalidFilename, why)));
         }
-        let opened = self.unless_removed(Readable::folder(level.from, name)).map_err(named)?;
+        let opened = self.ignore_removed(Readable::folder(level.from, name)).map_err(named)?;
         let Some(from) = opened else { return Ok(()) };
         let stat = from.stat().map_err(|error| named(error.into()))?;
         mkdirat(level.to, name, Mode::RWXU).map_err(|error| named(error.into()))?;
@@ -196,32 +194,32 @@ impl<'a> Copier<'a> {
     fn file(&mut self, level: &Level<'_>, name: &CStr, path: &Path, stat: &Stat) -> io::Result<()> {
         self.outcome.copied.files += 1;
         self.outcome.size += u64::try_from(stat.st_size).unwrap_or(0);
-        if !self.linked(level, name, stat) {
-            self.copied(level, name, stat)?;
+        if !self.try_link(level, name, stat) {
+            self.copy_file(level, name, stat)?;
             if stat.st_nlink > 1 && self.links.len() < MAX_LINKS {
                 self.links.insert(stat.st_ino, path.to_owned());
             }
         }
-        self.told.tell(self.outcome.copied);
+        self.progress.report(self.outcome.copied);
         Ok(())
     }
 
-    /// Whether the file could be linked: to another name it has in this tree, or to the copy that the previous
-    /// stored tree has of it.
-    fn linked(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> bool {
-        // A link that cannot be made (too many, a path too long) is no loss: the file is copied instead.
+    /// Tries to hard-link the file instead of copying it: to another name of it in this tree, or to its copy in the
+    /// previous stored tree. Returns whether it is linked.
+    fn try_link(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> bool {
+        // When linking fails (too many links, a path too long), the file is copied instead.
         if stat.st_nlink > 1
             && let Some(first) = self.links.get(&stat.st_ino)
             && linkat(level.top, first, level.to, name, AtFlags::empty()).is_ok()
         {
             return true;
         }
-        let (Direction::IntoStore { unchanged: Some(unchanged) }, Some(previous)) =
+        let (Direction::Store { unchanged: Some(unchanged) }, Some(previous)) =
             (&self.direction, level.previous)
         else {
             return false;
         };
-        let live = Stamp::of(stat);
+        let live = Stamp::from_stat(stat);
         let Some(stored) = unchanged.stored(&live) else { return false };
         let here = statat(previous, name, AtFlags::SYMLINK_NOFOLLOW);
         let same = here.is_ok_and(|found| found.st_ino == stored && is_file(&found));
@@ -232,49 +230,49 @@ impl<'a> Copier<'a> {
         linked
     }
 
-    fn copied(&mut self, level: &Level<'_>, name: &CStr, seen: &Stat) -> io::Result<()> {
-        let Some(from) = self.unless_removed(Readable::file(level.from, name))? else { return Ok(()) };
+    fn copy_file(&mut self, level: &Level<'_>, name: &CStr, seen: &Stat) -> io::Result<()> {
+        let Some(from) = self.ignore_removed(Readable::file(level.from, name))? else { return Ok(()) };
         let stat = from.stat()?;
         if !is_file(&stat) {
-            self.outcome.restless += 1;
+            self.outcome.unstable += 1;
             return Ok(());
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let to = File::from(openat(level.to, name, flags, Mode::RUSR | Mode::WUSR)?);
-        let live = matches!(self.direction, Direction::IntoStore { .. });
+        let live = matches!(self.direction, Direction::Store { .. });
         let source = File::from(from.file_descriptor().try_clone()?);
-        let content = self.ways.copy(&source, &to, live)?;
+        let content = self.support.copy(&source, &to, live)?;
         attributes::copy(from.file_descriptor(), &to, &stat, self.owner(&stat))?;
         self.outcome.copied.bytes += content.written;
-        self.outcome.restless += u64::from(!content.settled);
+        self.outcome.unstable += u64::from(!content.unchanged);
         let stored = rustix::fs::fstat(&to)?;
         match self.direction {
-            Direction::IntoStore { .. } if content.settled => {
+            Direction::Store { .. } if content.unchanged => {
                 self.outcome.stamps.push((content.stamp, stored.st_ino));
             }
-            Direction::IntoStore { .. } => {}
-            Direction::IntoLife { .. } => self.outcome.stamps.push((Stamp::of(&stored), seen.st_ino)),
+            Direction::Store { .. } => {}
+            Direction::Restore { .. } => self.outcome.stamps.push((Stamp::from_stat(&stored), seen.st_ino)),
         }
         Ok(())
     }
 
     fn symlink(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let target = rustix::fs::readlinkat(level.from, name, Vec::new());
-        let Some(target) = self.unless_removed(target)? else { return Ok(()) };
+        let Some(target) = self.ignore_removed(target)? else { return Ok(()) };
         rustix::fs::symlinkat(&target, level.to, name)?;
-        attributes::of_name(level.to, name, stat, self.owner(stat))
+        attributes::copy_by_name(level.to, name, stat, self.owner(stat))
     }
 
     fn pipe(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         mknodat(level.to, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        attributes::of_name(level.to, name, stat, self.owner(stat))?;
+        attributes::copy_by_name(level.to, name, stat, self.owner(stat))?;
         Ok(super::nofollow::chmod(level.to, name, attributes::mode(stat))?)
     }
 
     fn owner(&self, stat: &Stat) -> Option<Owner> {
-        // Whoever is not root owns all of it anyway.
+        // An ordinary user owns all files anyway.
         let owner = match self.direction {
-            Direction::IntoLife { owner: Some(owner) } => Owner { user: owner, group: owner },
+            Direction::Restore { owner: Some(owner) } => Owner { user: owner, group: owner },
             _ => Owner { user: stat.st_uid, group: stat.st_gid },
         };
         rustix::process::geteuid().is_root().then_some(owner)
@@ -287,7 +285,7 @@ impl<'a> Copier<'a> {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            self.room = self.room.checked_sub(1).ok_or_else(|| {
+            self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::QuotaExceeded,
                     format!("more than {MAX_ENTRIES} files and folders"),
@@ -298,14 +296,14 @@ impl<'a> Copier<'a> {
         Ok(names)
     }
 
-    /// Nothing when what was listed a moment ago is gone, or something else by now. A stored tree holds
-    /// still.
-    fn unless_removed<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
-        let live = matches!(self.direction, Direction::IntoStore { .. });
+    /// `None` for an entry of a live tree that was removed or replaced since it was listed. A stored tree does not
+    /// change.
+    fn ignore_removed<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
+        let live = matches!(self.direction, Direction::Store { .. });
         match found {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::INVAL) if live => {
-                self.outcome.restless += 1;
+                self.outcome.unstable += 1;
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -313,8 +311,8 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Copies what is in the folder `from` to a new folder of this name, for this owner when root does it. What is
-/// there is somebody's own and holds still.
+/// Copies the content of the folder `from` to a new folder `name` in `to`, for this owner when root runs it. The source
+/// must not change meanwhile.
 ///
 /// # Errors
 /// As [`Copier::tree`].
@@ -322,8 +320,8 @@ pub(crate) fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) 
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (from, to) =
         (rustix::fs::open(from, flags, Mode::empty())?, rustix::fs::open(to, flags, Mode::empty())?);
-    let nobody = ProgressSink::nobody();
-    let mut copier = Copier::into_life(owner, &nobody);
+    let progress = ProgressSink::discard();
+    let mut copier = Copier::restoring(owner, &progress);
     mkdirat(&to, name, Mode::from_raw_mode(0o755))?;
     let top = openat(&to, name, flags, Mode::empty())?;
     let level =
@@ -337,8 +335,8 @@ pub(crate) fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) 
     Ok(copier.finish())
 }
 
-/// What an overlay file system keeps in the place of what was removed. It is no device: nothing answers to it,
-/// and everyone may make one.
+/// Creates an overlay whiteout, which marks a removed file. It is a harmless device without a driver, and every user may
+/// create one.
 fn whiteout(level: &Level<'_>, name: &CStr) -> io::Result<()> {
     Ok(mknodat(level.to, name, FileType::CharacterDevice, Mode::empty(), 0)?)
 }
@@ -347,7 +345,7 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// An error that names its path, of which only the end is shown when it is long.
+/// Adds the path to an error; only the end of a long path.
 fn about(path: &Path, error: &io::Error) -> io::Error {
     let shown = path.to_string_lossy();
     let tail: String = shown.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();
@@ -360,28 +358,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_of_more_entries_than_anyone_makes_is_refused_by_name() {
-        let room = tempfile::tempdir().expect("folder");
-        std::fs::create_dir_all(room.path().join("from/work/many")).expect("tree");
-        std::fs::create_dir(room.path().join("to")).expect("folder");
+    fn refuses_a_tree_with_too_many_entries_and_names_the_path() {
+        let scratch = tempfile::tempdir().expect("folder");
+        std::fs::create_dir_all(scratch.path().join("from/work/many")).expect("tree");
+        std::fs::create_dir(scratch.path().join("to")).expect("folder");
         for name in ["a", "b", "c"] {
-            std::fs::write(room.path().join("from/work/many").join(name), name).expect("file");
+            std::fs::write(scratch.path().join("from/work/many").join(name), name).expect("file");
         }
         let open = |name: &str| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            rustix::fs::open(room.path().join(name), flags, Mode::empty()).expect("opened")
+            rustix::fs::open(scratch.path().join(name), flags, Mode::empty()).expect("opened")
         };
-        let nobody = ProgressSink::nobody();
+        let progress = ProgressSink::discard();
         for (entries, fits) in [(4, true), (3, false)] {
-            let mut copier = Copier::into_store(None, &nobody);
-            copier.room = entries;
+            let mut copier = Copier::storing(None, &progress);
+            copier.entries_left = entries;
             let copied = copier.tree(&open("from"), &open("to"), None, "work");
             assert_eq!(copied.is_ok(), fits, "{copied:?}");
             if let Err(error) = copied {
-                let said = error.to_string();
-                assert!(said.contains("work/many") && said.contains("more than 10000000 files"), "{said}");
+                let message = error.to_string();
+                assert!(
+                    message.contains("work/many") && message.contains("more than 10000000 files"),
+                    "{message}"
+                );
             }
-            std::fs::remove_dir_all(room.path().join("to/work")).expect("removed");
+            std::fs::remove_dir_all(scratch.path().join("to/work")).expect("removed");
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Which file of a live tree is which file of a stored one, so that what did not change is not copied again.
+//! Maps files of a live tree to their copies in a stored tree, so that unchanged files are not copied again.
 //!
-//! A file is unchanged when inode, size, modification and change time are what they were. The change time
-//! cannot be set by an agent, and any write, new mode or new link moves it; but its clock ticks, so a stamp
-//! taken within the tick of its file's last change proves nothing and is left out, as git does with its
-//! index. A page that is mapped writable changes no time while it is dirty: it is written back before the
-//! stamp is taken ([`super::content`]), and then the next change is seen.
+//! A file counts as unchanged when inode, size, modification and change time are equal. An agent cannot set the change
+//! time, and any write, new mode or new link updates it. But the clock has ticks: a stamp taken within the tick of the
+//! file's last change proves nothing and is discarded, as git does with its index. Writes to a mapped page update no
+//! time while the page is dirty, so the page is written back before the stamp is taken ([`super::content`]).
 //!
 //! On disk: a line that names the format, a line with the stored tree's name, then records of six
 //! little-endian numbers, by live inode.
@@ -27,10 +26,10 @@ const NUMBERS: usize = 6;
 /// Bytes of a record.
 const RECORD: usize = NUMBERS * 8;
 
-/// The most files that are remembered; a larger tree is copied whole each time.
+/// The most files recorded; a larger tree is copied completely each time.
 const MAX_FILES: usize = 2_000_000;
 
-/// A file at one moment.
+/// The identity and times of a file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp {
     inode: u64,
@@ -41,8 +40,8 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Of this file.
-    pub(crate) fn of(stat: &Stat) -> Self {
+    /// The stamp for this status.
+    pub(crate) fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |seconds: i64, fraction: u64| {
             seconds.saturating_mul(1_000_000_000).saturating_add(i64::try_from(fraction).unwrap_or(0))
         };
@@ -69,22 +68,22 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// What was remembered, of which only what was not touched after `settled` counts.
-    pub(crate) fn new(name: &str, mut files: Vec<(Stamp, u64)>, settled: Timestamp) -> Self {
-        files.retain(|(stamp, _)| stamp.was_settled(settled));
+    /// Keeps the stamps of files that were unchanged at `unchanged_since`.
+    pub(crate) fn new(name: &str, mut files: Vec<(Stamp, u64)>, unchanged_since: Timestamp) -> Self {
+        files.retain(|(stamp, _)| stamp.was_settled(unchanged_since));
         files.sort_unstable();
         files.dedup();
         Self { name: name.to_owned(), files }
     }
 
-    /// The stored file that is a copy of this live one, by its inode.
+    /// The inode of the stored copy of this live file.
     pub(crate) fn stored(&self, live: &Stamp) -> Option<u64> {
         let at = self.files.binary_search_by(|(stamp, _)| stamp.cmp(live)).ok()?;
         Some(self.files[at].1)
     }
 
-    /// Those of the stored tree `name`; absent when there are none, or none that can be read: then
-    /// everything is copied.
+    /// Reads the stamps of the stored tree `name`; `None` when they are missing or unreadable: then everything is
+    /// copied.
     pub(crate) fn read(path: &Path, name: &str) -> Option<Self> {
         let mut bytes = Vec::new();
         let bound = (MAX_FILES * RECORD + 1024) as u64;
@@ -99,13 +98,13 @@ impl Stamps {
         files.is_sorted().then(|| Self { name: name.to_owned(), files })
     }
 
-    /// Writes them in one step, in place of those there. Too many are not written, and the file is removed.
+    /// Replaces the file atomically. Too many stamps are not written, and the file is removed.
     ///
     /// # Errors
-    /// When neither can be done; then what is there may describe another tree, by its name.
+    /// When the file can be neither written nor removed; it may then describe another tree, which its name shows.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         if self.files.len() > MAX_FILES {
-            return forget(path);
+            return remove(path);
         }
         files::replace(path, |out| {
             writeln!(out, "{FORMAT}{}", self.name)?;
@@ -122,11 +121,11 @@ impl Stamps {
     }
 }
 
-/// Removes the stamps; none there is no error.
+/// Removes the stamps. A missing file is no error.
 ///
 /// # Errors
-/// When they are there and cannot be removed.
-pub(crate) fn forget(path: &Path) -> io::Result<()> {
+/// When the file cannot be removed.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -152,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_within_the_tick_of_its_copy_proves_nothing() {
-        let settled = Timestamp::new(100, 8).expect("a time");
+    fn discards_stamps_of_files_changed_within_the_tick_of_the_copy() {
+        let unchanged_since = Timestamp::new(100, 8).expect("a time");
         let files = vec![(stamp(3, 101), 30), (stamp(2, 100), 20), (stamp(1, 99), 10)];
-        let stamps = Stamps::new("one", files, settled);
+        let stamps = Stamps::new("one", files, unchanged_since);
         assert_eq!(stamps.stored(&stamp(1, 99)), Some(10));
         assert_eq!(stamps.stored(&stamp(1, 98)), None, "it changed");
         assert_eq!(stamps.stored(&stamp(2, 100)), None);
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_read_back_for_their_own_tree_only_and_never_torn() {
+    fn reads_back_only_complete_stamps_of_the_same_tree() {
         let here = tempfile::tempdir().expect("folder");
         let path = here.path().join("stamps");
         let stamps = Stamps::new("one", vec![(stamp(1, 5), 10)], Timestamp::from_second(9).expect("a time"));
@@ -175,8 +174,8 @@ mod tests {
         bytes.pop();
         std::fs::write(&path, bytes).expect("written");
         assert_eq!(Stamps::read(&path, "one"), None);
-        forget(&path).expect("removed");
-        forget(&path).expect("twice is no error");
+        remove(&path).expect("removed");
+        remove(&path).expect("twice is no error");
         assert_eq!(Stamps::read(&path, "one"), None);
     }
 }

@@ -1,16 +1,16 @@
-//! Whether an image can hold an agent, and what of it a user should know. Pure.
+//! Reads the relevant configuration of an image. Pure.
 
 use bollard::models::ImageInspect;
 
 use crate::backend::image::account::Account;
 use crate::backend::image::config::Config;
 
-/// Who the agent is in an image that was made ready for one.
+/// The label with the agent's account, in a prepared image.
 pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
-/// What of an image a bottle leaves out.
+/// The label with the instructions without effect.
 pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
-/// What an image's configuration says, of which a bottle needs to know.
+/// The relevant configuration of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Its id.
@@ -21,16 +21,16 @@ pub(super) struct Facts {
     pub(super) env: Vec<String>,
     /// `VOLUME`.
     pub(super) volumes: Vec<String>,
-    /// The instructions that have no effect in a bottle (`ENTRYPOINT`).
+    /// The instructions without effect in a bottle (`ENTRYPOINT`).
     pub(super) left_out: Vec<String>,
-    /// See [`ACCOUNT_LABEL`].
+    /// The agent's account, from [`ACCOUNT_LABEL`].
     pub(super) account: Option<Account>,
 }
 
 /// Reads the configuration, for an engine of this architecture.
 ///
 /// # Errors
-/// Why no bottle can be made of it, as the rest of a sentence that begins with the image's name.
+/// Why the image is unusable, as the rest of a sentence that begins with its name.
 pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, String> {
     let id = image.id.clone().ok_or("has no id")?;
     let own = image.config.clone().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, S
         env: config.env,
         volumes: config.volumes,
         left_out,
-        account: of_label(ACCOUNT_LABEL).and_then(Account::of_label),
+        account: of_label(ACCOUNT_LABEL).and_then(Account::from_label),
     })
 }
 
@@ -88,8 +88,8 @@ mod tests {
         for (os, architecture, expected) in [
             ("linux", "amd64", None),
             ("", "", None),
-            ("linux", "arm64", Some("is for arm64, and this engine runs amd64")),
-            ("windows", "amd64", Some("is for windows, and a bottle is Linux")),
+            ("linux", "arm64", Some("is for arm64, not for this engine (amd64)")),
+            ("windows", "amd64", Some("is for windows, not for Linux")),
         ] {
             let mut image = image(|_| ());
             (image.os, image.architecture) = (Some(os.to_owned()), Some(architecture.to_owned()));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_in_a_bottle_is_said() {
+    fn reports_instructions_without_effect() {
         type Change = fn(&mut ImageConfig);
         fn health(test: &[&str]) -> Option<HealthConfig> {
             Some(HealthConfig { test: words(test), ..HealthConfig::default() })
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_made_ready_says_who_its_agent_is() {
+    fn a_prepared_image_names_its_agents_account() {
         let labels = |account: &str| {
             let pairs = [(ACCOUNT_LABEL, account), (LEFT_OUT_LABEL, "ENTRYPOINT,HEALTHCHECK")];
             Some(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
@@ -129,7 +129,7 @@ mod tests {
         let read = |account: &str| {
             let image = image(|config| {
                 config.labels = labels(account);
-                // Ours, which nobody is told about.
+                // Our own entrypoint, which is not reported.
                 config.entrypoint = words(&["/bottle"]);
                 config.volumes = words(&["/data"]);
             });

@@ -1,15 +1,15 @@
-//! Snapshots of a bottle's layers: `$BOTTLE_HOME/snapshots/<slug>/<reference>/`.
+//! Stores and restores snapshots of a bottle's layers in `$BOTTLE_HOME/snapshots/<slug>/<reference>/`.
 //!
 //! ```text
-//!   .new-<reference>/    being made; renamed when it is whole and on disk
-//!   <reference>/         home/ and workspace/ as they were, snapshot.json; of a bottle that works in an image,
-//!                        upper/ with what it changed of that (or root/, its copy) in the place of home/
+//!   .new-<reference>/    being made; renamed when it is complete and on disk
+//!   <reference>/         home/, workspace/ and snapshot.json; for a bottle with an image, upper/ with its changes
+//!                        (or root/, its copy of the image) instead of home/
 //!   .old-<reference>/    being removed
 //! ```
-//! and in the bottle's state while a launch brings one to life: `.thaw-<layers>/`, exchanged with the layers
-//! when it is whole. What a crash leaves under a name with a dot is found by [`rests`] and removed like any
-//! resource. Snapshots share unchanged files with each other by hard links; nothing ever writes to a file
-//! that is stored, and the layers never share one with them.
+//! A restore uses `.thaw-<layers>/` in the bottle's state and exchanges it with the layers when it is complete. After a
+//! crash, [`leftovers`] finds the folders whose names begin with a dot, and they are removed like any resource.
+//! Snapshots share unchanged files by hard links; stored files are never written to, and the layers never share files
+//! with them.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -30,16 +30,16 @@ use super::layers::Kind;
 use super::{Scope, layers, runtime_folder};
 use crate::backend::{BackendError, Frozen, ProgressSink, Snapshot};
 
-/// [`crate::backend::Resource::kind`] of what a freeze, a thaw or a removal left behind.
-pub(crate) const REST: &str = "snapshot-rest";
+/// [`crate::backend::Resource::kind`] of the leftovers of an interrupted freeze, restore or removal.
+pub(crate) const LEFTOVER: &str = "snapshot-rest";
 
-/// Beginnings of the names of what is not whole.
-const RESTS: [&str; 3] = [".new-", ".old-", ".thaw-"];
+/// Name prefixes of incomplete folders.
+const LEFTOVER_PREFIXES: [&str; 3] = [".new-", ".old-", ".thaw-"];
 
-/// Folder of a home's images.
+/// The folder of a home's images.
 pub(crate) const IMAGES: &str = "images";
 
-/// What is known of a snapshot besides its files.
+/// The metadata file of a snapshot.
 const FACTS: &str = "snapshot.json";
 
 /// `statfs(2)`.
@@ -53,23 +53,23 @@ const FACTS_MAX: u64 = 4096;
 struct Facts {
     made_at: Timestamp,
     bytes: u64,
-    /// The image that it stands on.
+    /// The image that the files are based on.
     #[serde(default)]
     image: Option<String>,
 }
 
 impl Scope {
-    /// See [`crate::backend::Backend::freeze`].
+    /// Implements [`crate::backend::Backend::freeze`].
     pub(crate) async fn freeze(
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: ProgressSink,
+        progress: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         let (slug, previous) = (slug.clone(), previous.cloned());
-        self.off_the_loop(move |scope| {
-            store(scope, &slug, previous.as_ref(), &told).map_err(|error| {
-                let failed = explain(format!("the files of {slug} cannot be stored"), &error);
+        self.run_blocking(move |scope| {
+            store(scope, &slug, previous.as_ref(), &progress).map_err(|error| {
+                let failed = explain(format!("cannot store the files of {slug}"), &error);
                 if error.kind() != io::ErrorKind::InvalidFilename {
                     return failed;
                 }
@@ -79,49 +79,49 @@ impl Scope {
         .await
     }
 
-    /// See [`crate::backend::Backend::snapshots`].
+    /// Implements [`crate::backend::Backend::snapshots`].
     pub(crate) async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
-        self.off_the_loop(|scope| {
+        self.run_blocking(|scope| {
             list(scope).map_err(|error| BackendError::failed(format!("cannot list snapshots: {error}")))
         })
         .await
     }
 
-    /// See [`crate::backend::Backend::remove_snapshot`].
+    /// Implements [`crate::backend::Backend::remove_snapshot`].
     pub(crate) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         let snapshot = snapshot.clone();
-        self.off_the_loop(move |scope| {
-            take_away(scope, &snapshot).map_err(|error| {
+        self.run_blocking(move |scope| {
+            delete_snapshot(scope, &snapshot).map_err(|error| {
                 let Snapshot { slug, reference, .. } = &snapshot;
-                BackendError::failed(format!("the snapshot {reference} of {slug} cannot be removed: {error}"))
+                BackendError::failed(format!("cannot remove the snapshot {reference} of {slug}: {error}"))
             })
         })
         .await
     }
 
-    /// Puts a copy of the snapshot in the place of the layers, in one step, for this owner.
-    pub(crate) async fn thaw(
+    /// Replaces the layers with a copy of the snapshot atomically. `owner` owns the copy.
+    pub(crate) async fn restore_snapshot(
         &self,
         state: &Path,
         snapshot: &Snapshot,
         owner: Option<u32>,
-        told: ProgressSink,
+        progress: ProgressSink,
     ) -> Result<(), BackendError> {
         let (state, snapshot) = (state.to_owned(), snapshot.clone());
-        self.off_the_loop(move |scope| {
-            bring_to_life(scope, &state, &snapshot, owner, &told).map_err(|error| {
+        self.run_blocking(move |scope| {
+            restore(scope, &state, &snapshot, owner, &progress).map_err(|error| {
                 if error.kind() == io::ErrorKind::NotFound && !folder_of(scope, &snapshot).is_dir() {
                     return BackendError::failed(format!("the snapshot of {} was removed", snapshot.slug))
                         .with_hint("`bottle resume` again starts without it");
                 }
-                explain(format!("the snapshot of {} cannot be copied back", snapshot.slug), &error)
+                explain(format!("cannot restore the snapshot of {}", snapshot.slug), &error)
             })
         })
         .await
     }
 
-    /// See [`crate::backend::Backend::moved_by`].
-    pub(crate) fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
+    /// Implements [`crate::backend::Backend::export_command`].
+    pub(crate) fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         let home = self.state.parent()?;
         let Snapshot { slug, reference, .. } = snapshot;
         let stored = folder_of(self, snapshot);
@@ -137,7 +137,7 @@ impl Scope {
     }
 }
 
-/// The images that bottles of this scope and their snapshots stand on.
+/// The images that bottles of this scope and their snapshots are based on.
 pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     let mut used = Vec::new();
     for (slug, _) in runtime_folder::find(&scope.state)? {
@@ -151,13 +151,13 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     Ok(used)
 }
 
-/// What a freeze, a thaw or a removal left behind, of any bottle.
-pub(crate) fn rests(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
+/// The leftovers of interrupted freezes, restores and removals, of any bottle.
+pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
         for (slug, folder) in runtime_folder::find(parent)? {
             for entry in entries(&folder)? {
-                if is_rest(&entry) {
+                if is_leftover(&entry) {
                     found.push((slug.clone(), folder.join(entry)));
                 }
             }
@@ -166,47 +166,52 @@ pub(crate) fn rests(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     Ok(found)
 }
 
-/// Whether this path is one that [`rests`] finds for this bottle.
-pub(crate) fn is_rest_of(scope: &Scope, slug: &Slug, path: &Path) -> bool {
+/// Whether [`leftovers`] can return this path for this bottle.
+pub(crate) fn is_leftover_of(scope: &Scope, slug: &Slug, path: &Path) -> bool {
     let parents = [scope.snapshots.join(slug.as_str()), scope.state.join(slug.as_str())];
-    let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_rest);
+    let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_leftover);
     named && path.parent().is_some_and(|parent| parents.iter().any(|own| own == parent))
 }
 
-fn is_rest(name: impl AsRef<str>) -> bool {
-    RESTS.iter().any(|beginning| name.as_ref().starts_with(beginning))
+fn is_leftover(name: impl AsRef<str>) -> bool {
+    LEFTOVER_PREFIXES.iter().any(|beginning| name.as_ref().starts_with(beginning))
 }
 
 fn folder_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
     scope.snapshots.join(snapshot.slug.as_str()).join(&snapshot.reference)
 }
 
-fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &ProgressSink) -> io::Result<Frozen> {
+fn store(
+    scope: &Scope,
+    slug: &Slug,
+    previous: Option<&Snapshot>,
+    progress: &ProgressSink,
+) -> io::Result<Frozen> {
     let own = scope.snapshots.join(slug.as_str());
     DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
-    let (made_at, settled) = (Timestamp::now(), file_clock::before_any_change());
+    let (made_at, unchanged_since) = (Timestamp::now(), file_clock::before_any_change());
     let reference = reference_of(made_at);
     let new = own.join(format!(".new-{reference}"));
-    let stored = fill(scope, slug, previous, told, &new).and_then(|outcome| {
+    let stored = fill(scope, slug, previous, progress, &new).and_then(|outcome| {
         let image = scope.layers(slug).image()?;
         write_facts(&new, &Facts { made_at, bytes: outcome.size, image })?;
         syncfs(open_folder(&new)?)?;
-        // Replaces nothing: a snapshot is a folder with something in it.
+        // Replaces nothing: a snapshot is a folder that is not empty.
         fs::rename(&new, own.join(&reference))?;
         Ok(outcome)
     });
-    let outcome = stored.inspect_err(|_| drop(layers::demolish(&new)))?;
-    let (size, restless) = (outcome.size, outcome.restless);
-    remember(&scope.layers(slug), &reference, outcome, settled);
+    let outcome = stored.inspect_err(|_| drop(layers::remove_tree(&new)))?;
+    let (size, unstable) = (outcome.size, outcome.unstable);
+    write_stamps(&scope.layers(slug), &reference, outcome, unchanged_since);
     let snapshot = Snapshot { slug: slug.clone(), reference, made_at, bytes: Some(size) };
-    Ok(Frozen { snapshot, notes: notes(restless) })
+    Ok(Frozen { snapshot, notes: notes(unstable) })
 }
 
 fn fill(
     scope: &Scope,
     slug: &Slug,
     previous: Option<&Snapshot>,
-    told: &ProgressSink,
+    progress: &ProgressSink,
     new: &Path,
 ) -> io::Result<Outcome> {
     let live = scope.layers(slug);
@@ -216,25 +221,25 @@ fn fill(
     let previous = previous.filter(|previous| is_reference(&previous.reference) && !hides_writes(&from));
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
     let previous = previous.and_then(|previous| open_folder(&folder_of(scope, previous)).ok());
-    let mut copier = Copier::into_store(unchanged.as_ref(), told);
-    // A guest without a file system of its own keeps other things there too.
+    let mut copier = Copier::storing(unchanged.as_ref(), progress);
+    // A guest without its own file system stores other files there too.
     for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
     Ok(copier.finish())
 }
 
-/// Whether files may change there without a trace: a tmpfs does not note writes through a mapping.
+/// Whether writes may leave timestamps unchanged: a tmpfs does not record writes through a mapping.
 fn hides_writes(folder: &OwnedFd) -> bool {
     rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
 
-fn bring_to_life(
+fn restore(
     scope: &Scope,
     state: &Path,
     snapshot: &Snapshot,
     owner: Option<u32>,
-    told: &ProgressSink,
+    progress: &ProgressSink,
 ) -> io::Result<()> {
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
@@ -242,14 +247,14 @@ fn bring_to_life(
     let layers = scope.layers_in(state);
     let name = layers.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let thawed = state.join(format!(".thaw-{name}"));
-    // Of a launch that was killed.
-    layers::demolish(&thawed)?;
+    // Left by a launch that was killed.
+    layers::remove_tree(&thawed)?;
     let stored = folder_of(scope, snapshot);
     let from = open_folder(&stored)?;
     DirBuilder::new().mode(0o700).create(&thawed)?;
     let filled = open_folder(&thawed).and_then(|to| {
-        let kind = Kind::of(&stored).ok_or(io::ErrorKind::NotFound)?;
-        let mut copier = Copier::into_life(owner, told);
+        let kind = Kind::detect(&stored).ok_or(io::ErrorKind::NotFound)?;
+        let mut copier = Copier::restoring(owner, progress);
         kind.trees().iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
         let new = layers::Layers::new(thawed.clone());
         if let Some(image) = read_facts(&stored)?.and_then(|facts| facts.image) {
@@ -258,31 +263,30 @@ fn bring_to_life(
         new.make(kind, owner)?;
         Ok(copier.finish())
     });
-    let outcome = filled.inspect_err(|_| drop(layers::demolish(&thawed)))?;
-    stamps::forget(&layers.stamps())?;
+    let outcome = filled.inspect_err(|_| drop(layers::remove_tree(&thawed)))?;
+    stamps::remove(&layers.stamps())?;
     exchange(&thawed, layers.folder())?;
     // Nothing writes to them before the guest starts, which is after this.
-    remember(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
-    layers::demolish(&thawed)
+    write_stamps(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
+    layers::remove_tree(&thawed)
 }
 
-/// Puts `new` in the place of `old`, and `old`, when it is there, in the place of `new`.
+/// Exchanges `new` and `old`, or moves `new` when there is no `old`.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => fs::rename(new, old),
-        // A file system that cannot: for a moment there is neither, and then a launch begins again.
+        // The file system cannot exchange. A crash between the two steps leaves neither, and the launch starts over.
         Err(Errno::INVAL | Errno::NOSYS) => {
-            layers::demolish(old)?;
+            layers::remove_tree(old)?;
             fs::rename(new, old)
         }
         done => Ok(done?),
     }
 }
 
-/// Notes what of the layers is stored under `reference`. Without it the next freeze copies everything, which
-/// is no failure of this one.
-fn remember(layers: &layers::Layers, reference: &str, outcome: Outcome, settled: Timestamp) {
-    let stamps = Stamps::new(reference, outcome.stamps, settled);
+/// Records which files of the layers are stored under `reference`. On failure the next freeze copies everything.
+fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unchanged_since: Timestamp) {
+    let stamps = Stamps::new(reference, outcome.stamps, unchanged_since);
     if let Err(error) = stamps.write(&layers.stamps()) {
         tracing::warn!("{}: {error}", layers.stamps().display());
     }
@@ -307,28 +311,28 @@ fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
     Ok(found)
 }
 
-fn take_away(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
+fn delete_snapshot(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
     }
     let stored = folder_of(scope, snapshot);
     let own = scope.snapshots.join(snapshot.slug.as_str());
     let old = own.join(format!(".old-{}", snapshot.reference));
-    layers::demolish(&old)?;
+    layers::remove_tree(&old)?;
     match fs::rename(&stored, &old) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         moved => {
             moved?;
-            layers::demolish(&old)?;
+            layers::remove_tree(&old)?;
         }
     }
-    // Goes with its last snapshot.
+    // Removed with its last snapshot.
     let _ = fs::remove_dir(&own);
     Ok(())
 }
 
 fn foreign() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "this backend gives no such name")
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a snapshot name of this backend")
 }
 
 fn reference_of(made_at: Timestamp) -> String {
@@ -355,10 +359,10 @@ fn write_facts(folder: &Path, facts: &Facts) -> io::Result<()> {
     io::Write::write_all(&mut file, &serde_json::to_vec(facts)?)
 }
 
-/// What is known of a snapshot; nothing when that cannot be read, which takes nothing from its files.
+/// The metadata of a snapshot; `None` when it is not readable, which does not affect the snapshot's files.
 fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
     use io::Read;
-    // A snapshot may have come from elsewhere: what is no file would be waited for, or lead somewhere.
+    // A snapshot may come from another machine: a pipe here would block, and a link would point elsewhere.
     let opened = fs::OpenOptions::new()
         .read(true)
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
@@ -376,8 +380,8 @@ fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
     Ok(serde_json::from_slice(&text).ok())
 }
 
-fn notes(restless: u64) -> Vec<String> {
-    let changed = match restless {
+fn notes(unstable: u64) -> Vec<String> {
+    let changed = match unstable {
         0 => return Vec::new(),
         1 => "1 file or folder changed while it was copied".to_owned(),
         many => format!("{many} files or folders changed while they were copied"),

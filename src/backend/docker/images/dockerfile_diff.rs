@@ -1,4 +1,4 @@
-//! How a user's Dockerfile changed since it was last built: the engine keeps the text with the image.
+//! Shows the changes to a user's Dockerfile since its last build. An image label stores the text.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::backend::BackendError;
 use crate::backend::docker::listing;
 use crate::host::Host;
 
-/// Which Dockerfile of which home an image was built of.
+/// The label with the home and path of an image's Dockerfile.
 const PATH_LABEL: &str = "bottle.dockerfile";
-/// What it said.
+/// The label with its text.
 const TEXT_LABEL: &str = "bottle.dockerfile-text";
 
 /// The labels of an image built of this Dockerfile.
@@ -20,11 +20,10 @@ pub(super) fn labels(host: &Host, path: &Path, text: &str) -> Vec<(String, Strin
     vec![(PATH_LABEL.to_owned(), of(host, path)), (TEXT_LABEL.to_owned(), text.to_owned())]
 }
 
-/// What changed, as the lines of a unified difference; none when only the engine lost it, or nothing was built
-/// before.
+/// The changes as the lines of a unified diff; empty when only the image was removed, or nothing was built before.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked.
+/// [`BackendError`] when the engine cannot be queried.
 pub(super) async fn lines(
     docker: &Docker,
     host: &Host,

@@ -1,4 +1,4 @@
-//! An engine, a home, a program of this test's own, and containers to look inside.
+//! An engine, a home, a unique program, and containers to inspect images.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use bottle::plan::{self, Flags, Plan, Workspace};
 use bottle::resolve::{Selection, resolve};
 use bottle_test_support::{engine, skip};
 
-/// See the module. What was made of the program of this stand is removed with it.
-pub(crate) struct Stand {
+/// An engine with a temporary home. Dropping it removes the images of its program.
+pub(crate) struct Fixture {
     pub(crate) docker: Docker,
     pub(crate) host: Host,
-    pub(crate) heard: Heard,
+    pub(crate) reports: ReportLog,
     folder: tempfile::TempDir,
 }
 
-impl Stand {
-    /// `None`, said aloud, where there is no engine.
+impl Fixture {
+    /// The fixture, or `None` with a reported skip where there is no engine.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -40,7 +40,7 @@ impl Stand {
         };
         std::fs::create_dir_all(&host.home).expect("home");
         let docker = Docker::connect_with_defaults().expect("an engine");
-        Some(Self { docker, host, heard: Heard::default(), folder })
+        Some(Self { docker, host, reports: ReportLog::default(), folder })
     }
 
     /// A file in the home.
@@ -50,20 +50,20 @@ impl Stand {
         std::fs::write(path, text).expect("write");
     }
 
-    /// The agent's image of this Dockerfile; it is removed with the stand.
+    /// The agent's image of this Dockerfile; removed with the fixture.
     pub(crate) async fn of_dockerfile(&self, text: &str) -> Result<AgentImage, BackendError> {
-        // A label of its own, or another test's image would do as well.
+        // A unique label, so that another test's image is not reused.
         self.write("Dockerfile", &format!("{text}\nLABEL test={}\n", self.word()));
         let plan = self.plan_with("template: command, command: [sh], dockerfile: Dockerfile");
         self.agent(&plan).await
     }
 
-    /// The plan's image, what is said on the way being heard.
+    /// The plan's image, with recorded progress reports.
     pub(crate) async fn agent(&self, plan: &Plan) -> Result<AgentImage, BackendError> {
-        self.images().agent(plan, &self.heard.told()).await
+        self.images().agent(plan, &self.reports.sink()).await
     }
 
-    /// Where a program of this home puts its sockets.
+    /// The runtime folder of this home.
     pub(crate) fn runtime(&self) -> PathBuf {
         let folder = self.folder.path().join("xdg");
         let mut private = std::fs::DirBuilder::new();
@@ -72,12 +72,12 @@ impl Stand {
         folder
     }
 
-    /// A word that nobody else has.
+    /// A unique word.
     pub(crate) fn word(&self) -> String {
         self.folder.path().file_name().expect("a name").to_string_lossy().to_lowercase()
     }
 
-    /// The containers of this home that were made to reach files through.
+    /// The scratch containers of this home.
     pub(crate) fn stand_ins(&self) -> String {
         docker(&[
             "ps",
@@ -88,7 +88,7 @@ impl Stand {
         ])
     }
 
-    /// As one `bottle start` has them: nothing is remembered from another.
+    /// Images without a cache, as for one `bottle start`.
     pub(crate) fn images(&self) -> Images {
         Images::new(&self.docker, &self.host)
     }
@@ -133,7 +133,7 @@ impl Stand {
     }
 }
 
-/// A static program nobody else has: what it is put into is this test's own.
+/// A unique static program, so that its images belong to this test alone.
 fn program(folder: &tempfile::TempDir) -> PathBuf {
     let (source, program) = (folder.path().join("program.c"), folder.path().join("bottle"));
     let word: u64 = rand::random();
@@ -145,44 +145,44 @@ fn program(folder: &tempfile::TempDir) -> PathBuf {
     program
 }
 
-/// What a build said.
+/// The recorded progress reports of a build.
 #[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
+pub(crate) struct ReportLog(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
-    /// Hears what it is told.
-    pub(crate) fn told(&self) -> ProgressSink<Step> {
-        let heard = self.clone();
-        ProgressSink::new(move |Step { line, begins, .. }| {
-            heard.0.lock().expect("lock").push(if begins { format!("> {line}") } else { line });
+impl ReportLog {
+    /// A sink that records reports.
+    pub(crate) fn sink(&self) -> ProgressSink<Step> {
+        let reports = self.clone();
+        ProgressSink::new(move |Step { line, starts_stage, .. }| {
+            reports.0.lock().expect("lock").push(if starts_stage { format!("> {line}") } else { line });
         })
     }
 
-    /// Whether a line with this in it was heard.
-    pub(crate) fn said(&self, word: &str) -> bool {
-        // The instruction itself is repeated before it begins.
+    /// Whether a recorded line contains this text.
+    pub(crate) fn contains(&self, word: &str) -> bool {
+        // The builder prints the instruction itself first.
         self.0.lock().expect("lock").iter().any(|line| line.contains(word) && !line.starts_with("> "))
     }
 
-    /// And forgets it.
+    /// Returns and clears the recorded lines.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().expect("lock"))
     }
 }
 
-/// What `docker` says to these arguments; fails the test when it does not succeed.
+/// Runs `docker` and returns its output; fails the test on an error.
 #[track_caller]
 pub(crate) fn docker(arguments: &[&str]) -> String {
     engine::docker(arguments).unwrap_or_else(|| panic!("docker {arguments:?} failed"))
 }
 
-/// What a shell script says in a new container of this image, without a network.
+/// The output of a shell script in a new container of this image, without a network.
 #[track_caller]
 pub(crate) fn in_image(image: &str, script: &str) -> String {
     docker(&["run", "--rm", "--network=none", "--entrypoint=/bin/sh", image, "-c", script])
 }
 
-impl Drop for Stand {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let Ok(bytes) = std::fs::read(&self.host.program) else { return };
         let hash = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&bytes));

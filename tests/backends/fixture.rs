@@ -1,4 +1,4 @@
-//! A backend over a throw-away home, and bottles on it.
+//! A backend over a temporary home, and bottles on it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bottle::backend::{
-    Backend, BackendError, BackendErrorKind, ByteStream, LAYERS, Ledger, Origin, Prepared, ProgressSink,
-    Resource, Site, Snapshot, registry,
+    Backend, BackendError, BackendErrorKind, ByteStream, LAYERS, Launch, Ledger, Origin, Prepared,
+    ProgressSink, Resource, Snapshot, registry,
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
@@ -24,7 +24,7 @@ use bottle_test_support::{engine, skip, small_root};
 use tokio::sync::OnceCell;
 
 /// A backend and its home.
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) host: Host,
     planned_only: Plan,
@@ -33,14 +33,14 @@ pub(crate) struct Stand {
     _folder: tempfile::TempDir,
 }
 
-/// Every backend, and every way to the proxy of one that has several, with the settings for it.
+/// Every backend with each of its transports to the proxy, and the settings for it.
 const ALL: [(&str, &str); 4] =
     [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: socket}\n")];
 
-/// Where the small image of [`Stand::in_image`] lies in its home.
+/// Where the small image of [`Fixture::in_image`] lies in its home.
 const IMAGE: &str = "small";
 
-/// That image, unpacked once for all stands there are at a time.
+/// That image, unpacked once for all fixtures.
 struct Unpacked {
     home: tempfile::TempDir,
     prepared: Prepared,
@@ -48,38 +48,38 @@ struct Unpacked {
 
 static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_new(Weak::new());
 
-/// Every backend that is here, each over its own home. Those that are not are named.
-pub(crate) async fn every_backend() -> Vec<Stand> {
-    let mut stands = Vec::new();
+/// Every available backend, each over its own home. Unavailable ones are reported.
+pub(crate) async fn every_backend() -> Vec<Fixture> {
+    let mut fixtures = Vec::new();
     for (name, settings) in ALL {
-        let stand = Stand::new(name, &[]);
-        stand.set(settings);
-        if stand.is_usable().await {
+        let fixture = Fixture::new(name, &[]);
+        fixture.set(settings);
+        if fixture.is_usable().await {
             if name == "linux" {
-                stands.push(Stand::in_image().await);
+                fixtures.push(Fixture::in_image().await);
             }
-            stands.push(stand);
+            fixtures.push(fixture);
         }
     }
-    stands
+    fixtures
 }
 
-/// The ways to the proxy of the Docker backend, where an engine is here.
-pub(crate) async fn docker() -> Vec<Stand> {
-    let mut stands = every_backend().await;
-    stands.retain(|stand| stand.name() == "docker");
-    stands
+/// The docker backend with each transport to the proxy, where an engine is available.
+pub(crate) async fn docker() -> Vec<Fixture> {
+    let mut fixtures = every_backend().await;
+    fixtures.retain(|fixture| fixture.name() == "docker");
+    fixtures
 }
 
-/// Every backend that keeps what it promises about isolation.
-pub(crate) async fn every_isolating_backend() -> Vec<Stand> {
-    let mut stands = every_backend().await;
-    stands.retain(|stand| stand.backend.capabilities().isolates);
-    stands
+/// Every backend that isolates.
+pub(crate) async fn every_isolating_backend() -> Vec<Fixture> {
+    let mut fixtures = every_backend().await;
+    fixtures.retain(|fixture| fixture.backend.capabilities().isolates);
+    fixtures
 }
 
-impl Stand {
-    /// This backend over a home of its own.
+impl Fixture {
+    /// This backend over its own home.
     pub(crate) fn new(name: &str, env: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
         let host = Host {
@@ -95,19 +95,19 @@ impl Stand {
         Self { backend, host, planned_only, prepared: OnceCell::new(), unpacked: None, _folder: folder }
     }
 
-    /// The Linux backend with bottles that work in a small image of this machine's programs.
+    /// The linux backend with bottles on a small image of this machine's programs.
     pub(crate) async fn in_image() -> Self {
-        let mut stand = Self::new("linux", &[]);
-        stand.planned_only.image = ImageSource::Path(IMAGE.into());
+        let mut fixture = Self::new("linux", &[]);
+        fixture.planned_only.image = ImageSource::Path(IMAGE.into());
         let unpacked = Unpacked::shared().await;
-        std::fs::create_dir_all(&stand.host.home).expect("home");
+        std::fs::create_dir_all(&fixture.host.home).expect("home");
         let images = unpacked.home.path().join("images");
-        std::os::unix::fs::symlink(images, stand.host.home.join("images")).expect("shared");
-        stand.unpacked = Some(unpacked);
-        stand
+        std::os::unix::fs::symlink(images, fixture.host.home.join("images")).expect("shared");
+        fixture.unpacked = Some(unpacked);
+        fixture
     }
 
-    /// Whether its bottles have a system that is theirs to change.
+    /// Whether its bottles can change their system files.
     pub(crate) fn is_in_image(&self) -> bool {
         self.unpacked.is_some()
     }
@@ -118,7 +118,7 @@ impl Stand {
         std::fs::write(self.host.home.join("settings.yml"), settings).expect("settings");
     }
 
-    /// Whether bottles can be made on it here; if not, that is said aloud.
+    /// Whether the backend is usable here; otherwise reports a skip.
     async fn is_usable(&self) -> bool {
         if self.name() == "docker"
             && let Err(why) = engine::here()
@@ -133,7 +133,7 @@ impl Stand {
         }
         match self.prepared().await {
             Ok(_) => true,
-            // Without the static program there is nothing to put into a container.
+            // Containers need the static program.
             Err(error) if error.kind == BackendErrorKind::Unavailable => {
                 skip::aloud(self.name(), &error);
                 false
@@ -142,7 +142,7 @@ impl Stand {
         }
     }
 
-    /// What every bottle of it is made of.
+    /// The prepared image or program of its bottles.
     pub(crate) async fn prepared(&self) -> Result<Prepared, BackendError> {
         if let Some(unpacked) = &self.unpacked {
             return Ok(unpacked.prepared.clone());
@@ -150,16 +150,16 @@ impl Stand {
         if self.name() != "docker" {
             return Ok(Prepared::default());
         }
-        let prepare = async || self.backend.prepare(&self.planned_only, &ProgressSink::nobody()).await;
+        let prepare = async || self.backend.prepare(&self.planned_only, &ProgressSink::discard()).await;
         self.prepared.get_or_try_init(prepare).await.cloned()
     }
 
-    /// Whether it shows programs of the host to a bottle.
+    /// Whether its bottles see the host's programs.
     pub(crate) fn shows_the_host(&self) -> bool {
         self.name() == "linux" && !self.is_in_image()
     }
 
-    /// Whether its bottles have a network, with the proxy on it.
+    /// Whether its bottles connect to the proxy over a network.
     pub(crate) fn is_networked(&self) -> bool {
         let settings = std::fs::read_to_string(self.host.home.join("settings.yml")).unwrap_or_default();
         self.name() == "docker" && !settings.contains("socket")
@@ -170,12 +170,12 @@ impl Stand {
         self.backend.name()
     }
 
-    /// A bottle whose pid 1 is up; nothing is provisioned.
+    /// A bottle with an unprovisioned pid 1.
     pub(crate) async fn bottle(&self, slug: &str) -> Bottle<'_> {
         self.bottle_with(slug, Prepared::default(), Resources::default()).await
     }
 
-    /// The same, with what is exposed and limited.
+    /// A bottle with exposed paths and limits.
     pub(crate) async fn bottle_with(
         &self,
         slug: &str,
@@ -190,7 +190,7 @@ impl Stand {
         bottle
     }
 
-    /// A bottle whose files are what `origin` says.
+    /// A bottle with the files of `origin`.
     pub(crate) async fn bottle_from(&self, slug: &str, origin: Origin) -> Bottle<'_> {
         let mut bottle = self.planned(slug);
         bottle.origin = origin;
@@ -199,14 +199,14 @@ impl Stand {
         bottle
     }
 
-    /// A bottle of which nothing exists but its state folder.
+    /// A bottle with only its state folder.
     pub(crate) fn planned(&self, slug: &str) -> Bottle<'_> {
         let plan = Plan { image: self.planned_only.image.clone(), ..plan(slug, self.name()) };
         let state = self.host.state().join(slug);
         std::fs::create_dir_all(&state).expect("state");
         let unpacked = self.unpacked.as_ref().map(|unpacked| &unpacked.prepared);
         let prepared = self.prepared.get().or(unpacked).cloned().unwrap_or_default();
-        Bottle { stand: self, plan, state, ledger: Recorded::default(), origin: Origin::New, prepared }
+        Bottle { fixture: self, plan, state, ledger: Recorded::default(), origin: Origin::New, prepared }
     }
 }
 
@@ -216,24 +216,24 @@ impl Unpacked {
         if let Some(unpacked) = shared.upgrade() {
             return unpacked;
         }
-        let stand = Stand::new("linux", &[]);
-        small_root::make(&stand.host.home.join(IMAGE)).expect("a small file system");
+        let fixture = Fixture::new("linux", &[]);
+        small_root::make(&fixture.host.home.join(IMAGE)).expect("a small file system");
         let plan = Plan { image: ImageSource::Path(IMAGE.into()), ..plan("small", "linux") };
-        let prepared = stand.backend.prepare(&plan, &ProgressSink::nobody()).await.expect("unpacked");
+        let prepared = fixture.backend.prepare(&plan, &ProgressSink::discard()).await.expect("unpacked");
         let home = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
-        std::fs::rename(stand.host.home.join("images"), home.path().join("images")).expect("kept");
+        std::fs::rename(fixture.host.home.join("images"), home.path().join("images")).expect("kept");
         let unpacked = Arc::new(Self { home, prepared });
         *shared = Arc::downgrade(&unpacked);
         unpacked
     }
 }
 
-impl Drop for Stand {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if self.name() != "docker" {
             return;
         }
-        // A snapshot outlives its bottle, and would outlive this home on the engine.
+        // A snapshot would stay on the engine after this home is removed.
         let label = format!("label=bottle.snapshot={}", self.host.home_hash());
         let format = "{{.Repository}}:{{.Tag}}";
         let names = engine::docker(&["images", "--filter", &label, "--format", format]).unwrap_or_default();
@@ -243,9 +243,9 @@ impl Drop for Stand {
     }
 }
 
-/// A bottle. Its processes are killed when it is dropped, so that a test that fails leaves none.
+/// A bottle. Dropping it kills its processes, so that a failed test leaves none.
 pub(crate) struct Bottle<'a> {
-    pub(crate) stand: &'a Stand,
+    pub(crate) fixture: &'a Fixture,
     pub(crate) plan: Plan,
     pub(crate) state: PathBuf,
     pub(crate) ledger: Recorded,
@@ -256,34 +256,34 @@ pub(crate) struct Bottle<'a> {
 impl Bottle<'_> {
     /// Makes its network and starts pid 1.
     pub(crate) async fn begin(&self) {
-        let backend = &self.stand.backend;
-        backend.make_network(&self.site()).await.expect("network");
-        backend.start_guest(&self.site(), &self.prepared).await.expect("guest");
+        let backend = &self.fixture.backend;
+        backend.make_network(&self.launch()).await.expect("network");
+        backend.start_guest(&self.launch(), &self.prepared).await.expect("guest");
     }
 
     /// Starts its bundle, unprovisioned.
     pub(crate) async fn start_bundle(&self) {
-        self.stand.backend.start_bundle(&self.site(), &self.prepared).await.expect("bundle");
+        self.fixture.backend.start_bundle(&self.launch(), &self.prepared).await.expect("bundle");
     }
 
-    pub(crate) fn site(&self) -> Site<'_> {
-        Site { plan: &self.plan, state: &self.state, ledger: &self.ledger, origin: &self.origin }
+    pub(crate) fn launch(&self) -> Launch<'_> {
+        Launch { plan: &self.plan, state: &self.state, ledger: &self.ledger, origin: &self.origin }
     }
 
     pub(crate) fn slug(&self) -> &Slug {
         &self.plan.identity.slug
     }
 
-    /// A stream to pid 1, spoken on.
+    /// The channel to pid 1.
     pub(crate) async fn connect(&self) -> Channel {
-        let stream: ByteStream = self.stand.backend.connect_guest(self.slug()).await.expect("connect");
+        let stream: ByteStream = self.fixture.backend.connect_guest(self.slug()).await.expect("connect");
         let hello = Hello::of(Role::Keeper);
         let (channel, _, peer) = Channel::establish(stream, Side::Dialed, hello).await.expect("greeted");
         assert_eq!(peer.role, Role::Guest);
         channel
     }
 
-    /// Connects and provisions with nothing.
+    /// Connects to pid 1 and provisions it with an empty environment.
     pub(crate) async fn provisioned(&self) -> Channel {
         let channel = self.connect().await;
         let nothing = Provision { env: BTreeMap::new(), files: Vec::new() };
@@ -292,7 +292,7 @@ impl Bottle<'_> {
         channel
     }
 
-    /// What a shell inside says to this script; standard error with it.
+    /// The output of a shell script inside, including standard error.
     pub(crate) async fn shell(&self, script: &str) -> String {
         let channel = self.provisioned().await;
         let (output, _) = run(&channel, &["/bin/sh", "-c", script]).await.expect("shell");
@@ -301,29 +301,29 @@ impl Bottle<'_> {
 
     /// A snapshot of it.
     pub(crate) async fn freeze(&self, previous: Option<&Snapshot>) -> Snapshot {
-        let frozen = self.stand.backend.freeze(self.slug(), previous, ProgressSink::nobody()).await;
-        let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.stand.name()));
-        assert_eq!(frozen.notes, [] as [&str; 0], "{}", self.stand.name());
+        let frozen = self.fixture.backend.freeze(self.slug(), previous, ProgressSink::discard()).await;
+        let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.fixture.name()));
+        assert_eq!(frozen.notes, [] as [&str; 0], "{}", self.fixture.name());
         frozen.snapshot
     }
 
-    /// Ends its processes and keeps its files.
+    /// Kills its processes and keeps its files.
     pub(crate) async fn stop(&self) {
         let mut all = self.found().await;
         all.retain(|resource| resource.kind != LAYERS);
-        self.stand.backend.remove(&all).await.expect("stopped");
+        self.fixture.backend.remove(&all).await.expect("stopped");
     }
 
-    /// Everything that exists of this bottle, by label.
+    /// All resources of this bottle, by label.
     pub(crate) async fn found(&self) -> Vec<Resource> {
-        let all = self.stand.backend.enumerate().await.expect("enumerated");
+        let all = self.fixture.backend.enumerate().await.expect("enumerated");
         all.into_iter().filter(|resource| resource.slug == *self.slug()).collect()
     }
 
-    /// Removes all of it.
+    /// Removes all of its resources.
     pub(crate) async fn remove(&self) {
         let all: Vec<Resource> = self.found().await.into_iter().chain(self.ledger.all()).collect();
-        self.stand.backend.remove(&all).await.expect("removed");
+        self.fixture.backend.remove(&all).await.expect("removed");
     }
 }
 
@@ -331,13 +331,13 @@ impl Drop for Bottle<'_> {
     fn drop(&mut self) {
         let processes = self.ledger.all().into_iter().filter(|resource| resource.kind.ends_with("process"));
         for process in processes.filter_map(|resource| resource.id.parse::<ProcessId>().ok()) {
-            // Gone already, as a rule.
+            // Usually removed already.
             let _ = process.kill(Duration::from_secs(5));
         }
         for group in self.ledger.all().iter().filter(|resource| resource.kind == "control-group") {
             let _ = std::fs::remove_dir(&group.id);
         }
-        if std::thread::panicking() && self.stand.name() == "docker" {
+        if std::thread::panicking() && self.fixture.name() == "docker" {
             for resource in self.ledger.all() {
                 let _ = match resource.kind.as_str() {
                     "network" => engine::docker(&["network", "rm", &resource.id]),
@@ -349,7 +349,7 @@ impl Drop for Bottle<'_> {
     }
 }
 
-/// Runs a program inside to its end: what it said and how it ended.
+/// Runs a program inside and returns its output and exit.
 pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exit), GuestEvent> {
     let process = Process {
         argv: argv.iter().map(ToString::to_string).collect(),
@@ -372,7 +372,7 @@ pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exi
                 }
                 Ok(GuestEvent::Started { .. }) => {}
                 Ok(other) => return Err(other),
-                // The guest is gone.
+                // The guest disconnected.
                 Err(error) => {
                     let message = error.to_string();
                     return Err(GuestEvent::Failed(Failure { kind: FailureKind::Other, message }));
@@ -398,7 +398,7 @@ pub(crate) async fn write(channel: &Channel, path: &str, content: &[u8]) {
     assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done, "{path}");
 }
 
-/// What a file holds; nothing when it is not there.
+/// The content of a file; `None` when it does not exist.
 pub(crate) async fn read(channel: &Channel, path: &str) -> Option<String> {
     match run(channel, &["cat", path]).await.expect("ran") {
         (content, Exit::Code(0)) => Some(content),

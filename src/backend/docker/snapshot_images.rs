@@ -1,15 +1,15 @@
-//! Snapshots: images of a bottle, in the engine's own store.
+//! Stores snapshots as images in the engine's store.
 //!
-//! `bottle-snapshot:<home>-<slug>-<moment>`; the labels say the same. Each is an image by itself, whatever it
-//! shares with others, so that one can go without the rest.
+//! They are named `bottle-snapshot:<home>-<slug>-<microseconds>`, and labelled accordingly. Each is a separate image,
+//! whatever layers it shares, so that it can be removed alone.
 
 use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuilder};
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
-use super::commit::{Committed, commit, inspected, labelled};
+use super::commit::{Committed, commit, inspect, list_labelled};
 use super::container::find_agent;
-use super::engine::{Engine, EngineError, LEFT, REMOVED};
+use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::names::Names;
 use crate::backend::{BackendError, Copied, Frozen, ProgressSink, Snapshot};
 
@@ -18,80 +18,84 @@ pub(super) const REPOSITORY: &str = "bottle-snapshot";
 /// The label with the home's hash.
 pub(super) const HOME: &str = "bottle.snapshot";
 /// The label with the bottle's slug.
-pub(super) const OF: &str = "bottle.snapshot.of";
+pub(super) const SLUG: &str = "bottle.snapshot.of";
 /// The label with the moment.
 pub(super) const MADE_AT: &str = "bottle.snapshot.made-at";
 
-/// See [`crate::backend::Backend::freeze`].
+/// Implements [`crate::backend::Backend::freeze`].
 ///
 /// # Errors
-/// [`BackendError`] when there is no container of it, or the engine cannot.
+/// [`BackendError`] when the bottle has no container, or the engine fails.
 pub(super) async fn freeze(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
     previous: Option<&Snapshot>,
-    told: &ProgressSink,
+    progress: &ProgressSink,
 ) -> Result<Frozen, BackendError> {
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
     let found = find_agent(engine, names, slug).await.map_err(failed)?;
-    let gone = || BackendError::failed(format!("there is no container of {slug}")).with_hint(LEFT);
+    let gone = || {
+        BackendError::failed(format!("cannot make a snapshot of {slug}: it has no container"))
+            .with_hint(PART_REMOVED_HINT)
+    };
     let container = found.ok_or_else(gone)?;
     let made_at = Timestamp::now();
     let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
     let moment = made_at.to_string();
-    let labels = [(HOME, names.home()), (OF, slug.as_str()), (MADE_AT, &moment)];
+    let labels = [(HOME, names.home()), (SLUG, slug.as_str()), (MADE_AT, &moment)];
     let id = commit(engine, &container.id, (REPOSITORY, &tag), &labels).await.map_err(failed)?;
-    let image = inspected(engine, &id).await.map_err(failed)?;
-    let gone = || BackendError::failed(format!("the snapshot of {slug} is gone already")).with_hint(REMOVED);
+    let image = inspect(engine, &id).await.map_err(failed)?;
+    let gone =
+        || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
     let image = image.ok_or_else(gone)?;
     let previous = previous.map(|previous| previous.reference.as_str());
-    let snapshot = read(engine, names.home(), image, previous).await.map_err(failed)?;
+    let snapshot = snapshot_from_image(engine, names.home(), image, previous).await.map_err(failed)?;
     let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;
-    told.tell(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
+    progress.report(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
     Ok(Frozen { snapshot, notes: Vec::new() })
 }
 
-/// See [`crate::backend::Backend::snapshots`].
+/// Implements [`crate::backend::Backend::snapshots`].
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot be asked.
+/// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snapshot>, EngineError> {
     let mut snapshots = Vec::new();
-    for image in labelled(engine, HOME, names.home()).await? {
-        snapshots.extend(read(engine, names.home(), image, None).await?);
+    for image in list_labelled(engine, HOME, names.home()).await? {
+        snapshots.extend(snapshot_from_image(engine, names.home(), image, None).await?);
     }
     snapshots.sort_by_key(|snapshot| snapshot.made_at);
     Ok(snapshots)
 }
 
-/// See [`crate::backend::Backend::remove_snapshot`].
+/// Implements [`crate::backend::Backend::remove_snapshot`].
 ///
 /// # Errors
-/// [`BackendError`] when it is none of this home's, or cannot be removed.
+/// [`BackendError`] when it belongs to another home, or cannot be removed.
 pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) -> Result<(), BackendError> {
     let doing = format!("remove the snapshot {}", snapshot.reference);
     let failed = |error: EngineError| error.during(&doing);
     if !is_ours(names, snapshot) {
-        return Err(BackendError::failed(format!("{} is no snapshot of this home's", snapshot.reference)));
+        return Err(BackendError::failed(format!("{} is not a snapshot of this home", snapshot.reference)));
     }
-    // Its labels say it too: a name can be given to any image.
-    let image = inspected(engine, &snapshot.reference).await.map_err(failed)?;
+    // The labels are checked too: any image can get that name.
+    let image = inspect(engine, &snapshot.reference).await.map_err(failed)?;
     if image.is_none_or(|image| image.labels.get(HOME).is_none_or(|home| home != names.home())) {
         return Ok(());
     }
-    // By its name only: what a bottle or another snapshot stands on stays until that is gone.
+    // Removes only the name: layers of bottles and other snapshots stay.
     let options = RemoveImageOptionsBuilder::new().force(true).build();
-    match engine.ask(engine.docker().remove_image(&snapshot.reference, Some(options), None)).await {
+    match engine.call(engine.docker().remove_image(&snapshot.reference, Some(options), None)).await {
         Err(error) if !error.is_missing() => Err(failed(error)),
         _ => Ok(()),
     }
 }
 
-/// The image that a bottle begins with which begins with this snapshot.
+/// The image of this snapshot.
 ///
 /// # Errors
-/// [`BackendError`] when it is gone.
+/// [`BackendError`] when it does not exist.
 pub(super) async fn image_of(
     engine: &Engine,
     names: &Names,
@@ -102,18 +106,18 @@ pub(super) async fn image_of(
     if !is_ours(names, snapshot) {
         return Err(gone());
     }
-    match engine.ask(engine.docker().inspect_image(&snapshot.reference)).await {
+    match engine.call(engine.docker().inspect_image(&snapshot.reference)).await {
         Ok(image) => image.id.ok_or_else(gone),
         Err(error) if error.is_missing() => Err(gone()),
         Err(error) => Err(error.during("look at the snapshot")),
     }
 }
 
-/// What a commit leaves out: the image's volumes.
+/// The data that a commit excludes: the image's volumes.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked.
-pub(super) async fn not_frozen(
+/// [`BackendError`] when the engine cannot be queried.
+pub(super) async fn snapshot_exclusions(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
@@ -123,14 +127,14 @@ pub(super) async fn not_frozen(
         return Ok(Vec::new());
     };
     let asked = engine.docker().inspect_container(&found.id, None::<InspectContainerOptions>);
-    let container = engine.ask(asked).await.map_err(failed)?;
+    let container = engine.call(asked).await.map_err(failed)?;
     let mut volumes = container.config.and_then(|config| config.volumes).unwrap_or_default();
     volumes.sort();
     Ok(volumes.into_iter().map(|path| format!("the volume {path}")).collect())
 }
 
-/// A snapshot by what its image says of itself. See [`Committed::own_size`] for `replaced`.
-async fn read(
+/// Reads a snapshot from its image's labels. [`Committed::own_size`] explains `replaced`.
+async fn snapshot_from_image(
     engine: &Engine,
     home: &str,
     image: Committed,
@@ -138,7 +142,7 @@ async fn read(
 ) -> Result<Option<Snapshot>, EngineError> {
     let label = |name: &str| image.labels.get(name);
     let parsed = (|| {
-        let slug: Slug = label(OF)?.parse().ok()?;
+        let slug: Slug = label(SLUG)?.parse().ok()?;
         let made_at: Timestamp = label(MADE_AT)?.parse().ok()?;
         let reference = image.tags.iter().find(|tag| tag.starts_with(&format!("{REPOSITORY}:")))?.clone();
         Some((slug, made_at, reference))
@@ -152,8 +156,7 @@ async fn read(
     }
 }
 
-/// Whether the reference is one that this home gives to a snapshot of that slug; nothing else becomes part of
-/// a request.
+/// Whether the reference has the form of this home's snapshots of that slug; others are never used in a request.
 fn is_ours(names: &Names, snapshot: &Snapshot) -> bool {
     let start = format!("{REPOSITORY}:{}-{}-", names.home(), snapshot.slug);
     snapshot.reference.strip_prefix(&start).is_some_and(|moment| {
@@ -166,8 +169,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_reference_of_this_home_and_bottle_is_taken() {
-        let names = Names::of("0123abcd".to_owned());
+    fn accepts_only_references_of_this_home_and_bottle() {
+        let names = Names::new("0123abcd".to_owned());
         for (slug, reference, ours) in [
             ("a-1", "bottle-snapshot:0123abcd-a-1-1764000000000000", true),
             ("a", "bottle-snapshot:0123abcd-a-1-1764000000000000", false),
