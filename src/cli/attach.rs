@@ -1,4 +1,4 @@
-//! `bottle attach`: back to an agent that runs.
+//! `bottle attach`: connects the terminal to a running agent.
 
 use std::time::Duration;
 
@@ -25,27 +25,27 @@ use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
 use crate::manifest::resources::ByteSize;
 
-/// How long the keeper may take to let a client go.
+/// How long the keeper may take to confirm a detach.
 const DETACHED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a living guest may take to say so.
+/// How long a live guest may take to answer a status request.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The agent's time between SIGTERM and SIGKILL when the user does not want to wait.
+/// Milliseconds between SIGTERM and SIGKILL for the agent after the user interrupts the client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
 
 /// SIGHUP.
 const HANGUP: u8 = 1;
 
-/// Join a running agent: what it printed last, then what comes
+/// Attach to a running agent: show its recent output, then follow it
 ///
-/// The exit code is the agent's, when it ends meanwhile.
+/// Exits with the agent's code if the agent ends meanwhile.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::running())]
     slug: Option<Slug>,
-    /// Watch only; Ctrl-C leaves
+    /// Watch without sending input; Ctrl-C detaches
     #[arg(long)]
     read_only: bool,
 }
@@ -84,7 +84,7 @@ impl Attach {
     }
 }
 
-/// A raw terminal with the user's detach keys.
+/// Returns the style for a raw terminal with the user's detach keys.
 pub(crate) fn on_terminal(
     settings: &Settings,
     title: String,
@@ -95,29 +95,29 @@ pub(crate) fn on_terminal(
     Style::Terminal { detach: Detach::new(keys), title: Some(title), color, watch_only }
 }
 
-/// The window's title: the label, else the slug.
+/// Returns the window title: the label, or the slug without one.
 pub(crate) fn title_of(record: &Record) -> String {
     record.label.clone().unwrap_or_else(|| record.slug.to_string())
 }
 
-/// The signals, caught.
+/// Starts catching signals.
 pub(crate) fn catch() -> Result<Signals, CliError> {
     Signals::catch().map_err(|error| CliError::failed(format!("cannot catch signals: {error}")))
 }
 
-/// A client of a running bottle.
+/// A client connected to a running bottle.
 pub(crate) struct Joined {
     pub(crate) host: Host,
     pub(crate) channel: Channel,
     pub(crate) slug: Slug,
-    /// Whether this client started the bottle, so that it ends with us unless we detach.
+    /// Whether this client started the bottle. Such a bottle ends with the client unless the user detaches.
     pub(crate) ours: bool,
-    /// `terminal.pass` of the settings.
+    /// The setting `terminal.pass`.
     pub(crate) pass: Pass,
 }
 
 impl Joined {
-    /// The session with the agent, to the end of one of them; the exit code.
+    /// Runs the session until the agent or the client ends it. Returns the exit code.
     pub(crate) async fn run(
         self,
         style: Style,
@@ -127,7 +127,7 @@ impl Joined {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
-        // Before the agent can end: whoever comes later finds that its work was kept.
+        // Opened before the agent can end: afterwards the keeper has already preserved the work.
         let offer = if on_terminal && !read_only && terminal::interactive() {
             self.channel.open(&KeeperRequest::Offer).await.ok()
         } else {
@@ -152,7 +152,7 @@ impl Joined {
         }
     }
 
-    /// The agent ended: waits for the bottle's own end, where that is ours to report.
+    /// Handles the agent's exit: waits until the bottle has ended, then reports how.
     async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
         let end = watch.until_the_end().await;
         for line in end.summary() {
@@ -170,11 +170,11 @@ impl Joined {
         }
     }
 
-    /// The detach keys: the bottle lives on.
+    /// Handles the detach keys: the bottle keeps running.
     async fn left(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
         self.detach().await?;
         if terminal::is_here() && !output.quiet {
-            // The cursor is wherever the agent had it.
+            // The agent left the cursor anywhere.
             output.say("");
         }
         for line in watch.so_far() {
@@ -184,7 +184,7 @@ impl Joined {
         Ok(exit::DONE)
     }
 
-    /// Waits for the keeper's word: a connection that ends before it takes an attached bottle with it.
+    /// Waits for the keeper's confirmation. A connection that closes before it ends an attached bottle.
     async fn detach(&self) -> Result<(), CliError> {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(lost)?;
         match tokio::time::timeout(DETACHED_WITHIN, stream.receive::<KeeperEvent>()).await {
@@ -195,7 +195,7 @@ impl Joined {
         }
     }
 
-    /// A signal ends this client; the bottle ends too if it is ours.
+    /// Handles a signal: this client ends, and with it a bottle that it started.
     async fn interrupted(
         self,
         number: u8,
@@ -203,7 +203,7 @@ impl Joined {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        // After a hang-up there is nobody to tell; the keeper ends what was ours by itself.
+        // After a hang-up no terminal is left to report to, and the keeper ends an attached bottle itself.
         if self.ours && number != HANGUP {
             output.note(format!("signal {number}: stopping {}", self.slug));
             let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
@@ -220,11 +220,11 @@ impl Joined {
         Ok(128u8.saturating_add(number))
     }
 
-    /// The stream is gone: another client took the agent over, or the bottle or its keeper died.
+    /// Handles a reset stream: another client took over the agent, or the bottle or its keeper died.
     async fn reset(self, why: String, watch: Watch, output: &Output) -> Result<u8, CliError> {
         if self.guest_answers().await {
             if self.ours {
-                // It is in other hands now, and must not end with ours.
+                // Another client owns the session now, so the bottle must outlive this client.
                 self.detach().await?;
             }
             output.note(format!("the session ended: {why}"));
@@ -257,7 +257,7 @@ impl Joined {
     }
 }
 
-/// What the user should know of how a bottle ended.
+/// Reports how a bottle ended.
 pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
@@ -292,7 +292,7 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
     }
 }
 
-/// What a bottle was ended for, and the key that says otherwise.
+/// Names the limit that ended a bottle, and the manifest key that changes it.
 fn beyond(slug: &Slug, overrun: &Overrun) -> String {
     let limit = ByteSize(overrun.limit);
     match (overrun.resource, overrun.asked) {

@@ -1,4 +1,4 @@
-//! `bottle audit`: what was decided for bottles, and whether the record of it is whole.
+//! `bottle audit`: shows the audit log and verifies its hash chain.
 
 use bottle_contract::audit::Record;
 use bottle_contract::lock_out::LockOut;
@@ -14,19 +14,19 @@ use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
 
-/// What was decided for bottles, in lines that are chained to each other
+/// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
-    /// Show every decision, and what became live because of it
+    /// Show every decision and the routes that it made live
     Show {
-        /// The bottle, also one that has ended; all when it is left out
+        /// The bottle, running or ended; all bottles when omitted
         slug: Option<Slug>,
     },
-    /// Check that no line was altered, added or taken away
+    /// Verify that no line was altered, added or removed
     ///
-    /// Exit code 1 when one was.
+    /// Exits with 1 if one was.
     Verify {
-        /// The bottle, also one that has ended; all when it is left out
+        /// The bottle, running or ended; all bottles when omitted
         slug: Option<Slug>,
     },
 }
@@ -40,7 +40,7 @@ impl Audit {
     }
 }
 
-/// The one that was named, or all there are.
+/// Returns the named bottle, or every bottle that has an audit log.
 fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
         CliError::new(Kind::State, format!("the audit cannot be read: {error}"))
@@ -51,8 +51,8 @@ fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
         Some(slug) if all.contains(&slug) => Ok(vec![slug]),
         Some(slug) => {
             let head = host.home.join("audit").join("heads").join(slug.as_str());
-            // A file that was taken away altogether is said by the check, not here. A bottle that nothing was decided
-            // for yet has an audit too: an empty one.
+            // The verification reports a missing file, not this lookup. A bottle without decisions has an empty
+            // audit log.
             if head.exists() || Store::of(host).state(&slug).is_some() {
                 return Ok(vec![slug]);
             }
@@ -100,7 +100,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     Ok(code)
 }
 
-/// What happened, and to what.
+/// Returns the kind of an entry and its subject.
 fn words(entry: &Entry) -> (&'static str, String) {
     use bottle_contract::queue::{Scope, Status};
     let status = |status: &Status| match status {

@@ -1,4 +1,4 @@
-//! What `start`, `info` and `policy check` have in common: an agent, its bottles, and what they come to.
+//! Selects an agent and its bottles, and resolves them: shared by `start`, `info` and `policy check`.
 
 use bottle_contract::names::Name;
 
@@ -8,12 +8,12 @@ use crate::manifest::{Homes, Kind as ManifestKind, Manifests};
 use crate::resolve::{ResolveError, Resolved, Selection, resolve};
 use crate::suggest::suggest;
 
-/// The manifests that can be named from here.
+/// Returns the manifests that are visible from here.
 pub(crate) fn manifests(host: &Host) -> Manifests {
     Manifests::new(Homes::from(host))
 }
 
-/// The agent that was named, or how to name one.
+/// Returns the named agent, or an error that lists the names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {
     agent.ok_or_else(|| {
         let names: Vec<String> =
@@ -53,7 +53,7 @@ impl From<ResolveError> for CliError {
     }
 }
 
-/// A backend's name that no backend has.
+/// The error for an unknown backend name.
 pub(crate) fn unknown_backend(name: &str, known: &[&str]) -> CliError {
     let hint = match suggest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),

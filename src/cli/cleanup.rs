@@ -1,4 +1,4 @@
-//! `bottle cleanup`: removes what belongs to no living bottle.
+//! `bottle cleanup`: removes leftovers of bottles that no longer run.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
 use crate::instance::deploy_keys::DeployKey;
 use crate::instance::{State, Store};
 
-/// An agent's time to end by itself when all bottles are ended at once.
+/// How long each agent may take to end when `--all` ends every bottle.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Remove what bottles left behind: nothing of a living bottle, no kept work
+/// Remove leftovers of ended bottles; running bottles and preserved work stay
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cleanup {
-    /// Do not ask
+    /// Remove without asking
     #[arg(short, long)]
     yes: bool,
-    /// End living bottles too
+    /// Stop and remove running bottles too
     #[arg(long)]
     all: bool,
     /// Show what would be removed, and remove nothing
@@ -58,7 +58,7 @@ impl Cleanup {
             let remove = async |progress: Arc<Progress>| {
                 let mut failures = end_all(host, &living, &progress).await;
                 if !living.is_empty() {
-                    // What has just ended may have left something.
+                    // Bottles that have just ended may have left something.
                     found = cleanup::find(host, &backends).await.map_err(unlistable)?;
                 }
                 progress.say("removing");
@@ -72,7 +72,7 @@ impl Cleanup {
     }
 }
 
-/// Bottles that run, and detached ones that run without a keeper.
+/// Returns the running bottles, among them detached ones without a keeper.
 fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
     let lives = |state: &State| match state {
         State::Alive(_) => true,
@@ -83,7 +83,8 @@ fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
     Ok(listed.into_iter().filter(|listed| lives(&listed.state)).map(|listed| listed.slug).collect())
 }
 
-/// Stops all of them at once. One that cannot be reached any more is an orphan by then, and found as one.
+/// Stops all of them concurrently. A bottle that cannot be reached is an orphan by then, and the next search finds
+/// it.
 async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
     if let Some(first) = slugs.first() {
         let more = slugs.len() - 1;

@@ -1,4 +1,4 @@
-//! `bottle commit`: a snapshot of a bottle, which goes on meanwhile.
+//! `bottle commit`: makes a snapshot of a bottle without stopping it.
 
 use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
@@ -18,13 +18,13 @@ use crate::instance::record::Record;
 use crate::instance::{ClaimError, State, Store};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
-/// Make a snapshot of a bottle, which goes on meanwhile; `bottle resume` goes on from it
+/// Save a snapshot of a bottle, which keeps running; `bottle resume` starts from it
 ///
-/// It replaces the bottle's last snapshot when it is whole. What belongs to one launch only, secrets above
-/// all, is not in it.
+/// The new snapshot replaces the last one once it is complete. It leaves out everything that belongs to one launch,
+/// above all secrets.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::bottles_there())]
     slug: Option<Slug>,
 }
@@ -57,7 +57,7 @@ async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, 
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
         Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
-        // For a slug that does not exist there is one place that knows what to say.
+        // `connect` words the error for a slug that does not exist.
         _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
     }
 }
@@ -88,7 +88,7 @@ async fn commit_running(
     .await
 }
 
-/// Nobody keeps a preserved bottle, so this command does for as long as it takes.
+/// Commits a preserved bottle. It has no keeper, so this command claims it meanwhile.
 async fn commit_kept(
     host: &Host,
     slug: &Slug,
@@ -152,7 +152,7 @@ fn words(copied: Copied) -> String {
     format!("freezing: {} files seen, {} copied", copied.files, HumanBytes(copied.bytes))
 }
 
-/// The backend that made a bottle.
+/// Returns the backend that created a bottle.
 pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, CliError> {
     registry::by_name(host, &record.backend).ok_or_else(|| {
         let message =
@@ -161,7 +161,7 @@ pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend
     })
 }
 
-/// Another command works on the same bottle.
+/// The error when another command works on the same bottle.
 pub(crate) fn taken(error: ClaimError) -> CliError {
     match error {
         ClaimError::Taken { .. } => {
@@ -171,7 +171,7 @@ pub(crate) fn taken(error: ClaimError) -> CliError {
     }
 }
 
-/// A snapshot could not be made or removed.
+/// The error when a snapshot cannot be made or removed.
 pub(crate) fn not_frozen(error: FreezeError) -> CliError {
     match error {
         FreezeError::Backend(error) => backend_error(error),

@@ -1,4 +1,4 @@
-//! Finding a bottle's keeper, and what it means when there is none to talk to.
+//! Connects to a bottle's keeper, and words the errors when that fails.
 
 use std::fmt::Display;
 
@@ -13,29 +13,29 @@ use crate::instance::{Store, Unlistable};
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::KeeperRequest;
 
-/// A connection to the keeper of this bottle.
+/// Connects to the keeper of this bottle.
 pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
     host.open_runtime()?;
     client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
 }
 
-/// A stream to the guest, through the keeper.
+/// Opens a stream to the guest, through the keeper.
 pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
     channel.open(&KeeperRequest::Guest(request)).await.map_err(lost)
 }
 
-/// Nothing of this name is there, running or not.
+/// The error for a slug that no bottle has.
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
     unreachable(client::no_such_bottle(store, slug)).about(slug)
 }
 
-/// The keeper went away in the middle of something.
+/// The error when the keeper's connection breaks.
 pub(crate) fn lost(error: impl Display) -> CliError {
     CliError::failed(format!("lost the bottle's keeper: {error}"))
         .hint("`bottle list` shows what became of it")
 }
 
-/// What the guest could not do, with the exit code of the table for passed-through codes.
+/// The error for a request that the guest could not carry out, with the exit code for passed-through codes.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
     let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
     match failure.kind {
@@ -47,7 +47,7 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
     }
 }
 
-/// The state cannot be looked into, so nothing can be said of any bottle.
+/// The error when the state folder cannot be listed.
 pub(crate) fn unlistable(error: Unlistable) -> CliError {
     let hint = error.hint();
     CliError::new(Kind::State, error.to_string()).about("BOTTLE_HOME").hint(hint)

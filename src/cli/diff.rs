@@ -1,4 +1,4 @@
-//! `bottle diff`: what changed in a bottle's workspace.
+//! `bottle diff`: shows the changes in a bottle's workspace.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,13 @@ use super::pull::running;
 use crate::host::Host;
 use crate::instance::record::Record;
 
-/// Show what changed in a bottle's workspace: commits, changes and new files in one
+/// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///
-/// Since the commit that your repository is at, as far as the bottle knows it; else since the bottle's own last
-/// commit. It is your git that compares, with no attribute or setting of the bottle's.
+/// The base is the last commit that the bottle shares with your repository, or the bottle's own last commit. Your
+/// git compares, without attributes or settings from the bottle.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
 }
@@ -77,7 +77,7 @@ impl Diff {
         output: &Output,
     ) -> Result<Compared, CliError> {
         let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-        // Without a repository here the bottle's own last commit is what is compared with.
+        // Without a local repository the base is the bottle's own last commit.
         let own = Repository::around(host, folder).await.ok().flatten();
         let head = match &own {
             Some(own) => own.head().await?,
@@ -92,7 +92,7 @@ impl Diff {
         };
         let tip = match fetched {
             Ok(tip) => tip,
-            // The files are there all the same, and so is what they began as.
+            // The files and their base are available without the history.
             Err(error) if record.copied_cwd && head.is_some() => {
                 output.warn(format!("without the bottle's history: {}", inert(&error.message)));
                 None
@@ -111,7 +111,7 @@ impl Diff {
     }
 }
 
-/// Names what was not compared: the agent chose it.
+/// Reports the files that were not compared, because the agent controls that choice.
 fn say_left_out(left_out: &LeftOut, output: &Output) {
     let name = |path: &PathBuf| one_line(&path.display().to_string());
     let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
@@ -131,7 +131,7 @@ fn say_left_out(left_out: &LeftOut, output: &Output) {
     }
 }
 
-/// Inert, and in colours where there are any.
+/// Escapes the diff for the terminal, and colours it where colours are on.
 fn shown(text: &str, styles: Styles) -> String {
     let line = |line: &str| {
         let shown = inert(line);

@@ -1,4 +1,4 @@
-//! `bottle discard`: throws away what was kept of a bottle.
+//! `bottle discard`: deletes a preserved bottle.
 
 use bottle_contract::names::Slug;
 
@@ -16,13 +16,13 @@ use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, cleanup};
 
-/// Throw away what was kept of a bottle: its workspace and all else in it; a snapshot stays
+/// Delete a preserved bottle with its workspace; its snapshot stays
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::kept())]
     slug: Option<Slug>,
-    /// Do not ask
+    /// Delete without asking
     #[arg(short, long)]
     yes: bool,
 }
@@ -65,7 +65,7 @@ impl Discard {
     }
 }
 
-/// The record of a bottle of which something was kept, or what to do instead.
+/// Returns the record of a bottle with preserved files, or an error with the next step.
 async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
         let hint = format!("`bottle stop {slug}` ends it");
@@ -79,7 +79,8 @@ async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
         .hint(format!("`bottle snapshots rm {slug}` removes that")))
 }
 
-/// What goes on after a failure: of what is no longer kept only cleanup knows.
+/// Returns the command that continues after a failure. Only cleanup knows files that are no longer marked as
+/// preserved.
 fn next_step(host: &Host, slug: &Slug) -> String {
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) if record.kept => {

@@ -1,4 +1,4 @@
-//! `bottle doctor`: what each backend lacks here, and how to get it.
+//! `bottle doctor`: checks each backend and says how to fix what is missing.
 
 use super::error::CliError;
 use super::exit;
@@ -7,9 +7,9 @@ use super::output::{Output, inert};
 use crate::backend::registry;
 use crate::host::{Host, OwnRules, Settings};
 
-/// Say what each backend lacks on this machine, and how to get it
+/// Check each backend on this machine, and show how to fix problems
 ///
-/// Exit code 4 when no backend can be used.
+/// Exits with 4 if no backend is usable.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {}
 
@@ -39,7 +39,7 @@ impl Doctor {
     }
 }
 
-/// What is read of the user's own rules, and what is not.
+/// Reports which files of the user's own rules are in use, and which are ignored.
 fn say_rules(own: &OwnRules, output: &Output) {
     if own.files.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! `bottle edit`: a manifest in the user's editor, looked over before it takes its place.
+//! `bottle edit`: opens a manifest in the user's editor and checks it before it replaces the old one.
 
 use bottle_contract::names::Name;
 
@@ -18,27 +18,27 @@ use crate::manifest::{
 };
 use crate::suggest::suggest;
 
-/// Change an agent or a bottle in your editor
+/// Change an agent or bottle manifest in your editor
 ///
-/// The editor is `$VISUAL`, else `$EDITOR`, else `vi`. A shipped manifest is copied to `$BOTTLE_HOME` first; a name
-/// that is new makes a new file. What is wrong with it is said before it takes its place.
+/// Uses `$VISUAL`, then `$EDITOR`, then `vi`. A shipped manifest is first copied to `$BOTTLE_HOME`; a new name
+/// creates a file. Errors are shown before the file is replaced.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
-    /// The agent or the bottle; asked for when it is left out
+    /// The agent or the bottle; asks when omitted
     #[arg(add = completions::manifests())]
     name: Option<Name>,
-    /// The agent of that name, not the bottle
+    /// Edit the agent of that name, not the bottle
     #[arg(long, conflicts_with = "bottle")]
     agent: bool,
-    /// The bottle of that name, not the agent
+    /// Edit the bottle of that name, not the agent
     #[arg(long)]
     bottle: bool,
 }
 
-/// What a question leaves that was not answered.
+/// Reported when the user answers no question.
 const UNCHANGED: &str = "nothing was changed";
 
-/// What a new file begins with.
+/// Templates for new files.
 const NEW_AGENT: &str = "\
 ---
 # Who works. The bottle it works in, unless another is chosen:
@@ -55,7 +55,7 @@ egress:
 ---
 ";
 
-/// What becomes of a file that cannot be used.
+/// The user's choice for a file that does not parse.
 enum Then {
     Again,
     Keep,
@@ -97,7 +97,7 @@ impl Edit {
         }
     }
 
-    /// Which file is meant: by the flag, by the one that there is, else by asking.
+    /// Decides which file is meant: by the flag, by the existing file, or by asking.
     fn which(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
         let Some(name) = self.name.clone() else { return pick(all, output) };
         let wanted = match (self.agent, self.bottle) {
@@ -124,7 +124,7 @@ impl Edit {
     }
 }
 
-/// A name that nothing has may be a slip.
+/// Suggests the nearest name: an unknown name may be a typo.
 fn unknown(all: &Manifests, name: &Name, output: &Output) {
     let names: Vec<String> = [ManifestKind::Agent, ManifestKind::Bottle]
         .into_iter()
@@ -160,8 +160,8 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
     chosen.first().and_then(|&index| named.get(index).cloned()).ok_or_else(cancelled)
 }
 
-/// What stands in the file that is meant; none for a new one. A project's agent is not the user's to change
-/// from here: it is copied, and then theirs is the one that the project's shadows.
+/// Returns the text of a manifest; none for a new one. Refuses a project's agent: a copy in `$BOTTLE_HOME` would be
+/// shadowed by the project's.
 fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<String>, CliError> {
     let found = all.find(kind, name).map_err(crate::resolve::ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
@@ -186,7 +186,7 @@ fn unchanged(error: CliError) -> CliError {
     CliError { message: format!("{}; {UNCHANGED}", error.message), ..error }
 }
 
-/// Whether it can be used, as far as the file itself says.
+/// Parses the manifest alone, without the manifests that it names.
 fn look_over(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(), ManifestError> {
     let source = Source { place: Place::Home, path: path_of(&host.home, kind, name).into() };
     match kind {
@@ -201,7 +201,7 @@ fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
         CliError::failed(format!("cannot write {}: {error}", path.display())).about(path.display())
     })?;
     output.note(format!("wrote {}", from_home(&path.display().to_string(), &host.user_home)));
-    // What the file names may be wrong, and is no reason to lose it.
+    // The file may name a missing manifest: a warning, since that is no reason to lose the edit.
     if kind == ManifestKind::Bottle
         && let Err(error) = crate::resolve::lineage(name, &manifests(host))
     {

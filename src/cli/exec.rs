@@ -1,4 +1,4 @@
-//! `bottle exec`: another process beside the agent.
+//! `bottle exec`: runs another process in a bottle.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ use super::session::{self, Outcome, Session, Style};
 use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
 
-/// Run a command in a bottle, beside its agent
+/// Run a command in a bottle, next to its agent
 ///
-/// The exit code is the command's; 125 bottle failed, 126 the command cannot be run, 127 it is not there.
+/// Exits with the command's code; 125 if bottle failed, 126 if the command cannot run, 127 if it was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
-    /// Give it a terminal
+    /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Pass standard input on
+    /// Forward standard input
     #[arg(short, long)]
     interactive: bool,
-    /// Run as this user of the bottle instead of the agent's
+    /// Run as this user of the bottle instead of the agent's user
     #[arg(long, value_name = "NAME|ID")]
     user: Option<String>,
     /// Run in this directory instead of the workspace
     #[arg(long, value_name = "PATH")]
     workdir: Option<String>,
-    /// Set a variable; without a value it is taken from here
+    /// Set a variable; without a value, copy it from this environment
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
     /// The command and its arguments
@@ -90,7 +90,7 @@ impl Exec {
         match session::run(session, &mut catch()?, output).await? {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
             Outcome::Failed(failure) => Err(guest_failure(failure)),
-            // Dropping the stream ends the command; the keeper must have heard of it before we go.
+            // Dropping the stream ends the command; the keeper must receive the reset before this process exits.
             Outcome::Interrupted(number) => {
                 channel.flush().await;
                 Ok(128u8.saturating_add(number))
@@ -102,12 +102,12 @@ impl Exec {
     }
 }
 
-/// No failure of ours is taken for the command's own.
+/// Maps a failure of bottle to an exit code that cannot be the command's own.
 fn ours(error: CliError) -> CliError {
     if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
 }
 
-/// `NAME=VALUE`, or `NAME` alone for the value it has here.
+/// Parses `NAME=VALUE`, or `NAME` for the value in this environment.
 fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut env = BTreeMap::new();
     for word in given {

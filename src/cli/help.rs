@@ -1,4 +1,4 @@
-//! `bottle help`: what the program is, a command's flags, or a topic; topics are the pages under `docs/`.
+//! `bottle help`: shows all commands, one command's flags, or a topic; topics are pages under `docs/`.
 
 use clap::CommandFactory;
 
@@ -9,7 +9,7 @@ use super::output::Output;
 use super::page::shown;
 use crate::suggest::suggest;
 
-/// Show help: all commands, one of them, or a topic
+/// Show help on all commands, one command, or a topic
 #[derive(Debug, clap::Args)]
 #[command(after_help = topics())]
 pub(crate) struct Help {
@@ -19,14 +19,14 @@ pub(crate) struct Help {
 
 /// A page of `docs/`, compiled in.
 pub(crate) struct Topic {
-    /// As it is asked for.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     about: &'static str,
-    /// All of it, as Markdown.
+    /// The page, as Markdown.
     pub(crate) text: &'static str,
 }
 
-/// One row for each page that is of use at a prompt.
+/// Builds one entry for each page that is useful at a prompt.
 macro_rules! topics {
     ($($name:literal: $about:literal),+ $(,)?) => {
         &[$(Topic { name: $name, about: $about, text: include_str!(concat!("../../docs/", $name, ".md")) }),+]

@@ -1,4 +1,4 @@
-//! `bottle info`: what an agent and its bottles come to, before anything is started.
+//! `bottle info`: shows what an agent and its bottles resolve to.
 
 use bottle_contract::names::Name;
 
@@ -11,13 +11,13 @@ use super::summary::{Summary, Tone, from_home};
 use crate::host::Host;
 use crate::resolve::{Resolved, explain};
 
-/// Show what an agent and its bottles come to
+/// Show what an agent and its bottles resolve to
 #[derive(Debug, clap::Args)]
 pub(crate) struct Info {
     /// The agent
     #[arg(add = completions::agents())]
     agent: Name,
-    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    /// Use this bottle instead of the agent's own; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Show the whole resolved manifest, with the file and line of every value
@@ -42,7 +42,7 @@ impl Info {
     }
 }
 
-/// One screen: who, where, what it may reach, what weakens it.
+/// Builds the one-screen summary: agent, bottles, reachable hosts, weakening settings.
 fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     let manifest = &resolved.manifest;
     let home = &host.user_home;

@@ -1,4 +1,4 @@
-//! `bottle init`: manifests of one's own to begin with, the shipped ones or another tool's.
+//! `bottle init`: writes the shipped manifests, or imports those of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,12 @@ use crate::manifest::write_manifest::{path_of, write_new_manifest};
 use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use crate::resolve;
 
-/// Write out the manifests that come with bottle, to be changed
+/// Write the shipped manifests to `$BOTTLE_HOME`, for you to change
 ///
-/// They go to `$BOTTLE_HOME`, where each takes the place of the shipped one of its name from then on. A file
-/// that is there already stays as it is.
+/// Each file then replaces the shipped manifest of its name. Existing files stay unchanged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
-    /// Take over the manifests of a bot-bottle home instead, as they are (usually `~/.bot-bottle`)
+    /// Import the manifests of a bot-bottle home instead (usually `~/.bot-bottle`)
     #[arg(long, value_name = "DIR")]
     import: Option<PathBuf>,
 }
@@ -32,11 +31,11 @@ struct Written {
     kind: ManifestKind,
     name: Name,
     file: PathBuf,
-    /// False when a file of that name was there.
+    /// False when a file of that name already existed.
     written: bool,
-    /// What of it means something else here.
+    /// Parts with another meaning here.
     notes: Vec<&'static str>,
-    /// Why it cannot be used as it is.
+    /// Why the manifest is unusable.
     problem: Option<String>,
 }
 
@@ -84,7 +83,7 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
     }
     let mut written: Vec<Written> =
         found.into_iter().map(|imported| take(host, imported)).collect::<Result<_, _>>()?;
-    // Looked at when all are there, because they name each other.
+    // Checked after all are written, because they refer to each other.
     let all = manifests(host);
     for one in written.iter_mut().filter(|one| one.problem.is_none()) {
         one.problem = problem(one, &all);
@@ -112,7 +111,7 @@ fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Writ
     Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
 }
 
-/// Why one that was just written cannot be used.
+/// Returns why a manifest just written is unusable.
 fn problem(one: &Written, all: &Manifests) -> Option<String> {
     let error = match one.kind {
         ManifestKind::Agent => all.agent(&one.name).err().map(resolve::ResolveError::from),

@@ -1,5 +1,4 @@
-//! Text laid out in columns: tables, and lines wrapped between words. Widths are in columns of a terminal; colours
-//! have none.
+//! Lays out text in columns: tables and wrapped lines. Widths are terminal columns; colour sequences have no width.
 
 use std::fmt::Write as _;
 
@@ -7,29 +6,29 @@ use dialoguer::console::{measure_text_width, truncate_str};
 
 use super::style::Styles;
 
-/// Columns between two of a table's.
+/// Columns between two table columns.
 const GAP: usize = 2;
 
-/// What a column of a table may shrink to.
+/// The minimum width of a shrunk table column.
 const LEAST: usize = 6;
 
-/// Columns that a table's last column gets before others have to shrink for it.
+/// The width that a table's last column gets before other columns shrink.
 const LAST: usize = 16;
 
-/// A list of things.
+/// A table.
 #[derive(Debug)]
 pub(crate) struct Table<'a> {
-    /// What is in each column.
+    /// The column headings.
     pub(crate) heading: &'a [&'a str],
-    /// The column with what a user types to name a row: never cut.
+    /// The index of the column that names a row: never truncated.
     pub(crate) name: usize,
-    /// As many cells each as there are headings.
+    /// Rows with as many cells as there are headings.
     pub(crate) rows: &'a [Vec<String>],
 }
 
 impl Table<'_> {
-    /// Columns as wide as their widest cell. Where that is too wide for the terminal, the widest ones are cut, and
-    /// the last one goes on below itself.
+    /// Renders columns as wide as their widest cell. On a narrow terminal the widest columns are truncated, and the
+    /// last one wraps.
     pub(crate) fn aligned(&self, styles: Styles) -> String {
         let heading: Vec<String> = self.heading.iter().map(|word| styles.dim(word)).collect();
         let readable = |row: &Vec<String>| row.iter().map(|cell| styles.letters(cell).into_owned()).collect();
@@ -39,7 +38,7 @@ impl Table<'_> {
         lines.join("\n")
     }
 
-    /// The width of every column but the last, which takes what is left.
+    /// Returns the width of every column but the last, which takes the rest.
     fn widths(&self, rows: &[Vec<String>], columns: Option<usize>) -> Vec<usize> {
         let count = self.heading.len();
         let mut widths = vec![0; count];
@@ -60,7 +59,7 @@ impl Table<'_> {
         widths
     }
 
-    /// One line a row, whatever a cell holds, and no heading.
+    /// Renders one tab-separated line per row, without a heading.
     pub(crate) fn tab_separated(&self) -> String {
         let plain = |cell: &String| cell.replace(['\t', '\n'], " ");
         let row = |row: &Vec<String>| row.iter().map(plain).collect::<Vec<_>>().join("\t");
@@ -82,9 +81,8 @@ fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
     line.trim_end().to_owned()
 }
 
-/// Text that begins at the column `at` and goes on below at `indent`: wrapped between words where the terminal ends.
-/// What stands in backquotes stays in one piece, so that a command can be copied. A terminal too narrow for that
-/// wraps by itself.
+/// Wraps text that starts at column `at` and continues at `indent`. Backquoted text stays whole, so that a command
+/// can be copied. A terminal that is too narrow wraps by itself.
 pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usize>) -> String {
     let rooms = columns.and_then(|columns| Some((columns.checked_sub(at)?, columns.checked_sub(indent)?)));
     let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= LAST) else {
@@ -98,7 +96,7 @@ pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usiz
     lines.join(&format!("\n{:indent$}", ""))
 }
 
-/// A line as several that fit, where words are short enough.
+/// Splits a line into lines that fit, as far as words are short enough.
 pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
@@ -117,7 +115,7 @@ pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     lines
 }
 
-/// Every word with the spaces before it.
+/// Splits a line into words, each with the spaces before it.
 fn words(line: &str) -> Vec<(&str, &str)> {
     let quotes = line.matches('`').count();
     let mut words = Vec::new();
@@ -126,7 +124,7 @@ fn words(line: &str) -> Vec<(&str, &str)> {
         let gap = rest.len() - rest.trim_start_matches(' ').len();
         let mut quoted = false;
         let end = rest[gap..].find(|letter: char| {
-            // Of an odd number of quotes nobody knows which belong together.
+            // With an odd number of backquotes the pairs are ambiguous.
             quoted ^= letter == '`' && quotes.is_multiple_of(2);
             letter == ' ' && !quoted
         });

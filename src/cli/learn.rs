@@ -1,6 +1,6 @@
-//! `bottle learn`: the routes that would have let through what a bottle was refused.
+//! `bottle learn`: derives routes from denied requests.
 //!
-//! Asked for in the bottle's own queue, as if its agent had: `bottle supervise` decides.
+//! They become a proposal in the bottle's own queue, as if its agent had made it: `bottle supervise` decides.
 
 use std::time::Duration;
 
@@ -24,22 +24,22 @@ use crate::keeper::decisions;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 use crate::learn::{self, Learned};
 
-/// How long the question waits.
+/// How long the proposal stays open.
 const WAITS: Duration = Duration::from_secs(24 * 3600);
 
-/// Show the routes that would let through what a bottle was refused, and ask for them
+/// Show routes that would allow a bottle's denied requests, and propose them
 ///
-/// They are asked for in the bottle's own queue: `bottle supervise` shows what they open, and answers. Needs the
-/// proxy's log: of a bottle that was started with `--learn`, or says `egress.log: 1`.
+/// The proposal goes to the bottle's own queue: `bottle supervise` shows what the routes open, and decides. Needs
+/// the proxy's log: start the bottle with `--learn`, or set `egress.log: 1`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Learn {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::bottles_there())]
     slug: Slug,
-    /// Only show them
+    /// Show the routes, and propose nothing
     #[arg(long)]
     dry_run: bool,
-    /// Ask for nothing, and write them into this bottle of yours; one that is not there yet is made
+    /// Write the routes to this bottle of yours instead of proposing them; a new name creates it
     #[arg(long, value_name = "BOTTLE", conflicts_with = "dry_run", add = completions::bottles())]
     save: Option<Name>,
 }
@@ -71,7 +71,7 @@ impl Learn {
     }
 }
 
-/// What the bottle's log teaches, and the routes it went by.
+/// Reads what the bottle's log teaches, and the routes it ran with.
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
     let bad = |message: String| CliError::new(Kind::State, message).about(slug);
     learn::of_bottle(&Store::of(host).folder(slug))
@@ -88,7 +88,7 @@ fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
     gains().unwrap_or_default()
 }
 
-/// The question, as a user reads it.
+/// The proposal, with the justification that the user reads.
 fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
     let mut why = format!("learned from {times} requests that were refused");
@@ -160,7 +160,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
 }
 
-/// Writes them into a file of the user's, as it is shown.
+/// Shows the lines, and writes them to a file of the user.
 fn save(
     host: &Host,
     slug: &Slug,

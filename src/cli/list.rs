@@ -1,4 +1,4 @@
-//! `bottle list`: what there is. Listing never fails because one of the things listed is broken.
+//! `bottle list`: lists bottles, manifests and snapshots. One broken entry never hides the others.
 
 use clap::Subcommand;
 
@@ -16,7 +16,7 @@ use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
 use crate::manifest::{Kind, Place};
 
-/// `list`: running bottles unless told otherwise.
+/// `list`: running bottles by default.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(subcommand)]
@@ -25,13 +25,13 @@ pub(crate) struct List {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Bottles that run or were kept (the default)
+    /// Show running and preserved bottles (the default)
     Active,
-    /// Agents that can be started from here
+    /// Show agents that can be started from here
     Agents,
-    /// Bottle manifests that can be chosen
+    /// Show bottle manifests that can be chosen
     Bottles,
-    /// Snapshots that can be gone on from
+    /// Show snapshots that can be resumed
     Snapshots,
 }
 
@@ -73,12 +73,12 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Whether a user reads the table, who is told of problems below it.
+/// Whether the output is a terminal: problems are then listed below the table.
 fn has_room(output: &Output) -> bool {
     output.styles().columns().is_some()
 }
 
-/// Manifests by their file names; none is opened, so a broken one hides nothing.
+/// Lists manifests by file name without opening them, so that a broken one hides none.
 fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
     let listing = manifests(host).list(kind);
     for warning in &listing.warnings {
@@ -104,7 +104,7 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
                 Some(other) => format!("{} (replaces {other})", manifest.from),
                 None => manifest.from.to_owned(),
             };
-            // Only a user reads `~`.
+            // Only a terminal shows `~`.
             let file =
                 if has_room(output) { from_home(&manifest.file, &host.user_home) } else { manifest.file };
             vec![manifest.name, from, super::output::one_line(&file)]
@@ -136,7 +136,7 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         more => format!("{status}, {}", styles.yellow(&format!("{more} questions"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    // What asks a user is no guard: it is news when it is down.
+    // The supervise queue isolates nothing: it is shown only when it is down.
     let told = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
         bottle.services.iter().filter(told).map(|service| named_service(service, styles)).collect();
@@ -170,7 +170,7 @@ fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         Mode::Attached => "attached",
         Mode::Detached => "detached",
     };
-    // Of a bottle that does not run the record says what guarded it last.
+    // The record of a stopped bottle names its last sidecars.
     let runs = record.status == Status::Running && matches!(status, None | Some("unkept"));
     ActiveBottle {
         slug: record.slug.to_string(),

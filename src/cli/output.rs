@@ -1,8 +1,7 @@
-//! What a command prints: data on standard output, words about it on standard error.
+//! Prints data to standard output, and notes and errors to standard error.
 //!
-//! Colours and letters follow the stream ([`Styles`]). Lists are aligned columns on a terminal, tab-separated lines
-//! in a pipe, and JSON with `--json`. A reader that went away ends the
-//! command quietly.
+//! Colours and characters follow the stream ([`Styles`]). Lists are aligned columns on a terminal, tab-separated
+//! lines in a pipe, and JSON with `--json`. A closed pipe ends the command quietly.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -19,22 +18,22 @@ use super::exit;
 use super::layout::Table;
 pub(crate) use super::style::Styles;
 
-/// Between two looks at something that is followed.
+/// The poll interval for followed files.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Where a command's words go and in which form.
+/// The output streams of a command and their format.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
-    /// Data as JSON, errors too.
+    /// Data and errors as JSON.
     pub(crate) json: bool,
-    /// Only data and errors.
+    /// Data and errors only.
     pub(crate) quiet: bool,
     stdout: Styles,
     stderr: Styles,
 }
 
 impl Output {
-    /// As the flags and the environment want it.
+    /// Creates it from the flags and the environment.
     pub(crate) fn new(global: &Global) -> Self {
         Self {
             json: global.json,
@@ -44,35 +43,35 @@ impl Output {
         }
     }
 
-    /// For errors of a command line that was not read to its end.
+    /// Creates the output for errors of a command line that did not parse.
     pub(crate) fn for_errors(json: bool) -> Self {
         Self { json, quiet: true, stdout: Styles::PLAIN, stderr: Styles::PLAIN }
     }
 
-    /// Colours of standard output.
+    /// The styles of standard output.
     pub(crate) fn styles(&self) -> Styles {
         self.stdout
     }
 
-    /// Colours of standard error.
+    /// The styles of standard error.
     pub(crate) fn err_styles(&self) -> Styles {
         self.stderr
     }
 
-    /// Data: `text` on standard output, ended by a line break.
+    /// Prints data: `text` on standard output, ended by a line break.
     pub(crate) fn print(&self, text: &str) -> Result<(), CliError> {
         let text = text.strip_suffix('\n').unwrap_or(text);
         write_all(&mut io::stdout().lock(), &format!("{}\n", self.stdout.letters(text)))
     }
 
-    /// Data as JSON, one document, indented for a reader.
+    /// Prints data as one indented JSON document.
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| CliError::failed(format!("cannot write JSON: {error}")))?;
         write_all(&mut io::stdout().lock(), &format!("{text}\n"))
     }
 
-    /// A list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
+    /// Prints a list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
     pub(crate) fn print_table(&self, table: &Table<'_>) -> Result<(), CliError> {
         if table.rows.is_empty() {
             return Ok(());
@@ -84,14 +83,14 @@ impl Output {
         }
     }
 
-    /// A word to the user, unless they asked for silence or for JSON alone.
+    /// Prints a note, except with `--quiet` or `--json`.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet && !self.json {
             self.labelled("bottle:", 8, &one_line(&text.to_string()));
         }
     }
 
-    /// Something the user should know even in silence.
+    /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: impl fmt::Display) {
         if self.json {
             return self.say(&serde_json::json!({"warning": {"message": text.to_string()}}).to_string());
@@ -99,7 +98,7 @@ impl Output {
         self.labelled(&self.stderr.yellow("warning:"), 9, &one_line(&text.to_string()));
     }
 
-    /// The error a command ends with.
+    /// Prints the error that ends a command.
     pub(crate) fn error(&self, error: &CliError) {
         if error.kind == Kind::OutputClosed {
             return;
@@ -108,7 +107,7 @@ impl Output {
             return self.say(&error.json().to_string());
         }
         if error.kind == Kind::Interrupted {
-            // What the user wanted is no error.
+            // An interruption by the user is not an error.
             self.labelled("bottle:", 8, &inert(&error.message));
         } else {
             self.labelled(&self.stderr.red("error:"), 7, &inert(&error.message));
@@ -118,20 +117,20 @@ impl Output {
         }
     }
 
-    /// A sentence behind a word that says what it is.
+    /// Prints a sentence after a label.
     fn labelled(&self, label: &str, indent: usize, text: &str) {
         self.say(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
-    /// Lines on standard error, as they are: what comes from elsewhere has to be [`inert`] already. One that
-    /// cannot be written has nobody to be told.
+    /// Prints lines to standard error unchanged: untrusted text must already be [`inert`]. A write error is
+    /// ignored, since there is no other stream to report it on.
     pub(crate) fn say(&self, text: &str) {
         let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.letters(text)));
     }
 }
 
-/// Foreign text that stays on the line it is part of: a file's name with a line break in it must not be able
-/// to write a line of its own that looks like ours.
+/// Escapes untrusted text to a single line: a file name with a line break must not forge a line of bottle's own
+/// output.
 pub(crate) fn one_line(text: &str) -> String {
     inert(text).replace('\n', "\\n").replace('\t', "\\t")
 }
@@ -140,8 +139,7 @@ fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
     stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(closed)
 }
 
-/// Waits this long, or less: until nobody reads standard output any more, which is answered with an error. Only a
-/// pipe tells it.
+/// Waits for `patience`, or less when the reader of standard output is gone. Only a pipe reports that.
 ///
 /// # Errors
 /// When the reader is gone.
@@ -156,7 +154,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
             Ok(1..) if polled[0].revents().contains(PollFlags::ERR) => {
                 return Err(closed(io::ErrorKind::BrokenPipe.into()));
             }
-            // Something else is the matter with it, and the next write says what.
+            // Another condition: the next write reports it.
             Ok(1..) | Err(_) => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return Ok(());
@@ -166,7 +164,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
     }
 }
 
-/// Resolves when nobody reads standard output any more.
+/// Resolves when the reader of standard output is gone.
 pub(crate) async fn unread() -> CliError {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -176,7 +174,7 @@ pub(crate) async fn unread() -> CliError {
     }
 }
 
-/// Why standard output could not be written.
+/// The error for a failed write to standard output.
 pub(crate) fn closed(error: io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Kind::OutputClosed, "standard output was closed")
@@ -185,7 +183,7 @@ pub(crate) fn closed(error: io::Error) -> CliError {
     }
 }
 
-/// The same of a program's output, in place of whose own code ours is passed on.
+/// The same for a program's output, with the exit code of bottle instead of the program's.
 pub(crate) fn cut_off(error: io::Error) -> CliError {
     let error = closed(error);
     if error.kind == Kind::OutputClosed { error } else { error.exit(exit::BOTTLE_FAILED) }

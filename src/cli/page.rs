@@ -1,17 +1,17 @@
-//! A page of `docs/` as a terminal shows it: as wide as that is, its tables too. A pipe gets the page itself.
+//! Renders a page of `docs/` for the width of a terminal. A pipe gets the Markdown unchanged.
 
 use termimad::crossterm::style::{Attribute, Color};
 use termimad::{Alignment, MadSkin};
 
 use super::style::Styles;
 
-/// Longer lines are hard to read on a wide terminal.
+/// The maximum width: longer lines are hard to read.
 const WIDEST: usize = 100;
 
-/// The page for this stream.
+/// Renders the page for this stream.
 pub(crate) fn shown(markdown: &str, styles: Styles) -> String {
     let Some(columns) = styles.columns() else { return markdown.to_owned() };
-    // A heading that cannot be bold keeps its mark.
+    // Without bold text a heading keeps its mark.
     let mark = if styles.is_on() { "" } else { "# " };
     let markdown = unwrapped(&styles.letters(markdown), mark);
     skin(styles).text(&markdown, Some(columns.min(WIDEST))).to_string()
@@ -34,8 +34,8 @@ fn skin(styles: Styles) -> MadSkin {
     skin
 }
 
-/// The same page with each paragraph and each point of a list on one line, so that it breaks where this terminal
-/// does. Fences lose their languages, which name what our tests make of them. Headings get `mark` before them.
+/// Joins each paragraph and list item into one line, so that the terminal's width decides the breaks. Removes the
+/// languages of fences, which only tests use. Puts `mark` before headings.
 fn unwrapped(markdown: &str, mark: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let (mut fenced, mut open) = (false, false);
@@ -59,7 +59,7 @@ fn unwrapped(markdown: &str, mark: &str) -> String {
     lines.join("\n")
 }
 
-/// Whether a line does not go on with the one before it.
+/// Whether a line starts a new block.
 fn begins(line: &str) -> bool {
     line.is_empty() || ["    ", "#", "|", "- ", "> "].iter().any(|start| line.starts_with(start))
 }

@@ -1,7 +1,7 @@
-//! `bottle probe`: what a bottle can reach, tried from inside, as a table a newcomer understands.
+//! `bottle probe`: tests from inside what a bottle can reach, and shows the results in a table.
 //!
-//! The same table has two ways to it: [`Probe`] asks the guest of a bottle that runs, [`inside`] is the
-//! program of the shipped agent `probe`, which runs in the bottle it tries.
+//! Two paths lead to the same table: [`Probe`] queries the guest of a running bottle, and [`inside`] is the program
+//! of the shipped agent `probe`, which probes its own bottle.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,15 +25,15 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, Tried, holds};
 
-/// All attempts run side by side, each with a deadline of its own; together they stay well below this.
+/// Attempts run concurrently, each with its own deadline; together they stay well below this.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Try from inside a bottle what it must not reach, and show what came of it
+/// Probe a bottle's isolation from inside, and show the results
 ///
-/// Exit code 5 when anything was open, or could not be shown to be closed.
+/// Exits with 5 if anything was reached, or was not shown to be blocked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Probe {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
 }
@@ -70,11 +70,11 @@ impl Probe {
     }
 }
 
-/// The program of the agent `probe`: tries everything from where it runs, and prints the table.
+/// Runs the program of the agent `probe`: probes from inside and prints the table.
 pub fn inside() -> ExitCode {
     let global = Global { json: false, quiet: false, verbose: 0, color: Color::Auto };
     let output = Output::new(&global);
-    // In a bottle, what this process was given is what every process there is given.
+    // In a bottle every process has this process's environment.
     let given = std::env::vars_os().map(text).collect();
     let attempts =
         super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
@@ -96,7 +96,7 @@ fn text((name, value): (OsString, OsString)) -> (String, Secret) {
     (name.to_string_lossy().into_owned(), Secret::new(value.to_string_lossy().into_owned()))
 }
 
-/// The table and, below it, the verdict in one line. What was tried at many addresses with one outcome is one row.
+/// Renders the table and a one-line verdict. Attempts with the same target and result share a row.
 fn table(attempts: &[Attempt], styles: Styles) -> String {
     let same = |one: &Attempt, other: &Attempt| {
         (&one.target, one.result, &one.seen) == (&other.target, other.result, &other.seen)
@@ -112,7 +112,7 @@ fn table(attempts: &[Attempt], styles: Styles) -> String {
         .iter()
         .map(|group| {
             let Attempt { target, via, result, seen, .. } = group[0];
-            // The number first: a narrow terminal cuts the end.
+            // The number comes first, because a narrow terminal truncates the end.
             let via = match group.len() {
                 1 => inert(via),
                 ways => format!("{ways} ways, as {}", inert(via)),

@@ -1,7 +1,6 @@
-//! How far something is: a spinner on a terminal, lines in a pipe, nothing when silence was asked for.
+//! Shows progress: a spinner on a terminal, lines in a pipe, nothing with `--quiet`.
 //!
-//! The spinner keeps to one line, however narrow, and leaves nothing behind. What is done before anybody could
-//! wonder shows none at all.
+//! The spinner fits one line of any width and leaves nothing behind. Short operations show none.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
@@ -20,33 +19,33 @@ use super::style::knows_sequences;
 use super::terminal::size_of;
 use crate::backend::Step;
 
-/// Between two looks of the spinner.
+/// The frame interval of the spinner.
 const TICK: Duration = Duration::from_millis(80);
-/// From then on it says for how long it has been at it.
+/// After this the spinner shows the elapsed time.
 const LONG: Duration = Duration::from_secs(3);
-/// What is faster than this shows no spinner, unless it has several phases.
+/// Shorter operations show no spinner, unless they have several phases.
 const SOON: Duration = Duration::from_millis(300);
-/// Drawn again no more often.
+/// The maximum redraw rate.
 const DRAWN_A_SECOND: u8 = 20;
-/// Columns of the line that are not for words: the spinner before them, and behind them room for `^C`.
+/// Columns of the line reserved for the spinner and for a `^C` behind the text.
 const APART: usize = 5;
-/// Longer than anybody reads of a step; a build that fails shows all of it.
+/// The longest step shown, in characters; a failed build shows all of it.
 const STEP_MAX: usize = 120;
 
-/// The least columns that a bar is worth, and the most it takes.
+/// The minimum and maximum width of a bar, in columns.
 const BAR: std::ops::RangeInclusive<usize> = 6..=30;
 
-/// What a spinner says now.
+/// The spinner's current text.
 type Words = Arc<Mutex<Shown>>;
 
-/// Words, and where it is known how much there is to do, how much of it is done.
+/// A text and, if the total is known, the completed part.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     words: String,
     part: Option<Part>,
 }
 
-/// How much is done of how much.
+/// The completed part of a total.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     done: u64,
@@ -67,7 +66,7 @@ impl Progress {
         progress
     }
 
-    /// On a terminal nothing is shown yet.
+    /// Creates it; on a terminal nothing appears yet.
     fn hidden(output: &Output) -> Self {
         if output.quiet || output.json {
             Self::Nothing
@@ -89,7 +88,7 @@ impl Progress {
         }
     }
 
-    /// What is done now.
+    /// Starts a new phase.
     pub(crate) fn phase(&self, words: &str) {
         match self {
             Self::Spinner(bar, _) => {
@@ -101,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// How far the making of an image is.
+    /// Shows a step of an image build.
     pub(crate) fn step(&self, step: &Step) {
         let words = format!("{}: {}", step.of, step.line.trim());
         let words = match words.char_indices().nth(STEP_MAX) {
@@ -111,18 +110,18 @@ impl Progress {
         if step.begins { self.phase(&words) } else { self.say(&words) }
     }
 
-    /// How far that is; said too often for lines in a pipe.
+    /// Updates the text; too frequent for lines in a pipe.
     pub(crate) fn say(&self, words: &str) {
         self.show(Shown { words: words.to_owned(), part: None });
     }
 
-    /// How many bytes are done, with a bar where it is known of how many and there is room for one.
+    /// Shows the number of bytes, with a bar if the total is known and the width suffices.
     pub(crate) fn bytes(&self, words: &str, done: u64, of: Option<u64>) {
         let words = format!("{words}: {}", HumanBytes(done));
         self.show(Shown { words, part: of.filter(|of| *of > 0).map(|of| Part { done, of }) });
     }
 
-    /// Takes the line away; nothing is shown from here on.
+    /// Clears the line; nothing is shown afterwards.
     fn end(&self) {
         if let Self::Spinner(bar, _) = self {
             bar.finish_and_clear();
@@ -138,13 +137,13 @@ impl Progress {
 }
 
 impl Shown {
-    /// In so many columns: the bar goes before the words do, and the sum before the bar.
+    /// Renders for this width: a narrow line drops first the bar, then the total, then the end of the text.
     fn line(&self, styles: Styles, columns: usize) -> String {
         let words = styles.letters(&self.words);
         let short = truncate_str(&words, columns, styles.ellipsis()).into_owned();
         let Some(part) = self.part else { return short };
         for text in [format!("{words} of {}", HumanBytes(part.of)), words.into_owned()] {
-            // A blank and both ends.
+            // A space and both brackets.
             let room = columns.saturating_sub(measure_text_width(&text) + 3);
             if room >= *BAR.start() {
                 return format!("{text} {}", part.bar(room.min(*BAR.end()), styles));
@@ -170,11 +169,11 @@ impl Drop for Progress {
     }
 }
 
-/// Does something that may take its time, and shows `words` until it is done, or what it says of itself. In a pipe
-/// nobody watches, and the end is said anyway. A signal ends it; `left` says what that leaves.
+/// Runs `work` and shows `words`, or the progress it reports, until it ends. A pipe gets no updates. A signal
+/// cancels it; `left` is the hint about what remains.
 ///
 /// # Errors
-/// Its own, or that it was interrupted.
+/// The error of `work`, or an interruption.
 pub(crate) async fn shown<T>(
     words: &str,
     left: &str,
@@ -195,13 +194,13 @@ pub(crate) async fn shown<T>(
         number = signals.end() => Err(interrupted(number).hint(left)),
         never = appear => never,
     };
-    // A thread of the work may have its part in it for a while yet.
+    // A thread of `work` may hold a reference for a while.
     progress.end();
     done
 }
 
-/// Standard error with the cursor right behind the words: indicatif fills its line up to the edge, where the `^C` that
-/// a terminal writes itself goes on to the next line and leaves this one behind.
+/// A terminal on standard error that leaves the cursor right behind the text. indicatif pads its line to the edge,
+/// where the terminal's own `^C` wraps and leaves the line behind.
 #[derive(Debug, Default)]
 struct Line(Mutex<Vec<u8>>);
 
@@ -243,7 +242,7 @@ impl TermLike for Line {
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        // What only fills.
+        // Skips padding.
         if text.trim_matches(' ').is_empty() { Ok(()) } else { self.put(text) }
     }
 
@@ -269,7 +268,7 @@ fn style(styles: Styles, words: Words) -> ProgressStyle {
     };
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
-    // The last one is what a spinner that has ended looks like, which nobody sees.
+    // The last character is the one of a finished spinner, which is never visible.
     if styles.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
 }
 
@@ -295,7 +294,7 @@ mod tests {
         for columns in 0..100 {
             assert!(measure_text_width(&shown.line(plain, columns)) <= columns.max(1), "{columns}");
         }
-        // A file that grows meanwhile.
+        // A file may grow meanwhile.
         assert_eq!(Part { done: 3, of: 2 }.bar(6, plain), "[━━━━━━]");
     }
 }

@@ -1,4 +1,4 @@
-//! `bottle pull`: what was committed in a bottle, into a branch of the user's repository.
+//! `bottle pull`: fetches a bottle's commits into a branch of the user's repository.
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
@@ -17,31 +17,31 @@ use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
-/// Fetch what was committed in a bottle into the branch `bottle/SLUG` of your repository
+/// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///
-/// The repository is the one that the bottle was started in with `--cwd`, else the one around the working
-/// directory. Nothing else of it changes: no tag, no submodule, no configuration, nothing checked out.
+/// Uses the repository that the bottle was started in with `--cwd`, or the one around the working directory.
+/// Changes nothing else there: no tag, submodule, configuration or checkout.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
-    /// A branch in the bottle, instead of what is checked out there
+    /// Fetch this branch instead of the bottle's HEAD
     #[arg(long, value_name = "BRANCH")]
     branch: Option<String>,
 }
 
-/// What a pull came to.
+/// The result of a pull.
 pub(crate) struct Pulled {
     fetched: Fetched,
-    /// Files that are in no commit.
+    /// Uncommitted files.
     uncommitted: usize,
-    /// Branches whose commits are not in the user's repository.
+    /// Branches with commits that are not in the user's repository.
     elsewhere: usize,
 }
 
 impl Pulled {
-    /// Whether nothing of git's would be lost with the bottle.
+    /// Whether git has no more work to lose in the bottle.
     pub(crate) fn is_all(&self) -> bool {
         self.uncommitted == 0 && self.elsewhere == 0
     }
@@ -63,7 +63,7 @@ impl Pull {
     }
 }
 
-/// The record of a bottle whose git can be asked.
+/// Returns the record of a bottle whose git can run.
 pub(crate) async fn running(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     match Store::of(host).state(slug) {
         Some(State::Preserved(_)) => Err(CliError::new(
@@ -78,7 +78,7 @@ pub(crate) async fn running(host: &Host, slug: &Slug) -> Result<Record, CliError
     }
 }
 
-/// Fetches, and notes with the keeper when that saved all there is.
+/// Fetches, and reports to the keeper when that saved everything.
 pub(crate) async fn pull(
     host: &Host,
     record: &Record,
@@ -92,7 +92,7 @@ pub(crate) async fn pull(
             .about(&record.slug)
             .hint("`bottle diff` shows what is there, `bottle cp` copies it out"));
     }
-    // What the agent does from here on may not be in it.
+    // Later changes by the agent may not be included.
     let begun = before_any_change();
     let tips = workspace.tips().await?;
     let fetched = repository.fetch(&record.slug, branch).await?;
@@ -106,15 +106,15 @@ pub(crate) async fn pull(
         let mut stream = channel.open(&KeeperRequest::Pulled { at: begun }).await.map_err(lost)?;
         match stream.receive::<KeeperEvent>().await {
             Ok(KeeperEvent::Done) => {}
-            // The bottle is then kept at its end, though it would not have to be.
+            // The bottle is then preserved at its end without need.
             other => tracing::warn!("the pull is not noted: {other:?}"),
         }
     }
     Ok(pulled)
 }
 
-/// Files that are in no commit, by the files themselves: the git in the bottle is the agent's, and what it does not own
-/// up to would go with the bottle.
+/// Counts uncommitted files by their content: the git in the bottle is the agent's, and could hide changes that
+/// would be lost with the bottle.
 async fn uncommitted(
     host: &Host,
     repository: &Repository<'_>,
@@ -136,7 +136,7 @@ async fn uncommitted(
     })
 }
 
-/// Where the bottle's workspace came from, else where the user is.
+/// Returns the repository that the workspace came from, else the one around the working directory.
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     Repository::around(host, folder).await?.ok_or_else(|| {
@@ -145,7 +145,7 @@ pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Re
     })
 }
 
-/// Says what came of it.
+/// Reports the result.
 pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
     let Pulled { fetched, uncommitted, elsewhere } = pulled;
     let Fetched { branch, before, after, commits } = fetched;

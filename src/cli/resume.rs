@@ -1,7 +1,7 @@
-//! `bottle resume`: goes on with a bottle that was preserved, under its name and with its choices.
+//! `bottle resume`: starts a preserved bottle again, with its name and its choices.
 //!
 //! ```text
-//! record ─► what it begins with: kept files │ snapshot │ built anew, with a word ─► plan ─► what changed? ─► launch
+//! record ─► origin: kept files │ snapshot │ new, with a warning ─► plan ─► changed manifests ─► launch
 //! ```
 //! Everything that belongs to one launch is new: the certificate authority, the proxy, the secrets.
 
@@ -32,32 +32,32 @@ use crate::keeper::protocol::Resumed;
 use crate::plan::{self, Flags, Plan, Workspace};
 use crate::resolve::Resolved;
 
-/// Go on with a bottle that was kept or committed
+/// Start a preserved bottle again
 ///
-/// Its files are what was kept of it, else its snapshot; a workspace is not copied in again. The agent goes on
-/// with its conversation where it has one. The exit code is the agent's, as with `bottle start`.
+/// Uses its preserved files, or else its snapshot; a workspace is not copied in again. The agent continues its
+/// conversation if it can. Exits with the agent's code, as `bottle start` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::kept())]
     slug: Option<Slug>,
     #[command(flatten)]
     how: How,
 }
 
-/// Everything but which one.
+/// The flags without the slug.
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Go back to the snapshot; what was kept since is discarded
+    /// Return to the snapshot; files preserved since are discarded
     #[arg(long)]
     snapshot: bool,
-    /// A bottle to fold in, instead of those it was started with; in order, may be repeated
+    /// Use this bottle instead of those it was started with; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// The colour of its name in lists
+    /// Set the colour of its name in lists
     #[arg(long, value_enum, value_name = "COLOUR")]
     color_label: Option<LabelColor>,
-    /// Do not ask before starting
+    /// Start without asking
     #[arg(short, long)]
     yes: bool,
     /// Show what would be started, and start nothing
@@ -66,10 +66,10 @@ struct How {
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
-    /// Let the agent ask for nothing, whatever the bottle says; what would be asked about is refused
+    /// Deny requests that would need your approval, whatever the bottle says
     #[arg(long)]
     no_supervise: bool,
-    /// Keep what is refused, to learn the routes that would let it through: `bottle learn`
+    /// Log denied requests, so that `bottle learn` can propose routes for them
     #[arg(long)]
     learn: bool,
     /// Give the agent this task and run it without a terminal
@@ -80,10 +80,10 @@ struct How {
     args: Vec<String>,
 }
 
-/// What the bottle begins with.
+/// What the bottle starts from.
 struct Beginning {
     origin: Origin,
-    /// Files of its own that are given up for it.
+    /// Whether that discards files of its own.
     discards: bool,
 }
 
@@ -94,7 +94,7 @@ const WHICH: Question = Question {
     hint: "`bottle commit` makes a snapshot of one that runs",
 };
 
-/// A bottle that is gone on with.
+/// A resume in progress.
 struct Going {
     slug: Slug,
     how: How,
@@ -118,7 +118,7 @@ impl Going {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
         let record = preserved(host, &self.slug).await?;
-        // Manifests, and a workspace that has to be copied again, are those of where it was started.
+        // Manifests, and a workspace that is copied again, come from the directory it was started in.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
         let beginning = self.beginning(host, &record, output).await?;
         let bottles =
@@ -150,7 +150,7 @@ impl Going {
         agreed.carry_out(host, &settings, signals, output).await
     }
 
-    /// What was kept goes before the snapshot, which is older, unless the user says otherwise.
+    /// Prefers preserved files to the snapshot, which is older, unless the user asks for the snapshot.
     async fn beginning(&self, host: &Host, record: &Record, output: &Output) -> Result<Beginning, CliError> {
         let backend = backend_of(host, record)?;
         let named = Store::of(host).snapshot(&self.slug);
@@ -218,11 +218,11 @@ impl Going {
             unsupervised: self.how.no_supervise,
             learn: self.how.learn,
         };
-        // It has its slug: nothing random is asked for.
+        // The slug is given: no random bytes are needed.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
     }
 
-    /// A user is asked when something changed since they last agreed, or something is given up.
+    /// Asks the user when manifests changed since the last start, or files would be discarded.
     async fn agreed(
         &self,
         view: &preflight::View<'_>,
@@ -258,7 +258,7 @@ impl Going {
     }
 }
 
-/// The record of a bottle that can be gone on with, or what to do instead.
+/// Returns the record of a preserved bottle, or an error with the next step.
 pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     let state = |message: String, hint: String| Err(CliError::new(Kind::State, message).hint(hint));
     match Store::of(host).state(slug) {
@@ -273,20 +273,20 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
             "`bottle attach` joins it if it was detached; else `bottle cleanup` stops it and keeps its work"
                 .to_owned(),
         ),
-        // There is one place that knows what to say of the others.
+        // `connect` words the errors for the others.
         Some(State::Damaged(_) | State::Newer(_)) | None => {
             Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life")))
         }
     }
 }
 
-/// Whether what a record calls kept is there.
+/// Whether the files that the record calls preserved exist.
 async fn has_layers(backend: &dyn Backend, slug: &Slug) -> Result<bool, CliError> {
     let all = backend.enumerate().await?;
     Ok(all.iter().any(|resource| resource.slug == *slug && resource.kind == LAYERS))
 }
 
-/// What is different from what it was last started from, as a unified diff; nothing when nothing is.
+/// Returns a unified diff from the last start's manifest; none if it is the same.
 fn changes(host: &Host, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
     let Some(before) = store.manifest(&plan.identity.slug) else {

@@ -1,4 +1,4 @@
-//! Which bottle a command means: the one that was named, else the user's choice among those it can work on.
+//! Selects the bottle of a command: the named one, else the user's choice among suitable ones.
 
 use bottle_contract::names::Slug;
 
@@ -11,23 +11,23 @@ use super::terminal;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
-/// What a command asks, and about which bottles.
+/// The question of a command, and the bottles it applies to.
 pub(crate) struct Question {
-    /// Asked above the list.
+    /// Shown above the list.
     pub(crate) words: &'static str,
-    /// Whether the command can work on a bottle in this state.
+    /// Whether the command works on a bottle in this state.
     pub(crate) able: fn(&State) -> bool,
-    /// Said when there is no such bottle.
+    /// The error when no bottle is suitable.
     pub(crate) none: &'static str,
-    /// The next step then.
+    /// The hint of that error.
     pub(crate) hint: &'static str,
 }
 
 impl Question {
-    /// The named bottle, else the chosen one.
+    /// Returns the named bottle, else the chosen one.
     ///
     /// # Errors
-    /// When none can be chosen, nobody can be asked, or the user leaves.
+    /// When no bottle is suitable, there is no terminal, or the user cancels.
     pub(crate) fn answer(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let Some(slug) = named else { return self.ask(host, output) };
         Ok(slug)
@@ -48,7 +48,7 @@ impl Question {
         }
         let choices = able.iter().map(described).collect();
         let asked = picker::pick(self.words, List::one(choices), output.err_styles()).map(|chosen| {
-            // A folder's name was a slug when it was listed.
+            // A listed folder name is a slug.
             chosen.and_then(|chosen| names.get(*chosen.first()?)?.parse().ok())
         });
         answered(asked, "nothing was done")
@@ -68,7 +68,7 @@ fn described(bottle: &ActiveBottle) -> Choice {
     }
 }
 
-/// Whether a bottle can be talked to, now or once it is adopted.
+/// Whether a bottle can be connected to, now or after adoption.
 pub(crate) fn is_running(state: &State) -> bool {
     match state {
         State::Alive(_) => true,

@@ -1,4 +1,4 @@
-//! `bottle settings`: every setting, what it is now, and whether a user set it.
+//! `bottle settings`: shows every setting with its value, and whether the user set it.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use super::layout::Table;
 use super::output::{Output, inert};
 use crate::host::{Host, Settings};
 
-/// Show every setting and what it is now
+/// Show every setting and its value
 ///
-/// They stand in `$BOTTLE_HOME/settings.yml`, which may be absent.
+/// Settings are in `$BOTTLE_HOME/settings.yml`, which is optional.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {}
 
@@ -19,7 +19,7 @@ pub(crate) struct Show {}
 struct Row {
     key: &'static str,
     value: String,
-    /// Whether it differs from what it is when nobody sets it.
+    /// Whether the value differs from the default.
     changed: bool,
     means: &'static str,
 }
@@ -59,7 +59,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
 
 type Value = fn(&Settings) -> String;
 
-/// Key, meaning, and how it is written.
+/// Key, meaning, and how to format the value.
 const SETTINGS: &[(&str, &str, Value)] = &[
     ("backend", "what isolates a bottle, where nothing else says", |s| {
         s.backend.clone().unwrap_or_else(|| "the first that can run it".to_owned())

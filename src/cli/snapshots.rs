@@ -1,4 +1,4 @@
-//! `bottle snapshots`: what can be gone on from, and removing it.
+//! `bottle snapshots`: lists and removes snapshots.
 
 use std::collections::BTreeMap;
 
@@ -29,9 +29,9 @@ pub(crate) struct Snapshots {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Remove a bottle's snapshot; work that was kept beside it stays
+    /// Remove a bottle's snapshot; its preserved workspace stays
     Rm {
-        /// The bottle, as `bottle snapshots` names it
+        /// The bottle, as `bottle snapshots` shows it
         #[arg(add = completions::kept())]
         slug: Slug,
     },
@@ -54,7 +54,7 @@ impl Snapshots {
     }
 }
 
-/// Every snapshot that a bottle's state names, and those whose bottle has no state any more.
+/// Lists the snapshots of bottles with a state, and those whose bottle has none.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let found = super::block_on(find(host, output))?;
     if output.json {
@@ -151,7 +151,7 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let backend = backend_of(host, &record)?;
     freeze::remove_snapshots(&*backend, &claim).await.map_err(not_frozen)?;
     if matches!(record.status, Status::Preserved) && !record.kept {
-        // It was there for its snapshot alone; as long as a key of it could not be revoked, for that.
+        // The state existed only for the snapshot; it stays while a deploy key is not revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
             return ended.map_err(|error| CliError::failed(format!("cannot write its record: {error}")));
@@ -175,7 +175,7 @@ async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
     }
 }
 
-/// Snapshots whose bottle has no state any more.
+/// Removes snapshots whose bottle has no state.
 async fn remove_unnamed(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let mut removed = false;
     for backend in registry::all(host) {

@@ -14,16 +14,16 @@ use super::select_bottle::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 
-/// How much longer than the agent's grace the teardown may take before we stop waiting for it.
+/// How long the teardown may take beyond the agent's grace.
 const TEARDOWN: Duration = Duration::from_secs(30);
 
-/// End a bottle: the agent is asked to end, then made to; work in its workspace is kept
+/// Stop a bottle: end its agent, and preserve work in its workspace
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::running())]
     slug: Option<Slug>,
-    /// Seconds the agent gets to end by itself
+    /// Kill the agent after this many seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     time: u32,
 }
@@ -48,7 +48,7 @@ impl Stop {
     }
 }
 
-/// Asks the bottle's keeper to end it, and waits until it is gone.
+/// Requests the stop from the keeper, and waits until the bottle has ended.
 pub(crate) async fn stop(host: &Host, slug: &Slug, grace: Duration) -> Result<Ended, CliError> {
     let channel = connect(host, slug).await?;
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);

@@ -1,7 +1,7 @@
-//! `bottle cp`: files into a bottle and out of it, as one tar stream with its guest.
+//! `bottle cp`: copies files into or out of a bottle, as one tar stream with its guest.
 //!
-//! - `place`: which side an argument means
-//! - `target`: where on the user's disk a copy goes
+//! - `place`: parses an argument into a local path or a path in a bottle
+//! - `target`: the local destination of a copy
 
 mod place;
 mod target;
@@ -29,15 +29,15 @@ use crate::host::Host;
 /// How long an interrupted copy may take to remove what it unpacked.
 const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Copy files into a bottle or out of it
+/// Copy files into or out of a bottle
 ///
-/// One of the two is `SLUG:PATH`; a relative path there begins in the workspace. A destination that ends in
-/// `/` is a folder to put the copy into.
+/// One of the two paths is `SLUG:PATH`; a relative PATH starts in the workspace. If the destination ends in `/`,
+/// the copy goes into that folder.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cp {
-    /// From: a path here, or `SLUG:PATH`
+    /// The source: a local path or `SLUG:PATH`
     source: String,
-    /// To: a path here, or `SLUG:PATH`
+    /// The destination: a local path or `SLUG:PATH`
     destination: String,
 }
 
@@ -93,12 +93,12 @@ async fn copy_in(
 
 fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(out);
-    // What is named is what it leads to; nothing below is followed.
+    // A symlink that the user names is resolved; symlinks below it are not.
     archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
     builder.finish()
 }
 
-/// Says how much was written, and of how much where it is one file.
+/// Reports the bytes written, and the total for a single file.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
@@ -119,7 +119,7 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Copies out; one that is interrupted takes back what it laid beside the target.
+/// Copies out. An interrupted copy removes its temporary folder beside the target.
 async fn take_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
     let (working, mut ended) = oneshot::channel();
     let (words, left) = ("copying out", "nothing here was changed");
@@ -145,7 +145,7 @@ async fn copy_out(
     let channel = connect(host, slug).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
     let unpack = move |archive: &mut dyn Read| {
-        // Dropped with the thread, which is how its end is known.
+        // Dropped with the thread, which signals its end.
         let _working = working;
         target.unpack(&mut Arriving { archive, bytes: 0, progress: &progress })
     };
@@ -165,7 +165,7 @@ async fn copy_out(
     }
 }
 
-/// Says how much was read. How much there is in all, only the guest knows.
+/// Reports the bytes read. Only the guest knows the total.
 struct Arriving<'a> {
     archive: &'a mut dyn Read,
     bytes: u64,
@@ -189,7 +189,7 @@ async fn done(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
     }
 }
 
-/// A path's last part, as a name for the copy.
+/// Returns the last component of a path, as the copy's name.
 fn last_part(path: &str) -> Option<PathBuf> {
     Path::new(path).file_name().map(PathBuf::from)
 }

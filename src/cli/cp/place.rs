@@ -1,10 +1,10 @@
-//! Which side an argument of `cp` means: `SLUG:PATH` lies in a bottle, everything else here.
+//! Parses an argument of `cp`: `SLUG:PATH` is in a bottle, everything else is a local path.
 
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
 
-/// Where a path lies.
+/// The side on which a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// On this machine.
@@ -14,7 +14,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// A name before the first colon is a bottle's; `./a:b` is how a file with a colon is written.
+    /// Parses an argument. A valid slug before the first colon names a bottle; `./a:b` names a local file with a
+    /// colon.
     pub(super) fn of(argument: &str) -> Self {
         match argument.split_once(':').map(|(name, path)| (name.parse(), path)) {
             Some((Ok(slug), path)) => {
@@ -25,7 +26,7 @@ impl Place {
     }
 }
 
-/// The folder inside that receives a copy, and the copy's name in it.
+/// Returns the folder in the bottle that receives a copy, and the copy's name in it.
 pub(super) fn destination(path: &str, own_name: &str) -> (String, String) {
     let into_folder =
         path.ends_with('/') || matches!(path, "." | "..") || path.ends_with("/.") || path.ends_with("/..");

@@ -1,4 +1,4 @@
-//! Where on the user's disk a copy from inside goes. It is moved there when it is whole.
+//! The local destination of a copy. The copy is moved into place once it is complete.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use crate::archive::{self, Rules};
 use crate::host::disk;
 
-/// Where a copy goes.
+/// The destination of a copy.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The folder that will hold it; exists.
+    /// The folder that receives it; exists.
     folder: PathBuf,
-    /// Its name there.
+    /// Its name in that folder.
     name: PathBuf,
 }
 
 impl Target {
-    /// A folder that exists receives the copy under its own name; anything else is the copy's new name.
+    /// Chooses the destination. An existing folder receives the copy under its own name; any other path is the
+    /// copy's new name.
     pub(super) fn choose(to: &Path, from: &str) -> io::Result<Self> {
         let own = super::last_part(from).unwrap_or_else(|| "workspace".into());
         if to.is_dir() {
@@ -34,7 +35,7 @@ impl Target {
         Ok(Self { folder: folder.to_owned(), name: name.into() })
     }
 
-    /// Unpacks all of it, then moves it into place. Answers what was left out.
+    /// Unpacks the archive, then moves it into place. Returns the entries that were left out.
     pub(super) fn unpack(self, archive: &mut dyn Read) -> io::Result<Vec<String>> {
         let beside =
             tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder).map_err(disk::plain)?;
@@ -45,8 +46,8 @@ impl Target {
     }
 }
 
-/// Moves `new` to `place`. A folder is never replaced by a file, nor the other way round; a folder's
-/// entries are merged, as `cp -r` does it.
+/// Moves `new` to `place`. A folder never replaces a file, nor a file a folder; the entries of a folder are merged,
+/// as `cp -r` does.
 fn replace(new: &Path, place: &Path) -> io::Result<()> {
     let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
     match (is_folder(new), is_folder(place)) {
@@ -80,7 +81,7 @@ mod tests {
         Hard(&'a str, &'a str),
     }
 
-    /// An archive as an attacker writes one: names go into the header as they are.
+    /// Builds an archive as an attacker would: the header takes names unchanged.
     fn archive(pieces: &[Piece<'_>]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for piece in pieces {

@@ -1,8 +1,8 @@
-//! Which files of a workspace a diff leaves out.
+//! Decides which files of a workspace a diff leaves out.
 //!
-//! What the user's own commit ignores is left out without a word, as git does it. What only the rules in the bottle
-//! ignore is left out too, and named: they are the agent's to write, and may be there to hide something. What is in a
-//! commit is never left out.
+//! Rules of the user's own commit leave files out silently, as git does. Rules that exist only in the bottle leave
+//! files out too, and the diff names them: the agent writes these rules and may use them to hide something. Files
+//! in a commit are never left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// A file of rules.
+/// The name of an ignore file.
 pub(super) const NAME: &str = ".gitignore";
 
-/// The longest file of rules that is gone by, and how much of all of them is, in bytes. Without the rest a diff shows
-/// more.
+/// The longest ignore file that is read, and the most of all of them together, in bytes. Beyond the bounds a diff
+/// shows more, never less.
 pub(super) const LONGEST: usize = 64 << 10;
 const MOST: usize = 256 << 10;
 
-/// Places that are named of all that is left out.
+/// The most paths that are listed individually.
 const NAMED: usize = 20;
 
-/// The rules of one side, by the folder that they stand in.
+/// The ignore rules of one side, by folder.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     folders: HashMap<PathBuf, Vec<Gitignore>>,
@@ -29,7 +29,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Adds the rules of a file in this folder of the workspace. One that cannot be read has none.
+    /// Adds the rules of a file in this folder of the workspace. An unreadable file adds none.
     pub(super) fn add(&mut self, folder: &Path, text: &str) {
         self.bytes += text.len();
         if text.len() > LONGEST || self.bytes > MOST {
@@ -37,7 +37,7 @@ impl Rules {
         }
         let mut builder = GitignoreBuilder::new("");
         for line in text.lines() {
-            // A line that is no pattern says nothing, to git as well.
+            // Git ignores an invalid pattern as well.
             let _ = builder.add_line(None, line);
         }
         if let Ok(rules) = builder.build() {
@@ -45,7 +45,7 @@ impl Rules {
         }
     }
 
-    /// The highest place on the way to this file, or the file itself, that is left out.
+    /// Returns the topmost ignored ancestor of this file, or the file itself.
     fn top(&self, file: &Path) -> Option<PathBuf> {
         if self.folders.is_empty() {
             return None;
@@ -61,7 +61,7 @@ impl Rules {
         None
     }
 
-    /// The nearest rule decides.
+    /// The rule of the nearest folder decides.
     fn leaves_out(&self, place: &Path, is_folder: bool) -> bool {
         for folder in place.ancestors().skip(1) {
             let Ok(below) = place.strip_prefix(folder) else { continue };
@@ -80,16 +80,16 @@ impl Rules {
 /// The rules of both sides.
 #[derive(Debug, Default)]
 pub(super) struct Ignored {
-    /// Of the user's commit and repository.
+    /// Rules of the user's commit and repository.
     pub(super) own: Rules,
-    /// Of the workspace.
+    /// Rules of the workspace.
     pub(super) inside: Rules,
     left_out: BTreeMap<PathBuf, u64>,
     unnamed: u64,
 }
 
 impl Ignored {
-    /// Whether a file that is in no commit is left out. What the rules inside leave out is noted.
+    /// Whether a file that is in no commit is left out. Records files that only the workspace's rules ignore.
     pub(super) fn leaves_out(&mut self, file: &Path) -> bool {
         if self.own.top(file).is_some() {
             return true;
@@ -105,7 +105,8 @@ impl Ignored {
         true
     }
 
-    /// What the rules inside left out: places with the number of their files, and how many files more.
+    /// Returns the paths that only the workspace's rules ignored, with file counts, and the number of further
+    /// files.
     pub(super) fn left_out(self) -> (BTreeMap<PathBuf, u64>, u64) {
         (self.left_out, self.unnamed)
     }

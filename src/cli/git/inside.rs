@@ -1,4 +1,4 @@
-//! Commands in the bottle whose output is read here: never trusted, always bounded.
+//! Runs git in the bottle and reads its output: untrusted and bounded.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::cli::exit;
 /// How long one command may take.
 const WITHIN: Duration = Duration::from_secs(300);
 
-/// The most that is read of one output.
+/// The most bytes read of standard output.
 const MOST: usize = 16 << 20;
 
-/// What is kept of complaints.
+/// The most bytes kept of standard error.
 const COMPLAINTS: usize = 4096;
 
-/// Branches of a workspace that are looked at.
+/// The most branches of a workspace that are read.
 const BRANCHES: usize = 1000;
 
-/// A bottle to run commands in.
+/// A bottle that runs commands.
 pub(crate) struct Inside<'a> {
     pub(crate) channel: &'a Channel,
-    /// Which it is.
+    /// The bottle's slug.
     pub(crate) slug: &'a Slug,
 }
 
-/// What a command came to.
+/// The result of a command.
 pub(crate) struct Said {
     code: u8,
     output: Vec<u8>,
@@ -46,15 +46,15 @@ impl Said {
 /// The git repository in a bottle's workspace.
 pub(crate) struct Workspace<'a> {
     inside: Inside<'a>,
-    /// What is checked out; none when nothing was ever committed.
+    /// The commit of `HEAD`; none without commits.
     pub(crate) head: Option<ObjectId>,
 }
 
 impl<'a> Inside<'a> {
-    /// The repository in its workspace.
+    /// Finds the repository in the workspace.
     ///
     /// # Errors
-    /// A sentence when git is not there, or the workspace is none.
+    /// When git is missing in the bottle, or the workspace is not a repository.
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
         let found = self.git(&["rev-parse", "--git-dir"]).await?;
         if found.code == exit::NOT_FOUND {
@@ -78,7 +78,7 @@ impl<'a> Inside<'a> {
         let mut argv = vec!["git", "--no-pager", "-C", WORKSPACE];
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
-        // A look writes nothing, or it would count as a change of the work.
+        // The query writes nothing: a write would count as a change of the work.
         let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0")];
         let process = Process {
             argv: argv.clone(),
@@ -134,13 +134,13 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// How a user gets at the workspace where git does not help.
+/// The hint for workspaces that git cannot export.
 pub(crate) fn as_it_is(slug: &Slug) -> String {
     format!("`bottle cp {slug}:. FOLDER` copies the workspace out as it is, while the bottle runs")
 }
 
 impl Workspace<'_> {
-    /// What its branches and its stash point to.
+    /// Returns the commits of its branches and its stash.
     pub(crate) async fn tips(&self) -> Result<Vec<ObjectId>, CliError> {
         let count = format!("--count={BRANCHES}");
         let arguments = ["for-each-ref", &count, "--format=%(objectname)", "refs/heads", "refs/stash"];

@@ -1,7 +1,7 @@
-//! `bottle __git-pipe HOST COMMAND`: the transport of the host's git into a bottle.
+//! `bottle __git-pipe HOST COMMAND`: the transport from the host's git into a bottle.
 //!
-//! Git starts it as if it were ssh. Which bottle, it has from `bottle pull`; what runs there is always the same
-//! command, whatever git or anybody asks for.
+//! Git starts it in place of ssh. `bottle pull` names the bottle in the environment; the command in the bottle is
+//! fixed, whatever the arguments request.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,19 +17,19 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
 
-/// Names the bottle to this process.
+/// The variable that names the bottle.
 pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
 
-/// The most that comes out of a bottle in one pull.
+/// The most bytes that one pull reads from a bottle.
 const MOST: u64 = 8 << 30;
 
-/// How long either side may be silent: a large pack is made and checked without a word.
+/// How long either side may be silent: building and checking a large pack is silent.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// What is kept of what the git inside complains of.
+/// The most bytes kept of standard error in the bottle.
 const COMPLAINTS: usize = 4096;
 
-/// The role's whole life.
+/// Runs the transport to its end.
 #[must_use]
 pub(crate) fn run() -> ExitCode {
     match super::super::block_on(carry()) {
@@ -67,7 +67,7 @@ async fn carry() -> Result<u8, CliError> {
     }
 }
 
-/// What git says, to the bottle. Its end is the end of the input.
+/// Forwards git's output to the bottle, including its end.
 async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
     let mut input = tokio::io::stdin();
     let mut buffer = vec![0; 16 << 10];
@@ -79,7 +79,7 @@ async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
     }
 }
 
-/// What the bottle says, to git.
+/// Forwards the bottle's output to git.
 async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
     let mut output = tokio::io::stdout();
     let (mut passed, mut complaints) = (0_u64, Vec::new());

@@ -1,12 +1,12 @@
-//! A repository of our own, in which a bottle's work is compared with the user's commit.
+//! A temporary repository that compares a bottle's work with the user's commit.
 //!
 //! ```text
 //!  the bottle's HEAD ── fetch, objects checked ──► ┌─────────┐
 //!  the user's objects ── alternates, only read ──► │ scratch │ ──► diff by the host's git
 //!  the workspace's files ── the guest's archive ──►└─────────┘
 //! ```
-//! Nothing of the bottle's says how it is compared: its configuration does not come here, its attributes are
-//! overruled, its index and its replacements are not asked. The repository goes with the value.
+//! The bottle has no influence on the comparison: its configuration is not copied, its attributes are overridden,
+//! and its index and replace references are not used. The repository is deleted with the value.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,55 +32,55 @@ use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::host::{Host, disk};
 
-/// What every path has, before everything that a tree or a configuration says: a diff is made of its bytes.
+/// Attributes for every path, above those of trees and configuration: a diff compares bytes.
 const ATTRIBUTES: &str =
     "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
 
-/// The bottle's history and its workspace.
+/// References of the bottle's history and of its workspace.
 const HISTORY: &str = "refs/bottle/history";
 const FILES: &str = "refs/bottle/workspace";
 
-/// How long one step may take: what is compared is the agent's to choose.
+/// How long one step may take: the agent controls the amount of data.
 const WITHIN: Duration = Duration::from_secs(300);
 
-/// The most that is read of one output, and of a list of all files.
+/// The most bytes read of one output, and of a list of all files.
 const MOST: usize = 16 << 20;
 const MOST_LISTED: usize = 256 << 20;
 
-/// Files of ignore rules that are read of one commit.
+/// The most ignore files read from one commit.
 const RULE_FILES: usize = 200;
 
-/// Paths that are handed to git one by one, and their bytes together: a command line has no room for more.
+/// The most paths passed to git on one command line, and the most bytes of them together.
 const PATHS: usize = 500;
 const PATH_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A temporary bare repository; see the diagram above.
 pub(crate) struct Scratch<'a> {
     repository: Repository<'a>,
-    /// A thread of ours may still write to it when we go.
+    /// Shared with the importing thread, which may still write when this value is dropped.
     folder: Arc<TempDir>,
 }
 
-/// What is compared with, and how it came to be.
+/// The base of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Base {
     /// None is an empty tree.
     pub(crate) commit: Option<ObjectId>,
-    /// Whether it is one of the user's.
+    /// Whether it is a commit of the user's repository.
     pub(crate) is_own: bool,
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 pub(crate) struct Compared {
     pub(crate) base: Base,
     /// A unified diff from the base to the workspace.
     pub(crate) diff: Text,
-    /// The same from the base to the bottle's last commit, of files that the workspace has otherwise.
+    /// A unified diff from the base to the bottle's last commit, of files that differ in the workspace.
     pub(crate) committed: Text,
     pub(crate) left_out: LeftOut,
 }
 
-/// An output, and whether there was more of it.
+/// Bounded output, and whether it was truncated.
 #[derive(Default)]
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
@@ -88,10 +88,10 @@ pub(crate) struct Text {
 }
 
 impl<'a> Scratch<'a> {
-    /// An empty one, that knows the objects of `own` where there is such a repository.
+    /// Creates an empty repository that reads the objects of `own`, if there is such a repository.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub(crate) async fn beside(
         host: &'a Host,
         own: Option<&Repository<'_>>,
@@ -115,7 +115,7 @@ impl<'a> Scratch<'a> {
             let objects = own.place_of("objects").await?;
             let path = folder.path().join("objects/info/alternates");
             fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
-            // Where a history ends that was cut off; without it git looks for what comes before.
+            // Copies the boundary of a shallow clone; without it git would look for the missing parents.
             match fs::copy(own.place_of("shallow").await?, folder.path().join("shallow")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error)),
                 _ => {}
@@ -124,10 +124,10 @@ impl<'a> Scratch<'a> {
         Ok(Self { repository, folder })
     }
 
-    /// Fetches what is checked out in the bottle; none where nothing was committed there.
+    /// Fetches the bottle's `HEAD`; none without commits.
     ///
     /// # Errors
-    /// A sentence: the git in the bottle is the agent's.
+    /// When the fetch fails: the git in the bottle is the agent's.
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
@@ -136,12 +136,11 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// What a bottle's work is compared with: where its history left that of the user's `head`. Where they have
-    /// nothing in common it is the user's, if the workspace was `copied` from there, and else the bottle's own last
-    /// commit.
+    /// Returns the base of the comparison: the merge base with the user's `head`. Without a common history it is
+    /// the user's `head` if the workspace was `copied` from there, and else the bottle's own last commit.
     ///
     /// # Errors
-    /// When there is no git.
+    /// When git is not installed.
     pub(crate) async fn base(
         &self,
         head: Option<&ObjectId>,
@@ -162,10 +161,10 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Takes the workspace's files in, and compares.
+    /// Imports the workspace's files, and compares.
     ///
     /// # Errors
-    /// A sentence.
+    /// When the import or git fails.
     pub(crate) async fn compare(
         &self,
         channel: &Channel,
@@ -212,7 +211,7 @@ impl<'a> Scratch<'a> {
         let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
         let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
         let take = move |archive: &mut dyn Read| {
-            // Goes with the last of us.
+            // Deleted with the last reference.
             let _folder = folder;
             workspace::take(git, FILES, Known { tracked, ignored }, archive)
         };
@@ -224,7 +223,7 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// The rules of the user's commit and of the user's repository.
+    /// Reads the ignore rules of the user's commit and repository.
     async fn rules(
         &self,
         tracked: &HashMap<Vec<u8>, Entry>,
@@ -250,7 +249,7 @@ impl<'a> Scratch<'a> {
         Ok(())
     }
 
-    /// All files of a commit.
+    /// Lists all files of a commit.
     async fn listed(&self, commit: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
         let listed = bounded(&self.repository, &arguments, MOST_LISTED).await?;
@@ -267,8 +266,9 @@ impl<'a> Scratch<'a> {
         Ok(listed.bytes.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
-    /// What the bottle's last commit changes, of files that the workspace has otherwise: a pull brings it. All of it, also
-    /// what the diff of the workspace has too: the same lines say something else in another order or in a comment.
+    /// Diffs the bottle's last commit for files that differ in the workspace, since a pull brings the commit. It
+    /// includes lines that the workspace's diff has too: the same lines mean something else in another order or in
+    /// a comment.
     async fn committed(&self, from: &str, tip: &ObjectId) -> Result<Text, CliError> {
         let since = self.changed(from, tip.as_str()).await?;
         let mut paths = self.changed(tip.as_str(), FILES).await?;
@@ -277,16 +277,16 @@ impl<'a> Scratch<'a> {
             return Ok(Text::default());
         }
         let few = paths.len() <= PATHS && paths.iter().map(Vec::len).sum::<usize>() <= PATH_BYTES;
-        // One that is no text is in a diff of everything.
+        // A path that is not UTF-8 makes the diff cover all paths.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
         self.diff(from, tip.as_str(), &paths).await
     }
 
-    /// How many files of the workspace are changed or new and not in the commit `tip`.
+    /// Counts the files of the workspace that are changed or new since the commit `tip`.
     ///
     /// # Errors
-    /// A sentence.
+    /// When the import or git fails.
     pub(crate) async fn uncommitted(
         &self,
         channel: &Channel,
@@ -302,7 +302,7 @@ impl<'a> Scratch<'a> {
         Ok(self.changed(&from, FILES).await?.len())
     }
 
-    /// Paths that differ, sorted.
+    /// Lists the paths that differ, sorted.
     async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
         let listed = bounded(&self.repository, &arguments, MOST).await?;
@@ -334,10 +334,10 @@ async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), C
     Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], last_words(&done))))
 }
 
-/// The output of a git, so much of it at most.
+/// Returns the output of a git command, up to `most` bytes.
 async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -> Result<Text, CliError> {
     let mut command = repository.command();
-    // What replaces objects here is the user's, and shows something else than what is there.
+    // The user's replace references would show other content than the objects have.
     command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
@@ -363,7 +363,7 @@ async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -
     Err(CliError::failed(format!("`git {word}` failed: {complaints}")))
 }
 
-/// So much of it; the rest of a complaint is read and let go, for nobody waits on a full pipe.
+/// Reads at most `most` bytes. Drains the rest of standard error, so that git does not block on a full pipe.
 async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
@@ -379,7 +379,7 @@ async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The same lines, in the workspace in a comment.
+    /// The workspace has the committed lines, but in a comment.
     #[tokio::test]
     async fn what_a_commit_has_otherwise_is_shown_whatever_the_workspace_shows() {
         let home = tempfile::tempdir().expect("folder");

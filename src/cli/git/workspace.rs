@@ -1,6 +1,6 @@
-//! The files of a workspace, from the guest's archive straight into a repository: no folder of them is made here.
+//! Imports the files of a workspace from the guest's archive into a repository, without writing them to a folder.
 //!
-//! The bytes are taken as they are: no attribute, filter or index of the bottle has a say in them.
+//! The bytes are imported unchanged: no attribute, filter or index of the bottle applies.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read, Write};
@@ -12,45 +12,45 @@ use bottle_guest::archive::{Member, Members, What};
 
 use super::ignored::{Ignored, LONGEST, NAME};
 
-/// The longest file that is compared, in bytes; git holds one in memory.
+/// The longest file that is compared, in bytes; git holds one file in memory.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The most bytes of all files together.
 const MAX_ALL: u64 = 4 << 30;
 
-/// Names that are told one by one of what is not compared.
+/// The most skipped paths that are listed individually.
 const NAMED: usize = 20;
 
-/// What is kept of a failed git's complaints.
+/// The most bytes kept of git's standard error.
 const COMPLAINTS: u64 = 2000;
 
-/// A file of a commit: its mode and its object, in git's words.
+/// A file of a commit: its mode and its object id, as git writes them.
 pub(super) type Entry = (String, String);
 
-/// What is known before.
+/// What is known before the import.
 pub(super) struct Known {
-    /// What commits hold, by its path.
+    /// The files of the commits, by path.
     pub(super) tracked: HashMap<Vec<u8>, Entry>,
     pub(super) ignored: Ignored,
 }
 
-/// What was not compared, in words for the user; names are as the bottle has them.
+/// The files that were not compared, for a message to the user; paths are the bottle's.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
-    /// Places that only rules in the bottle ignore, with the number of their files.
+    /// Paths that only rules in the bottle ignore, with file counts.
     pub(crate) ignored: Vec<(PathBuf, u64)>,
     /// Further files that only rules in the bottle ignore.
     pub(crate) more_ignored: u64,
-    /// Other places, each with why.
+    /// Other paths, each with the reason.
     pub(crate) places: Vec<(PathBuf, &'static str)>,
-    /// How many places more.
+    /// The number of further paths.
     pub(crate) more: u64,
 }
 
-/// Reads a workspace out of the guest's archive into the commit `reference`.
+/// Imports a workspace from the guest's archive into the commit `reference`.
 ///
 /// # Errors
-/// When the archive breaks off, or git fails.
+/// When the archive is truncated, or git fails.
 pub(super) fn take(
     git: Command,
     reference: &str,
@@ -89,7 +89,7 @@ impl Taking {
             self.leave_out(&member.name, "its name leads out of the workspace");
             return Ok(());
         };
-        // The first is the workspace itself.
+        // The first component is the workspace itself.
         let path: PathBuf = place.components().skip(1).collect();
         if path.as_os_str().is_empty() || member.what == What::Folder {
             return Ok(());
@@ -123,7 +123,7 @@ impl Taking {
                     return Ok(());
                 }
                 if size > MAX_FILE || size > room {
-                    // As it was, and named: else it would seem to be gone.
+                    // The committed version stays, and the file is listed: otherwise it would look deleted.
                     tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
                     self.leave_out(&path, if size > MAX_FILE { "too long" } else { "too much before it" });
                     return Ok(());
@@ -145,7 +145,7 @@ impl Taking {
         }
     }
 
-    /// Whether it belongs to a repository: the workspace's own, or one below, whose other files are compared.
+    /// Whether it belongs to a git directory: the workspace's own, or a nested one, whose other files are compared.
     fn is_gits(&mut self, path: &Path) -> bool {
         let is_git = |part: &Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
         let Some(at) = path.components().position(|part| is_git(&part)) else { return false };
@@ -156,7 +156,7 @@ impl Taking {
         true
     }
 
-    /// Whether it lies in what is a submodule in a commit: that one names another history.
+    /// Whether it is inside a submodule of a commit, which has its own history.
     fn is_in_submodule(&mut self, path: &Path) -> bool {
         let top = path.ancestors().find(|place| self.submodules.contains(place.as_os_str().as_bytes()));
         if let Some(top) = top {
@@ -178,7 +178,7 @@ impl Taking {
     }
 }
 
-/// A `git fast-import` under way. Dropped before its end it is killed.
+/// A running `git fast-import`. Dropping it early kills it.
 struct Import {
     child: Child,
     input: Option<BufWriter<std::process::ChildStdin>>,
@@ -211,7 +211,7 @@ impl Import {
         input.write_all(b"\n")
     }
 
-    /// A path as a commit has it.
+    /// Adds a path with the entry that a commit has.
     fn link(&mut self, path: &[u8], (mode, object): &Entry) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} {object} ")?;
@@ -238,13 +238,13 @@ impl Import {
 
 impl Drop for Import {
     fn drop(&mut self) {
-        // Neither does anything after its end.
+        // Both do nothing after the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A path as git reads one in its own streams and files, whatever is in it.
+/// Quotes a path for git's streams and files, whatever bytes it has.
 pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
     for byte in path {
@@ -262,7 +262,7 @@ pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Ignore rules are files like any other: what they take is not there for others.
+    /// Ignore files count towards the bound like any other file.
     #[test]
     fn all_files_together_are_bounded_rules_too() {
         let folder = tempfile::tempdir().expect("folder");

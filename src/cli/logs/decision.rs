@@ -1,4 +1,4 @@
-//! One line of the proxy's log as a user reads it.
+//! Formats one line of the proxy's access log for a user.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
@@ -9,18 +9,18 @@ use serde::Deserialize;
 
 use crate::cli::output::{Styles, one_line};
 
-/// Columns of the longest verdict, and of the longest method that is usual.
+/// Columns of the longest verdict, and of the longest common method.
 const VERDICT: usize = 8;
 const METHOD: usize = 7;
-/// Columns after which what follows host and path begins, where those are not longer.
+/// Columns of host and path; longer ones push the rest of the line.
 const PLACE: usize = 44;
 
-/// What of a line a user is shown. Fields that another version may lack or add do not matter.
+/// The fields of a line that are shown. Missing or additional fields of other versions are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Line {
     Request(Box<Request>),
-    /// The disk was slower than the proxy.
+    /// Lines lost because the disk was slower than the proxy.
     Lost {
         lines: u64,
     },
@@ -45,7 +45,7 @@ struct Request {
     milliseconds: u64,
 }
 
-/// The line in columns and words; one that cannot be read as it is. Nothing of it does anything to a terminal.
+/// Formats the line in columns; a line that does not parse is shown as it is. The output never controls a terminal.
 pub(super) fn shown(line: &str, styles: Styles) -> String {
     match serde_json::from_str(line) {
         Ok(Line::Request(request)) => request.shown(styles),
@@ -88,10 +88,10 @@ impl Request {
         }
     }
 
-    /// Why, or what came of it.
+    /// The reason, or the result.
     fn words(&self) -> String {
         match (self.reason, &self.found, self.status) {
-            // A sentence of the reason and what was found.
+            // The found text is a sentence with the reason.
             (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),
             (Some(reason), None, _) => reason.words().to_owned(),
             (None, None, Some(status)) => {

@@ -1,5 +1,5 @@
-//! The proxy's log: a ring of files, oldest first, then what comes; for a user a line in words for each decision,
-//! with `--json` as the proxy wrote it.
+//! Reads the proxy's access log: a ring of files, oldest first, then new lines. `--json` prints the lines as the
+//! proxy wrote them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::instance::journal::{LINE_MAX, files, open};
 use crate::instance::{State, Store};
 
-/// Shows the journal in `folder`.
+/// Shows the log files in `folder`.
 pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
     let files = files(folder);
     if files.is_empty() && !logs.follow {
@@ -56,7 +56,7 @@ fn print(line: &str, output: &Output) -> Result<(), CliError> {
     output.print(&shown)
 }
 
-/// What comes, until the bottle has ended and all of it was shown.
+/// Follows the log until the bottle has ended and every line was shown.
 fn follow(
     path: &Path,
     mut current: Option<Followed>,
@@ -66,7 +66,7 @@ fn follow(
 ) -> Result<(), CliError> {
     let store = Store::of(host);
     loop {
-        // Asked before the file is read, so that the last lines of an ending bottle are not missed.
+        // Checked before the file is read, so that the last lines of an ending bottle are not missed.
         let alive = matches!(store.state(&logs.slug), Some(State::Alive(_)));
         if let Some(file) = &mut current {
             while let Some(line) = file.line(logs.since)? {
@@ -92,7 +92,7 @@ fn follow(
     }
 }
 
-/// A file read line by line as it grows.
+/// A file read line by line while it grows.
 struct Followed {
     reader: BufReader<File>,
     inode: u64,
@@ -106,7 +106,7 @@ impl Followed {
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }
 
-    /// The next whole line that is not older than `since`; nothing when there is none yet.
+    /// Returns the next complete line that is not older than `since`; none when there is none yet.
     fn line(&mut self, since: Option<Timestamp>) -> Result<Option<String>, CliError> {
         loop {
             let read = std::io::Read::take(&mut self.reader, LINE_MAX).read_until(b'\n', &mut self.part);

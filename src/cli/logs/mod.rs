@@ -1,9 +1,9 @@
-//! `bottle logs`: what an agent printed, or what the proxy decided.
+//! `bottle logs`: shows the agent's output or the proxy's access log.
 //!
-//! Everything is shown inert, in a pipe too: text and line breaks, no escape sequence, whatever wrote it.
+//! All output is escaped, in a pipe too: text and line breaks, never an escape sequence.
 //!
-//! - `plain`: bytes of a terminal → lines of text
-//! - `journal`: the proxy's ring of files, read in order and followed · `decision`: one line of it in words
+//! - `plain`: converts terminal bytes to lines of text
+//! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of it
 
 mod decision;
 mod journal;
@@ -29,26 +29,26 @@ use crate::cli::completions;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
-/// More than any saved output is (the guest keeps 1 MiB of each stream).
+/// The most bytes read of saved output (the guest keeps 1 MiB of each stream).
 const SAVED_MAX: u64 = 8 << 20;
 
-/// Show what an agent printed, or with `--egress` what the proxy decided
+/// Show an agent's output, or with `--egress` the proxy's access log
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::bottles_there())]
     slug: Slug,
-    /// The proxy's log, a line for each decision; with `--json` as the proxy wrote it (how much that is,
-    /// `egress.log` in the bottle says)
+    /// Show the proxy's access log, one line per decision; `--json` prints the proxy's own lines. `egress.log` in
+    /// the bottle sets how much it has
     #[arg(long)]
     egress: bool,
-    /// Go on with what comes, until the bottle ends
+    /// Follow new output until the bottle ends
     #[arg(short, long)]
     follow: bool,
-    /// Only what the proxy decided since then: a time, or how long ago (`10m`)
+    /// Show only decisions since this time, or this long ago (`10m`)
     #[arg(long, requires = "egress", value_name = "TIME|AGO", value_parser = since)]
     since: Option<Timestamp>,
-    /// Only the last lines
+    /// Show only the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
 }
@@ -63,12 +63,12 @@ impl Logs {
             }
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
             (Some(State::Preserved(_)), false) => self.saved(&folder),
-            // Also for a slug that does not exist: there is one place that knows what to say about it.
+            // `connect` words the error for a slug that does not exist.
             _ => super::block_on(self.live(host)),
         }
     }
 
-    /// What the guest still has, and what comes.
+    /// Shows the output that the guest still has, and follows it.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
         let mut signals = catch()?;
         let channel = connect(host, &self.slug).await?;
@@ -100,7 +100,7 @@ impl Logs {
         Ok(exit::DONE)
     }
 
-    /// What the keeper saved of an agent that ended.
+    /// Shows the output that the keeper saved of an ended agent.
     fn saved(&self, folder: &Path) -> Result<u8, CliError> {
         let path = folder.join("agent.log");
         let mut bytes = Vec::new();
@@ -164,7 +164,7 @@ fn print(text: &str) -> Result<(), CliError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(closed)
 }
 
-/// A time as RFC 3339 writes it, or a span as people do, back from now.
+/// Parses an RFC 3339 time, or a span before now.
 fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);

@@ -1,20 +1,20 @@
-//! Bytes that a program wrote to a terminal → lines of text that do nothing.
+//! Converts bytes written to a terminal to plain lines of text.
 
 use dialoguer::console::strip_ansi_codes;
 
 use crate::cli::output::inert;
 
-/// The longest line; a longer one is cut into several.
+/// The longest line in bytes; a longer one is split.
 const LINE_MAX: usize = 64 * 1024;
 
-/// Lines out of pieces.
+/// Splits a byte stream into lines.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     line: Vec<u8>,
 }
 
 impl Plain {
-    /// The lines that this piece completes.
+    /// Returns the lines that this chunk completes.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -28,13 +28,14 @@ impl Plain {
         lines
     }
 
-    /// The last line, when it had no end.
+    /// Returns the last line if it has no line end.
     pub(super) fn finish(&mut self) -> Option<String> {
         (!self.line.is_empty()).then(|| text(&std::mem::take(&mut self.line)))
     }
 }
 
-/// What a user last saw in this line: without escape sequences, and of what overwrote itself only the end.
+/// Returns the text that was last visible in this line: without escape sequences, and after the last carriage
+/// return.
 fn text(line: &[u8]) -> String {
     let decoded = String::from_utf8_lossy(line);
     let stripped = strip_ansi_codes(&decoded);

@@ -1,4 +1,4 @@
-//! `bottle policy check`: would the proxy let this pass, and why.
+//! `bottle policy check`: shows whether the proxy would allow a request, and why.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -9,14 +9,14 @@ use crate::cli::json_schema::PolicyAnswer;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
-/// `policy check`.
+/// The arguments of `policy check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// The request's method
+    /// The method of the request
     method: String,
-    /// The request's URL
+    /// The URL of the request
     url: String,
-    /// A header the request has; may be repeated
+    /// A header of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ fn text(answer: &PolicyAnswer, output: &Output) -> String {
     lines.join("\n")
 }
 
-/// `Name: value`.
+/// Parses `Name: value`.
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
     let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is no header's name"))?;

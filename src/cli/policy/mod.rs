@@ -1,8 +1,8 @@
-//! `bottle policy`: what would the proxy let pass, and why.
+//! `bottle policy`: shows what the proxy would allow, and why.
 //!
-//! The answer comes from the function that the proxy itself calls, by the routes that a bottle was (or
-//! would be) started with, and by what its scanner finds in what is shown of a request. What needs a connection or
-//! the secrets themselves (addresses, certificates, known values) is not part of it.
+//! The decision comes from the function that the proxy itself calls, with the routes that a bottle was (or would
+//! be) started with, and with the findings of its scanner. Checks that need a connection or the secrets themselves
+//! (addresses, certificates, known values) are not included.
 
 mod check;
 mod replay;
@@ -29,14 +29,14 @@ use crate::instance::{State, Store};
 use crate::plan::{self, Flags, Plan, Workspace};
 use crate::resolve::{ResolvedManifest, Traced};
 
-/// Questions about what the proxy lets through.
+/// Show what the egress proxy allows, and why
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
-    /// Ask whether the proxy would let a request pass, and why
+    /// Check whether the proxy would allow a request, and show why
     Check(check::Check),
-    /// Decide recorded requests again, and show which verdicts changed
+    /// Decide recorded requests again, and show changed verdicts
     ///
-    /// Exit code 1 when one did.
+    /// Exits with 1 if a verdict changed.
     Test(replay::Test),
 }
 
@@ -49,22 +49,22 @@ impl Policy {
     }
 }
 
-/// Whose proxy is asked.
+/// Selects the bottle or agent whose routes decide.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
 struct Whose {
-    /// Ask a bottle that is there; the one that runs, when there is only one
+    /// Use the routes of this bottle; by default the only running bottle
     #[arg(long, add = completions::bottles_there())]
     slug: Option<Slug>,
-    /// Ask what this agent would be started with
+    /// Use the routes that this agent would start with
     #[arg(long, add = completions::agents())]
     agent: Option<Name>,
-    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    /// Use this bottle instead of the agent's own; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
     bottles: Vec<Name>,
 }
 
-/// A proxy that is asked: its routes, where they were written, and the user's own rules.
+/// What decides: the routes, their origins, and the user's own rules.
 struct Asked {
     table: RouteTable,
     manifest: ResolvedManifest,
@@ -87,7 +87,7 @@ impl Whose {
         Ok(Asked { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
     }
 
-    /// Whose routes are asked: an agent with its bottles, and the record of the bottle that has them.
+    /// Returns the agent, its bottles, and the record of the bottle, if one is meant.
     fn of(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
         if let Some(agent) = &self.agent {
             return Ok((agent.clone(), self.bottles.clone(), None));
@@ -116,7 +116,7 @@ impl Whose {
     }
 }
 
-/// The bottle that runs, when no other does.
+/// Returns the running bottle if there is exactly one.
 fn the_only_one(store: &Store) -> Result<Record, CliError> {
     let mut running = store.list().unwrap_or_default().into_iter().filter_map(|listed| match listed.state {
         State::Alive(record) => Some(*record),
@@ -135,7 +135,7 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
     }
 }
 
-/// The plan a launch would have; only its routes and its hash are looked at.
+/// Builds the plan of a launch; only its routes and its hash are used.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     let flags = Flags {
         slug: None,
@@ -155,12 +155,12 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
         unsupervised: false,
         learn: false,
     };
-    // The label is the slug: nothing random is asked for.
+    // The label gives the slug: no random bytes are needed.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
 }
 
 impl Asked {
-    /// What would become of a request.
+    /// Decides a request.
     fn answered(
         &self,
         method: &str,
@@ -181,7 +181,7 @@ impl Asked {
     }
 }
 
-/// A verdict's word in its colour.
+/// Colours a verdict.
 fn word(verdict: &str, styles: Styles) -> String {
     match verdict {
         "deny" => styles.red(verdict),
@@ -219,8 +219,8 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     }
 }
 
-/// What the proxy would find in the method, host, path, query and headers that leave, and in the body where it is known. The
-/// values that it knows are not known here.
+/// Scans the parts of a request that leave: method, host, path, query, headers, and the body if known. The proxy's
+/// known secret values are not available here.
 fn found(
     allowed: &Allowed<'_, '_>,
     method: &str,
@@ -258,7 +258,7 @@ fn found(
     Ok(Findings::new(weighed.collect()).described(words))
 }
 
-/// What the proxy does with a request that passes.
+/// Describes what the proxy does with an allowed request.
 fn passes(allowed: &Allowed<'_, '_>) -> String {
     let to = match &allowed.route.connect_to {
         Some(place) => format!("{} through {}:{}", allowed.host, place.host, place.port),

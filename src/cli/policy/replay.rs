@@ -1,8 +1,8 @@
-//! `bottle policy test`: what the proxy would say today of requests that it answered before.
+//! `bottle policy test`: decides recorded requests with today's routes.
 //!
-//! A record is a line of the proxy's own log, as `bottle logs --egress --json` prints it, or written by hand in
-//! the same words: `host`, `method` and `path` are enough. The log is redacted, so that what was refused for what
-//! was in it counts as let pass by the routes: it is compared by them alone.
+//! A record is a line of the proxy's access log, as `bottle logs --egress --json` prints it, or a handwritten line
+//! with at least `host`, `method` and `path`. The log is redacted, so that a request blocked for its content counts
+//! as allowed by the routes: only the routes are compared.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,22 +19,23 @@ use crate::cli::layout::Table;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
-/// The longest record; the proxy writes none near it.
+/// The longest record in bytes; the proxy writes none near it.
 const LONGEST: u64 = 1 << 20;
 
-/// Different changes that are shown.
+/// The most distinct changes that are listed.
 const MOST_CHANGES: usize = 1000;
 
-/// `policy test`.
+/// The arguments of `policy test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Test {
-    /// Recorded requests, a line each, as `bottle logs --egress --json` prints them; `-` is standard input
+    /// A file of recorded requests, one per line, as `bottle logs --egress --json` prints them; `-` is standard
+    /// input
     file: PathBuf,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// What is read of a record; the proxy's other fields are left out.
+/// The fields read of a record; others are ignored.
 #[derive(Debug, Deserialize)]
 struct Record {
     host: String,
@@ -60,7 +61,7 @@ struct Message {
     body: Option<String>,
 }
 
-/// The event of a line, where it is no request.
+/// The event of a line that is not a request.
 #[derive(Deserialize)]
 struct Other {
     event: String,
@@ -71,30 +72,31 @@ struct Other {
 struct Replayed {
     /// Requests that were decided again.
     replayed: usize,
-    /// Records of something that cannot be: connections without a request, what was taken out or noticed.
+    /// Records that cannot be decided again: connections without a request, redactions, findings that were only
+    /// logged.
     skipped: usize,
-    /// Different requests whose verdict is another now.
+    /// Distinct requests with a changed verdict.
     changed: Vec<Change>,
-    /// There are more than are listed.
+    /// Whether there are more than are listed.
     more: bool,
 }
 
-/// A request whose verdict is another now.
+/// A request with a changed verdict.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
-    /// The first line it stands in, from 1.
+    /// Its first line in the file, from 1.
     line: usize,
-    /// How often it is there.
+    /// How many times it occurs.
     times: usize,
     method: String,
     url: String,
     was: Said,
     now: Said,
-    /// Today's answer in words.
+    /// Today's answer as a sentence.
     sentence: String,
 }
 
-/// A verdict, with its reason where it has one.
+/// A verdict, with its reason if it has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Said {
     verdict: String,
@@ -160,7 +162,7 @@ fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Rep
     Ok(replayed)
 }
 
-/// The request of a line; none where it tells of something else.
+/// Parses the request of a line; none for another event.
 fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
     if serde_json::from_slice::<Other>(text).is_ok_and(|other| other.event != "request") {
         return Ok(None);
@@ -172,8 +174,8 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
 }
 
 impl Record {
-    /// What the proxy said, as far as its routes did; none where a host's names did not agree, which no record
-    /// shows.
+    /// Returns the recorded verdict as far as routes decided it; none for a mismatch of host names, which a record
+    /// does not show.
     fn was(&self) -> Option<Said> {
         let allow = Said { verdict: "allow".to_owned(), reason: None };
         let Some(reason) =
@@ -207,7 +209,7 @@ impl Record {
     }
 }
 
-/// Whether a refusal is by what the routes say of method, host and path.
+/// Whether a denial depends only on method, host and path.
 fn is_by_routes(reason: Reason) -> bool {
     matches!(
         reason,

@@ -1,7 +1,7 @@
-//! What the keeper tells while a session runs, and how the bottle ended.
+//! Receives the keeper's notices during a session, and the report of how the bottle ended.
 //!
-//! On pipes every notice is a line as it comes. On a terminal the agent owns the screen: notices wait, are
-//! counted in the window's title, and are summed up when the screen is given back.
+//! On pipes each notice prints at once. On a terminal the agent owns the screen: notices are collected, counted in
+//! the window's title, and summarized when the session leaves the screen.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ use tokio::task::JoinHandle;
 use crate::cli::output::Output;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
-/// How long the keeper may take to tear a bottle down before we stop waiting to hear of it: the agent's
-/// grace, the guest's and the bundle's deadlines, and a backend's removal.
+/// How long the client waits for the keeper to tear a bottle down: the sum of the agent's grace, the deadlines of
+/// guest and bundle, and a backend's removal.
 const TORN_DOWN_WITHIN: Duration = Duration::from_secs(45);
 
-/// Different refusals that are remembered for the summary; an agent can provoke any number.
+/// The most distinct denials kept for the summary: an agent can provoke any number.
 const REMEMBERED: usize = 20;
 
 /// Listens to one bottle's notices.
@@ -30,26 +30,26 @@ pub(crate) struct Watch {
     heard: Heard,
 }
 
-/// What is said beside the agent while it has the screen.
+/// What the window's title shows while the agent owns the screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Aside {
-    /// For the window's title; may be empty.
+    /// Text for the window's title; may be empty.
     pub(crate) words: String,
-    /// Questions that were heard of, ever.
+    /// All proposals seen so far.
     pub(crate) asked: u64,
-    /// Those of them that wait.
+    /// Proposals that are still pending.
     pub(crate) waiting: usize,
     /// Whether the bottle is locked.
     pub(crate) locked: bool,
 }
 
-/// What was heard so far.
+/// The notices received so far.
 type Heard = Arc<Mutex<End>>;
 
-/// What was heard until the end.
+/// The notices received until the end.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// How the bottle ended, when the keeper said so.
+    /// How the bottle ended, if the keeper reported it.
     pub(crate) ended: Option<Ended>,
     refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
@@ -60,7 +60,7 @@ pub(crate) struct End {
 }
 
 impl Watch {
-    /// Starts listening; `live` prints each notice as it comes.
+    /// Starts listening; `live` prints each notice at once.
     pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
         let (channel, output) = (channel.clone(), output.clone());
         let (said, aside) = watch::channel(Aside::default());
@@ -70,17 +70,17 @@ impl Watch {
         Self { task: tokio::spawn(listening), aside, heard }
     }
 
-    /// What can be said of it meanwhile, as it changes.
+    /// Returns a receiver for the title's text.
     pub(crate) fn aside(&self) -> watch::Receiver<Aside> {
         self.aside.clone()
     }
 
-    /// The summary for a user who leaves before the end.
+    /// Returns the summary for a user who detaches before the end.
     pub(crate) fn so_far(&self) -> Vec<String> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).summary()
     }
 
-    /// What was heard until the bottle was gone, or until it was not waited for any longer.
+    /// Waits until the bottle has ended, up to a time limit, and returns everything received.
     pub(crate) async fn until_the_end(mut self) -> End {
         let _ = tokio::time::timeout(TORN_DOWN_WITHIN, &mut self.task).await;
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner))
@@ -94,7 +94,7 @@ impl Drop for Watch {
 }
 
 impl End {
-    /// The summary for a user who could not be told meanwhile.
+    /// Returns the summary for a user on a terminal.
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.locked.iter().chain(&self.words).cloned().collect();
         lines.extend(match self.waiting.len() {
@@ -114,7 +114,7 @@ impl End {
         lines
     }
 
-    /// How much there is to be told, in a few words.
+    /// Counts the notices for the window's title.
     fn aside(&self) -> Aside {
         let waiting = match self.waiting.len() {
             0 => None,
@@ -161,7 +161,7 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
         let mut end = heard.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
-            // Not even `--quiet` hides it.
+            // Printed even with `--quiet`.
             (KeeperEvent::Notice(Notice::LockedOut(words)), Some(output)) => output.warn(words),
             (KeeperEvent::Notice(notice), Some(output)) => {
                 line(&notice).into_iter().for_each(|it| output.note(it))
@@ -181,7 +181,7 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
 
 fn line(notice: &Notice) -> Option<String> {
     Some(match notice {
-        // The sentence is written for the agent; the user knows `bottle policy check`.
+        // The sentence is written for the agent; the user has `bottle policy check`.
         Notice::Refused(refused) => {
             format!("the proxy refused {}: {}", what(refused), refused.reason.as_str())
         }
@@ -197,7 +197,7 @@ fn line(notice: &Notice) -> Option<String> {
     })
 }
 
-/// `GET https://host/path`, or as much of it as was read.
+/// `GET https://host/path`, or the part of it that was read.
 fn what(refused: &Refused) -> String {
     let Refused { host, port, method, path, .. } = refused;
     let place = match port {

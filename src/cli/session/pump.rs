@@ -1,4 +1,4 @@
-//! The three directions of a session, at once, until one of them ends it.
+//! Copies data in the three directions of a session until one of them ends it.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::terminal::{self, Detach, RawTerminal};
 
-/// A second Ctrl-C within this long after the first wants the end, not the program's attention.
+/// A second Ctrl-C within this time ends the session; the first one goes to the program.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What rings.
+/// The byte that rings the bell.
 const BELL: u8 = 0x07;
 
-/// What Ctrl-C is among keys.
+/// The byte that Ctrl-C types.
 const CTRL_C: u8 = 0x03;
 
-/// Runs a session to its end. The terminal is given back before this returns.
+/// Runs a session to its end. Restores the terminal before it returns.
 ///
 /// # Errors
-/// When the terminal cannot be taken over.
+/// When the terminal cannot be put into raw mode.
 pub(crate) async fn run(
     session: Session,
     signals: &mut Signals,
@@ -74,21 +74,21 @@ pub(crate) async fn run(
     Ok(outcome)
 }
 
-/// A title and what is said beside it.
+/// The window's title and the notices behind it.
 struct Titled {
     title: String,
     aside: watch::Receiver<Aside>,
-    /// Questions that the bell rang for.
+    /// The number of proposals that the bell has rung for.
     rung: u64,
-    /// Whether it rang for a lock.
+    /// Whether it has rung for a lock.
     locked: bool,
-    /// Whether something is said.
+    /// Whether the title shows notices.
     marked: bool,
-    /// Whether the title may be the agent's own, which then comes back behind ours.
+    /// Whether the agent may set the title; its own title is then restored afterwards.
     shared: bool,
 }
 
-/// Output until the program ends.
+/// Copies output until the program ends.
 async fn show(
     mut receiver: StreamReceiver,
     pass: Pass,
@@ -100,7 +100,7 @@ async fn show(
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            // One at a time: an agent that begins a sequence and never ends it would have them heap up.
+            // One update at a time: during an unfinished escape sequence of the agent they would pile up.
             aside = changed(&mut titled), if stdout.own.is_empty() => {
                 if let (Some(titled), Some(screen)) = (&mut titled, screen) {
                     stdout.own.extend(titled.say(&aside, screen));
@@ -131,22 +131,22 @@ async fn show(
     Outcome::Reset("the bottle ended the session without a word".to_owned())
 }
 
-/// What is to be said from now on.
+/// Waits for the next title update.
 async fn changed(titled: &mut Option<Titled>) -> Aside {
     if let Some(Titled { aside, .. }) = titled
         && aside.changed().await.is_ok()
     {
         return aside.borrow_and_update().clone();
     }
-    // Nobody has more to say; the output goes on.
+    // The sender is gone; the output continues.
     std::future::pending().await
 }
 
 impl Titled {
-    /// What the terminal is sent for it: a bell for a question or a lock, and the title, or the one that was there before.
+    /// Returns the bytes for the terminal: a bell for a proposal or a lock, and the new or the previous title.
     fn say(&mut self, aside: &Aside, screen: &RawTerminal) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // What was asked and answered before we came rings no more.
+        // No bell for proposals that were answered before this client attached.
         let asks = aside.asked > std::mem::replace(&mut self.rung, aside.asked) && aside.waiting > 0;
         if asks || (aside.locked && !std::mem::replace(&mut self.locked, true)) {
             bytes.push(BELL);
@@ -165,13 +165,13 @@ impl Titled {
     }
 }
 
-/// One of our standard streams: bytes as they come into a file or pipe, made harmless for a terminal.
+/// One of the client's standard streams: unchanged for a file or pipe, filtered for a terminal.
 struct Sink<'a, W> {
     stream: W,
     filter: Option<Filter>,
     screen: Option<&'a RawTerminal>,
     shown: Vec<u8>,
-    /// What we say ourselves, as soon as it cannot cut the program's output in two.
+    /// The client's own bytes, sent when they do not interrupt an escape sequence of the program.
     own: Vec<u8>,
 }
 
@@ -205,7 +205,7 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
     }
 }
 
-/// Keys to the program until the detach keys. A stream that is gone is the other direction's to report.
+/// Forwards keys to the program until the detach keys. The output direction reports a closed stream.
 async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
@@ -220,7 +220,7 @@ async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     std::future::pending().await
 }
 
-/// Keys to nobody, until one that leaves.
+/// Reads and drops keys until Ctrl-C or the detach keys.
 async fn watch(mut detach: Detach) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
@@ -231,7 +231,7 @@ async fn watch(mut detach: Detach) -> Outcome {
     std::future::pending().await
 }
 
-/// Standard input to the program, its end included.
+/// Forwards standard input to the program, including its end.
 async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     if wanted {
         let mut input = terminal::chunks();
@@ -245,7 +245,7 @@ async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     std::future::pending().await
 }
 
-/// Sizes to the program, until a signal that ends the session.
+/// Forwards terminal sizes, until a signal ends the session.
 async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8 {
     loop {
         match signals.next().await {
@@ -255,7 +255,7 @@ async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8
     }
 }
 
-/// Signals to the program; a second one soon after the first, or a lost terminal, ends the session.
+/// Forwards signals; a second one soon after the first, or a hang-up, ends the session.
 async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSender, output: &Output) -> u8 {
     let mut last: Option<Instant> = None;
     loop {

@@ -1,4 +1,4 @@
-//! Which backend: the one that was named, else the first that can run this plan.
+//! Chooses the backend: the named one, else the first that can run the plan.
 
 use super::super::choice::unknown_backend;
 use crate::backend::{Backend, Check, registry};
@@ -6,7 +6,7 @@ use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::plan::Plan;
 
-/// Chooses, and writes the choice into the plan.
+/// Chooses the backend and records it in the plan.
 pub(crate) async fn choose(
     host: &Host,
     plan: &mut Plan,
@@ -54,7 +54,7 @@ async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Cl
         }
     }
     match (only, reasons.len()) {
-        // One cause deserves its own hint.
+        // A single cause keeps its own hint.
         (Some(error), 1) => Err(error),
         _ => Err(CliError::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
             .hint("`bottle doctor` says what each of them lacks")),

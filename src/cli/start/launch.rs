@@ -1,4 +1,4 @@
-//! From a plan to a running agent: secrets, the keeper, and Ctrl-C at any moment of it.
+//! Launches a plan: reads secrets, starts the keeper, and handles Ctrl-C at any time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchOrder, Phase};
 use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
 
-/// How long an interrupted launch may take to undo what it made.
+/// How long an interrupted launch may take to undo its work.
 const UNDONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Every secret of the plan, asked for on the terminal where it is missing and there is one.
+/// Reads every secret of the plan; asks on the terminal for missing ones.
 pub(super) async fn secrets(
     host: &Host,
     plan: &Plan,
@@ -37,7 +37,7 @@ pub(super) async fn secrets(
         return Ok(BTreeMap::new());
     }
     let (host, needs) = (host.clone(), plan.secrets.clone());
-    // On a thread of its own, so that a signal is heard while the user thinks.
+    // On its own thread, so that signals are handled while the user thinks.
     let runtime = tokio::runtime::Handle::current();
     let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
         let mut user = if interactive() { TerminalUser::find().ok() } else { None };
@@ -56,7 +56,7 @@ pub(super) async fn secrets(
     Ok(secrets.values)
 }
 
-/// The values that [`sensitive_env::VARIABLE`] marks.
+/// Returns the values of the variables that [`sensitive_env::VARIABLE`] names.
 pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<SecretText>, CliError> {
     let SensitiveEnv { values, names, short } = SensitiveEnv::of(host, plan).map_err(|error| {
         CliError::usage(error.to_string())
@@ -77,7 +77,7 @@ pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<Se
     Ok(values)
 }
 
-/// Launches, showing how far it is; Ctrl-C undoes it.
+/// Launches and shows the progress; Ctrl-C undoes it.
 pub(super) async fn launch(
     host: &Host,
     order: &LaunchOrder,
@@ -99,7 +99,7 @@ pub(super) async fn launch(
     interrupt_keeper(host, slug);
     let undone = tokio::select! {
         answer = tokio::time::timeout(UNDONE_WITHIN, follow(&mut events, &order.plan, &progress)) => answer,
-        // A second Ctrl-C: the keeper goes on undoing by itself.
+        // A second Ctrl-C: the keeper continues to undo by itself.
         number = signals.end() => {
             drop(progress);
             return Err(interrupted(number).hint("`bottle list` shows whether anything is left"));
@@ -112,7 +112,7 @@ pub(super) async fn launch(
     }
 }
 
-/// What a launch came to.
+/// The result of a launch.
 enum Answer {
     Running,
     Failed(LaunchFailure),
@@ -127,7 +127,7 @@ async fn follow(events: &mut bottle_channel::StreamReceiver, plan: &Plan, progre
                 now = Some(phase);
                 progress.phase(words(phase, plan.workspace));
             }
-            // Its last word may come behind the next phase's.
+            // The last report of copied bytes may arrive after the next phase.
             Ok(KeeperEvent::Copied(copied)) if now == Some(Phase::Provision) => {
                 progress.bytes("copying the directory", copied.bytes, None);
             }
@@ -148,7 +148,7 @@ fn finished(
     let slug = &order.plan.identity.slug;
     match (answer, signal) {
         (Answer::Running, None) => Ok(()),
-        // The agent was faster than the signal: leaving ends it, as leaving always does.
+        // The agent started before the signal: a client that exits ends its bottle.
         (Answer::Running, Some(number)) => Err(interrupted(number).about(slug)),
         (Answer::Failed(failure), signal) => {
             for left in &failure.left {
@@ -173,8 +173,7 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
         exit::INTERRUPTED => Kind::Interrupted,
         _ => Kind::Failed,
     };
-    // 126 and 127 speak to scripts; on a terminal nothing of the agent's has run, so the table before
-    // that holds.
+    // 126 and 127 are for scripts. On a terminal no agent has run yet, so the codes before a launch apply.
     let code = match kind {
         Kind::Program if order.plan.agent.terminal.is_some() => exit::BACKEND,
         _ => failure.exit,
@@ -182,8 +181,8 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
     CliError::new(kind, failure.message).hint_if(failure.hint).exit(code)
 }
 
-/// Ctrl-C for the keeper, which has left the terminal's process group. One that cannot be found hears of
-/// our end by the connection.
+/// Sends SIGINT to the keeper, which is in another process group. A keeper that is not found notices the closed
+/// connection.
 fn interrupt_keeper(host: &Host, slug: &Slug) {
     if let Some(State::Alive(record)) = Store::of(host).state(slug)
         && let Some(Ok(keeper)) = record.keeper.map(|keeper| keeper.parse::<ProcessId>())
@@ -193,7 +192,7 @@ fn interrupt_keeper(host: &Host, slug: &Slug) {
     }
 }
 
-/// A detached bottle runs: its name is the answer.
+/// Prints the slug of a detached bottle.
 pub(super) fn report_detached(slug: &Slug, output: &Output) -> Result<u8, CliError> {
     if output.json {
         output.print_json(&serde_json::json!({"slug": slug}))?;
@@ -215,7 +214,7 @@ impl From<SecretError> for CliError {
     }
 }
 
-/// What a phase works on, in the user's words.
+/// Names a launch phase for the user.
 fn words(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
         Phase::Keys => "registering its deploy keys",

@@ -1,10 +1,10 @@
-//! `bottle start`: from a manifest to an agent that runs.
+//! `bottle start`: launches an agent from its manifests.
 //!
 //! ```text
 //! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
 //!  choose                                     choose   preflight    host       prepare    launch    cli::session
 //! ```
-//! Nothing is made before the user said yes, and nothing secret is read before that either.
+//! Nothing is created, and no secret is read, before the user agreed.
 
 pub(super) mod backend;
 mod launch;
@@ -31,32 +31,32 @@ use crate::keeper::protocol::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
-/// Start an agent in a bottle of its own
+/// Start an agent in a new bottle
 ///
-/// On a terminal the agent gets it. Without one it runs on plain pipes: its output as it is, what bottle
-/// has to say on standard error. The exit code is the agent's; 125 bottle failed, 126 its program cannot be
-/// run, 127 it is not there.
+/// On a terminal the agent takes over the terminal. Otherwise it runs on plain pipes: its output is unchanged, and
+/// bottle's own messages go to standard error. Exits with the agent's code; 125 if bottle failed, 126 if its
+/// program cannot run, 127 if it was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
-    /// The agent; asked for when it is left out
+    /// The agent; asks when omitted
     #[arg(add = completions::agents())]
     agent: Option<Name>,
-    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    /// Use this bottle instead of the agent's own; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// What isolates the bottle; otherwise the manifest, the settings, or the first that can run it
+    /// Choose the isolation backend; by default the manifest's, the setting's, or the first usable one
     #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]
     backend: Option<String>,
-    /// The bottle's name in everything; otherwise the agent's and five random characters
+    /// Name the bottle; by default the agent's name and five random characters
     #[arg(long)]
     label: Option<String>,
-    /// The colour of its name in lists
+    /// Set the colour of its name in lists
     #[arg(long, value_enum, value_name = "COLOUR")]
     color_label: Option<LabelColor>,
-    /// Copy the working directory in, without what `.gitignore` leaves out; `--cwd=all` copies all of it
+    /// Copy in the working directory without ignored files (`.gitignore`); `--cwd=all` copies all files
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
-    /// Do not ask before starting
+    /// Start without asking
     #[arg(short, long)]
     yes: bool,
     /// Show what would be started, and start nothing
@@ -65,10 +65,10 @@ pub(crate) struct Start {
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
-    /// Let the agent ask for nothing, whatever the bottle says; what would be asked about is refused
+    /// Deny requests that would need your approval, whatever the bottle says
     #[arg(long)]
     no_supervise: bool,
-    /// Keep what is refused, to learn the routes that would let it through: `bottle learn`
+    /// Log denied requests, so that `bottle learn` can propose routes for them
     #[arg(long)]
     learn: bool,
     /// Give the agent this task and run it without a terminal
@@ -82,9 +82,9 @@ pub(crate) struct Start {
 /// `--cwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum CopyIn {
-    /// Without what `.gitignore` leaves out
+    /// Without ignored files (`.gitignore`)
     Tracked,
-    /// Everything
+    /// All files
     All,
 }
 
@@ -127,7 +127,7 @@ impl Start {
         Ok(resolved)
     }
 
-    /// Shows what would be started, and asks.
+    /// Shows what would be started, and asks the user.
     async fn look(
         &self,
         host: &Host,
@@ -161,7 +161,7 @@ impl Start {
         Ok(Looked::Agreed(Box::new(Agreed { backend, plan, said, origin: Origin::New, resumed: None })))
     }
 
-    /// A project may suggest a bottle; only a user may take the suggestion.
+    /// A project may suggest a bottle; only the user may accept the suggestion.
     fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
         if resolved.choice != BottleChoice::Suggested || self.dry_run {
             return Ok(());
@@ -208,33 +208,33 @@ impl Start {
     }
 }
 
-/// A terminal is typed on, so it is no input for a task that was given in full.
+/// A task with `-p` needs no keyboard input, so only a pipe is forwarded.
 pub(super) fn passes_input(task: Option<&str>) -> bool {
     use std::io::IsTerminal;
     task.is_none() || !std::io::stdin().is_terminal()
 }
 
-/// What came of looking at what would be started.
+/// The result of the preflight.
 enum Looked {
     Agreed(Box<Agreed>),
-    /// It was only to be shown, or is not wanted.
+    /// A dry run, or the user declined.
     Enough,
-    /// The choices are to be made again.
+    /// The user wants to choose again.
     Edit,
 }
 
-/// A launch that nobody has to be asked about any more.
+/// A launch that the user agreed to.
 pub(super) struct Agreed {
     pub(super) backend: Box<dyn Backend>,
     pub(super) plan: Plan,
-    /// What the user read of its image.
+    /// Notes about the image that the user has already seen.
     pub(super) said: Vec<String>,
     pub(super) origin: Origin,
     pub(super) resumed: Option<Resumed>,
 }
 
 impl Agreed {
-    /// Its secrets, its images, the launch, and the session to its end; the exit code.
+    /// Reads the secrets, prepares the images, launches, and runs the session. Returns the exit code.
     pub(super) async fn carry_out(
         self,
         host: &Host,
@@ -244,7 +244,7 @@ impl Agreed {
     ) -> Result<u8, CliError> {
         let Self { backend, plan, said, origin, resumed } = self;
         let marked = launch::marked(host, &plan, output)?;
-        // Asked for before the images are built, which takes long and needs nobody.
+        // Asked before the images are built, which takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
         let prepared = prepare::prepare(&*backend, &plan, &said, signals, output).await?;
         let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets) };
@@ -267,7 +267,7 @@ impl LabelColor {
     }
 }
 
-/// Scripts hear of a missing program by the code that shells use; on a terminal the backend refused.
+/// Maps a missing program to the shell's exit code for scripts; on a terminal the backend refused.
 pub(super) fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
     let missing = error.kind == BackendErrorKind::ProgramMissing;
     let error = CliError::from(error);
@@ -278,13 +278,13 @@ pub(super) fn terminal_for(headless: bool) -> Option<Size> {
     (!headless && terminal::is_here()).then(terminal::size)
 }
 
-/// The bottle's own backend, else the settings'.
+/// Returns the backend of the manifest, else of the settings.
 fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
     let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
     own.or_else(|| settings.backend.clone())
 }
 
-/// The directory stands in the bottle's record, which is text.
+/// Refuses a working directory that the bottle's record cannot store as text.
 fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
     let Some(_) = host.cwd.to_str() else {
         return Err(CliError::usage(format!("the path {} is no UTF-8 text", host.cwd.display()))
@@ -294,7 +294,7 @@ fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
     Ok(())
 }
 
-/// ProgressSink before anything is made; the launch reads the keys again.
+/// Checks host keys before anything is created; the launch reads them again.
 pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
@@ -305,14 +305,14 @@ pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
     Ok(())
 }
 
-/// ProgressSink before anything secret is asked for; the keeper's claim is what decides.
+/// Checks the slug before any secret is read; the keeper's claim is what decides.
 fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
     let taken =
         |message: String, hint: String| Err(CliError::new(Kind::State, message).about(slug).hint(hint));
     match Store::of(host).state(slug) {
         None => Ok(()),
-        // Its logs make room.
+        // The new bottle replaces old logs.
         Some(State::Dead(record)) if record.has_only_logs() => Ok(()),
         Some(State::Alive(_)) => taken(
             format!("a bottle named {slug} runs"),

@@ -1,5 +1,5 @@
-//! What will be started, shown before it is: where every value comes from, what comes from a project, what
-//! weakens the bottle, what of this machine it sees.
+//! The preflight: shows before a start what will run, what the project decides, what weakens the bottle and what it
+//! sees of the host.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,36 +17,36 @@ use crate::host::secrets::describe;
 use crate::plan::{Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 
-/// Everything a user decides on.
+/// What a user decides on.
 pub(crate) struct View<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) plan: &'a Plan,
     pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
-    /// The user's, for shorter paths.
+    /// The user's home, to shorten paths.
     pub(crate) home: &'a Path,
 }
 
-/// Lines of each part of the one screen.
+/// The maximum lines of a row on the one-screen summary.
 const MOST: usize = 7;
 
 /// `start --dry-run --json`. Fields are only ever added.
 #[derive(Serialize)]
 struct DryRun<'a> {
-    /// Absent when it would be drawn at random.
+    /// Absent when it would be random.
     slug: Option<&'a str>,
     backend: &'a str,
     command: &'a [String],
     terminal: bool,
     secrets: Vec<Held>,
     exposed: &'a [Exposed],
-    /// What would be built, fetched or loaded first, and why.
+    /// What would be built, pulled or loaded first, and why.
     makes: &'a [String],
-    /// How its Dockerfile differs from what was built, as a unified difference.
+    /// A unified diff from the Dockerfile that was last built.
     changed: &'a [String],
-    /// What of its image has no effect or does not last.
+    /// Parts of the image that have no effect or do not persist.
     notes: &'a [String],
-    /// Which limits are kept only as well as can be.
+    /// Limits that the backend enforces only approximately.
     limits: &'a [String],
     weaker: Vec<WeakeningSetting>,
     manifest: &'a ResolvedManifest,
@@ -59,7 +59,7 @@ struct Held {
     from: String,
 }
 
-/// Prints all of it, and starts nothing.
+/// Prints the whole preview, and starts nothing.
 pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
     if !output.json {
         return output.print(&page(view, output.styles()));
@@ -82,8 +82,8 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
     })
 }
 
-/// Whether to go on. A user at a terminal is shown one screen and asked; otherwise the manifests are the
-/// user's word, and only what they should not miss is said.
+/// Decides whether to start. On a terminal it shows one screen and asks; otherwise the manifests count as
+/// agreement, and only warnings are printed.
 pub(crate) async fn agreed(
     view: &View<'_>,
     yes: bool,
@@ -111,13 +111,12 @@ pub(crate) async fn agreed(
     }
 }
 
-/// The user's answer to a question that decides whether anything is started.
+/// Asks a yes/no question that decides about a start.
 pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
     answer(signals, move || TerminalUser::find()?.confirm(&question)).await
 }
 
-/// The answer to a question, which is asked on a thread of its own, so that a signal is heard while the user
-/// thinks.
+/// Asks on a separate thread, so that signals are handled while the user thinks.
 pub(super) async fn answer<T: Send + 'static>(
     signals: &mut Signals,
     question: impl FnOnce() -> io::Result<Option<T>> + Send + 'static,
@@ -130,7 +129,7 @@ pub(super) async fn answer<T: Send + 'static>(
     answered(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
 }
 
-/// One screen of it: what a user decides on, without the values that nobody wrote.
+/// Builds the one-screen summary, without default values.
 fn brief(view: &View<'_>) -> Summary {
     let home = view.home;
     let mut brief = Summary::new(view.resolved, home);
@@ -183,14 +182,14 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     text
 }
 
-/// What a reader of the manifest could take for granted and nobody does yet.
+/// Lists what the manifest may suggest but this version lacks.
 fn missing(view: &View<'_>) -> Vec<String> {
     let unread = "what is sent to the hosts above is not read for secrets: there is no scanner yet";
     let routes = !view.resolved.manifest.egress.routes.is_empty();
     routes.then(|| unread.to_owned()).into_iter().collect()
 }
 
-/// What should not be missed even where nobody is asked.
+/// Returns the warnings that are printed even without a question.
 pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     let mut lines = of_project(view.resolved);
     lines.extend(view.preview.notes.iter().cloned());
@@ -205,7 +204,7 @@ fn started_as(plan: &Plan) -> Vec<String> {
     vec![format!("{} {way}, on the backend {}", shown_argv(&plan.agent.argv), plan.backend)]
 }
 
-/// Arguments as a user would have to type them, where that is needed to tell them apart.
+/// Quotes arguments where that is needed to tell them apart.
 fn shown_argv(argv: &[String]) -> String {
     let plain = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'');
     let words = argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });

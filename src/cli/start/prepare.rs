@@ -1,4 +1,4 @@
-//! What a bottle is made of, found or built once the user agreed, and how far that is.
+//! Prepares a bottle's images after the user agreed, and shows the progress.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::plan::Plan;
 
-/// Finds or builds it; Ctrl-C ends a build. `said` are the notes that the user has read already.
+/// Finds or builds the images; Ctrl-C cancels a build. `shown_notes` are notes that the user has already read.
 pub(super) async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,

@@ -1,7 +1,7 @@
-//! The one place that answers a question.
+//! Answers a proposal: the only module that does.
 //!
-//! Where the answer changes the proxy the bottle's keeper is asked, and says what came of it; else an answer is a
-//! file that the keeper takes. The first answer counts.
+//! The bottle's keeper applies an answer that changes routes, and reports the result. Any other answer is a file in
+//! the queue. The first answer counts.
 
 use std::path::PathBuf;
 
@@ -18,51 +18,51 @@ use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
-/// What a user says to a question.
+/// The user's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Yes.
+    /// Approve.
     Approve {
-        /// Why.
+        /// The reason.
         reason: Option<String>,
-        /// Routes that apply instead of the proposed ones, [`checked`].
+        /// Routes to apply instead of the proposed ones, as [`checked`] renders them.
         routes: Option<String>,
-        /// How long.
+        /// The scope.
         holds: Holds,
     },
-    /// No; and where nobody waits for the answer, away with it.
+    /// Reject, or dismiss when no process waits for the answer.
     Reject {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What came of it.
+/// The result of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Came {
     /// `approved`, `rejected` or `dismissed`.
     pub(super) status: &'static str,
-    /// The same as the end of a sentence about the question.
+    /// The predicate of a sentence about the proposal.
     pub(super) words: String,
-    /// What it brought, a fragment each.
+    /// What the answer changed, as fragments.
     pub(super) brought: Vec<String>,
     /// The file that routes were to be added to.
     pub(super) saved: Option<Saved>,
 }
 
-/// What became of a file.
+/// A bottle file and whether it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Saved {
     pub(super) path: PathBuf,
     pub(super) unsaved: Option<Unsaved>,
 }
 
-/// A file that was not written.
+/// A bottle file that was not written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Unsaved {
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
-    /// What the user may write into it.
+    /// The routes, for the user to write.
     pub(crate) routes: String,
 }
 
@@ -72,10 +72,10 @@ impl Came {
     }
 }
 
-/// Answers, and waits until what the answer brings is done.
+/// Answers a proposal, and waits until the answer is applied.
 ///
 /// # Errors
-/// Why the answer does not count; then nothing was changed by it.
+/// When the answer does not count; nothing has changed then.
 pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<Came, CliError> {
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;
@@ -103,7 +103,7 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
     }
 }
 
-/// Routes are live; where they are to be saved, that is done now.
+/// Reports live routes, and saves them if requested.
 fn live(host: &Host, holds: &Holds) -> Came {
     let addition = match holds {
         Holds::Once => return Came::of("approved", "was approved, and is live for one request"),
@@ -121,7 +121,7 @@ fn live(host: &Host, holds: &Holds) -> Came {
     Came { saved: Some(Saved { path, unsaved }), ..Came::of("approved", words) }
 }
 
-/// Whether a yes has all that it needs.
+/// Checks that an approval is complete and allowed.
 fn may_pass(
     pending: &Pending,
     reason: Option<&str>,
@@ -152,10 +152,10 @@ fn may_pass(
     Ok(())
 }
 
-/// What a user wrote to apply instead, in our own words.
+/// Parses routes that the user wrote, and renders them in the canonical form.
 ///
 /// # Errors
-/// What of it cannot be: a lower-case fragment.
+/// When they do not parse; a lower-case fragment.
 pub(super) fn checked(text: &str) -> Result<String, String> {
     proposal::parse(text).map(|routes| routes.render()).map_err(|error| error.to_string())
 }
@@ -182,7 +182,7 @@ fn respond(host: &Host, proposal: &Proposal, response: &Response) -> Result<(), 
     folder.respond(response).map_err(|error| unanswered(error, &proposal.id))
 }
 
-/// Has new routes become live.
+/// Has the keeper apply new routes.
 async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
     let channel = connect(host, &proposal.bottle_slug).await?;
     let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(lost)?;
@@ -195,7 +195,7 @@ async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Re
     }
 }
 
-/// Who answers: the user's name, or number where it has none.
+/// Returns the user's name, or id without a name.
 fn user() -> String {
     let user = nix::unistd::getuid();
     let named = nix::unistd::User::from_uid(user).ok().flatten();

@@ -1,4 +1,4 @@
-//! What a yes would do to a bottle's routes.
+//! Computes what an approval changes in a bottle's routes.
 
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
@@ -12,37 +12,37 @@ use crate::instance::audit::{Entry, Trail};
 use crate::instance::{Store, routes};
 use crate::keeper::decisions;
 
-/// Unchanged lines that are shown around a change, to tell where it is.
+/// Context lines around a change.
 const AROUND: usize = 2;
 
-/// See the module.
+/// The effect of a proposal on a bottle's routes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Opens {
-    /// What becomes allowed that is not now, in words; nothing when all of it is allowed already.
+    /// What becomes newly allowed, in words; empty when everything is already allowed.
     pub(super) gains: Vec<String>,
-    /// Hosts whose names may look like those of others.
+    /// Hosts whose names can be mistaken for others.
     pub(super) disguised: Vec<String>,
-    /// The same as a change of the routes' text.
+    /// The change of the routes' text.
     pub(super) diff: Vec<Changed>,
-    /// The number of the routes that it would be laid over.
+    /// The revision of the current routes.
     pub(super) revision: u64,
 }
 
-/// A line of a change.
+/// A line of a diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Changed {
-    /// It is new.
+    /// A new line.
     Added(String),
-    /// It would go, because another stands in its place.
+    /// A replaced line.
     Removed(String),
-    /// It stays.
+    /// A context line.
     Same(String),
-    /// More lines that stay are not shown.
+    /// Omitted unchanged lines.
     Gap,
 }
 
-/// What a proposal of routes would open, laid over those of now, or why it cannot be; none where it changes no
-/// routes, or nobody knows them. `text` is what was proposed, or what is to apply instead.
+/// Computes the effect of a proposal on the current routes, or why it cannot be applied; none when it changes no
+/// routes or the routes are unknown. `text` is the proposed or the replacement text.
 pub(super) fn opens(host: &Host, proposal: &Proposal, text: &str) -> Option<Result<Opens, String>> {
     if proposal.tool.reports() {
         return None;
@@ -52,7 +52,7 @@ pub(super) fn opens(host: &Host, proposal: &Proposal, text: &str) -> Option<Resu
 }
 
 impl Opens {
-    /// The same laid over these routes.
+    /// Computes the effect on the given routes.
     pub(super) fn of(now: &Routes, text: &str) -> Option<Result<Self, String>> {
         let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
         let merged = proposal::parse(text)
@@ -67,7 +67,7 @@ impl Opens {
     }
 }
 
-/// What differs between two texts, line by line.
+/// Diffs two texts by line.
 pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
     let diff = TextDiff::from_lines(now, then);
     let mut lines = Vec::new();
@@ -87,8 +87,7 @@ pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
     lines
 }
 
-/// What became live of a bottle after the routes of one number, up to those of another, in words; or why nobody
-/// knows.
+/// Lists what became live after the revision `from`, up to `to`, in words; the error says why that is unknown.
 pub(super) fn between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
     let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| error.to_string())?;
     let is_live = |of: &bottle_contract::queue::Id, number: u64| {
@@ -107,13 +106,13 @@ pub(super) fn between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Ve
     Ok(gained.flatten().collect())
 }
 
-/// What a proposal asks for, in our own words where they can be read: an agent's may look like others.
+/// Returns the proposed routes in the canonical form if they parse, because an agent's own text can mislead.
 pub(super) fn asked(proposal: &Proposal) -> String {
     let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
     own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())
 }
 
-/// A word on a host whose name may look like another's.
+/// The warning for a host name that can be mistaken for another.
 pub(super) fn disguise(host: &str) -> String {
     format!(
         "{host} is a name with letters outside ASCII: it may look like another name where it is shown otherwise"

@@ -1,4 +1,4 @@
-//! The subcommands: the same as the screen without a terminal, for scripts, editors and screen readers.
+//! The subcommands: `list`, `show`, `approve` and `reject`, for scripts, editors and screen readers.
 
 use std::io::Read;
 use std::path::Path;
@@ -49,10 +49,10 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What stands before every line that comes from a bottle, and before no other.
+/// The prefix of every line from a bottle, and of no other line.
 const BAR: &str = "| ";
 
-/// A line that comes from a bottle.
+/// Marks a line from a bottle.
 fn theirs(line: &str) -> String {
     format!("{BAR}{line}")
 }
@@ -71,7 +71,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     let ago = span(now.duration_since(*arrival_timestamp));
     let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
-    // Behind a bar each, also what goes on below: none of it may look like a line of ours.
+    // Every line gets the bar, wrapped ones too, so that none can pass for bottle's own.
     let room = styles.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
@@ -129,7 +129,7 @@ pub(super) fn approve(
     let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
-    // A report has no routes to save, which is said where it is answered.
+    // A report has no routes to save; the answer refuses that scope.
     let holds = if pending.proposal.tool.reports() && *wanted != Wanted::Run {
         Holds::Once
     } else {
@@ -144,10 +144,10 @@ pub(super) fn approve(
     answer(host, output, &pending, Decision::Approve { reason, routes, holds })
 }
 
-/// What will be written, before anything is done. `when` begins the sentence.
+/// Shows the lines that will be added to the file. `when` begins the sentence.
 ///
 /// # Errors
-/// Why nothing can be.
+/// When the file cannot be extended.
 pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: &str) -> Result<(), String> {
     let diff = addition.diff()?;
     if output.json {
@@ -170,7 +170,7 @@ pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> 
     answer(host, output, &pending, Decision::Reject { reason })
 }
 
-/// Answers, and says what came of it.
+/// Answers, and reports the result.
 fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -> Result<(), CliError> {
     let came = answer::answer(host, pending, decision)?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
@@ -191,7 +191,7 @@ fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -
     }
 }
 
-/// What a user wrote instead, checked, in our own words.
+/// Reads the user's replacement routes, and renders them in the canonical form.
 fn edited(path: &Path) -> Result<String, CliError> {
     let unread = |error: std::io::Error| {
         CliError::usage(format!("cannot read {}: {error}", path.display()))

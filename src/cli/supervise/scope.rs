@@ -1,4 +1,4 @@
-//! How long a yes to routes holds, and the file that they are added to where that is for good.
+//! The scope of an approval, and the bottle file that a saved approval extends.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,15 +17,15 @@ use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifes
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::resolve::ResolveError;
 
-/// What a user wants.
+/// The requested scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// It holds for the next request that the routes let through.
+    /// Holds for the next request that the routes allow.
     Once,
-    /// As long as the bottle runs.
+    /// Holds while the bottle runs.
     #[default]
     Run,
-    /// The same, and the routes are added to this bottle's file; without a name, to the one it was started from.
+    /// Also adds the routes to this bottle's file; without a name, to the file that the bottle was started from.
     Saved(Option<Name>),
 }
 
@@ -46,10 +46,10 @@ impl FromStr for Wanted {
 }
 
 impl Wanted {
-    /// The same with everything that is needed to do it: nothing is done yet. `text` is what would apply.
+    /// Completes the scope with everything needed to apply it, and changes nothing. `text` is what would apply.
     ///
     /// # Errors
-    /// When it is not clear which file is meant, or that one is not the user's.
+    /// When the file is ambiguous or is not the user's.
     pub(super) fn settle(&self, host: &Host, proposal: &Proposal, text: &str) -> Result<Holds, CliError> {
         match self {
             Self::Once => Ok(Holds::Once),
@@ -64,20 +64,20 @@ impl Wanted {
     }
 }
 
-/// How long a yes holds.
+/// A complete scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// See [`Wanted::Once`].
+    /// The next request only.
     Once,
-    /// See [`Wanted::Run`].
+    /// While the bottle runs.
     #[default]
     Run,
-    /// With what the user was shown of the file.
+    /// Saved, with the file's change that the user saw.
     Saved(Box<Addition>),
 }
 
 impl Holds {
-    /// As the keeper is told.
+    /// The scope in the keeper's protocol.
     pub(super) fn scope(&self) -> Scope {
         match self {
             Self::Once => Scope::Once,
@@ -87,23 +87,24 @@ impl Holds {
     }
 }
 
-/// Routes about to be added to a user's file.
+/// Routes to add to a bottle file of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Addition {
     name: Name,
     pub(in crate::cli) path: PathBuf,
     routes: Routes,
-    /// What stands there; none where there is no such file yet.
+    /// The current text; none for a new file.
     before: Option<String>,
-    /// What will, or why lines cannot be added to it.
+    /// The new text, or why the file cannot be extended.
     after: Result<String, String>,
 }
 
 impl Addition {
-    /// Routes for this bottle's file; without a name, for the one that `slug` was started from. Nothing is written.
+    /// Prepares the change of this bottle's file; without a name, of the one that `slug` was started from. Writes
+    /// nothing.
     ///
     /// # Errors
-    /// When it is not clear which file is meant, or that one is not the user's.
+    /// When the file is ambiguous or is not the user's.
     pub(in crate::cli) fn of(
         host: &Host,
         slug: &Slug,
@@ -126,7 +127,7 @@ impl Addition {
         Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
     }
 
-    /// The change of the file, or why there can be none.
+    /// Diffs the file, or says why it cannot be extended.
     pub(super) fn diff(&self) -> Result<Vec<Changed>, &str> {
         let after = self.after.as_ref().map_err(String::as_str)?;
         Ok(changed(self.before.as_deref().unwrap_or_default(), after))
@@ -135,7 +136,7 @@ impl Addition {
     /// Writes the file as it was shown.
     ///
     /// # Errors
-    /// Why it is as it was: a fragment.
+    /// When the file changed meanwhile or cannot be written: a fragment.
     pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), String> {
         let text = self.after.as_ref().map_err(String::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(|error| error.message)?;
@@ -154,13 +155,13 @@ impl Addition {
         }
     }
 
-    /// The routes, to be written into a file by hand.
+    /// Renders the routes, for the user to paste.
     pub(in crate::cli) fn to_paste(&self) -> String {
         self.routes.render()
     }
 }
 
-/// The bottles that one was started from whose files are the user's.
+/// Returns the bottles that `slug` was started from and whose files are the user's.
 pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     let record = match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => record,
@@ -180,7 +181,7 @@ pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     names
 }
 
-/// The one file that can be meant.
+/// Returns the only candidate.
 fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     match names.len() {
         1 => Ok(names.remove(0)),
@@ -196,7 +197,7 @@ fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     }
 }
 
-/// What stands in the user's bottle of this name; none where there is none.
+/// Returns the text of the user's bottle of this name; none for a new one.
 fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Source, String)>, CliError> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };

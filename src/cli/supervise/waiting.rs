@@ -1,4 +1,4 @@
-//! What waits for a user, and how it stands.
+//! Reads pending proposals and describes their state.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::cli::error::{CliError, Kind};
 use crate::cli::output::{Output, one_line};
 use crate::host::Host;
 
-/// The fewest characters of a question's name that are taken, where no other begins alike.
+/// The fewest characters of an id that name a proposal.
 const SHORTEST: usize = 4;
 
-/// How many questions of this bottle wait.
+/// Counts the pending proposals of this bottle.
 pub(crate) fn waiting(home: &Path, slug: &Slug) -> u32 {
     let listing = bottle_queue::Folder::open(home, slug).and_then(|folder| folder.pending(Timestamp::now()));
     let waits = |pending: &&Pending| pending.state == State::Waiting;
@@ -21,7 +21,7 @@ pub(crate) fn waiting(home: &Path, slug: &Slug) -> u32 {
         .map_or(0, |listing| u32::try_from(listing.pending.iter().filter(waits).count()).unwrap_or(u32::MAX))
 }
 
-/// A question's name or how it begins.
+/// Parses an id, or the start of one.
 pub(super) fn wanted(text: &str) -> Result<String, String> {
     let good = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let why =
@@ -29,17 +29,17 @@ pub(super) fn wanted(text: &str) -> Result<String, String> {
     good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
 }
 
-/// All questions, and a word on what cannot be read.
+/// Returns all proposals, and warns about unreadable ones.
 pub(super) fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pending>, CliError> {
     let Listing { pending, damaged } = bottle_queue::list(&host.home, now).map_err(unusable)?;
     for damaged in &damaged {
         output.warn(passed_over(damaged));
     }
-    // Taken by who asked in a moment.
+    // An answered proposal is about to be removed.
     Ok(pending.into_iter().filter(|pending| pending.state != State::Answered).collect())
 }
 
-/// The one question whose name begins so.
+/// Finds the only proposal whose id starts so.
 pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -> Result<Pending, CliError> {
     let mut found = all(host, output, now)?;
     found.retain(|pending| pending.proposal.id.as_str().starts_with(begins));
@@ -54,12 +54,12 @@ pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -
     }
 }
 
-/// What is wrong with something in the queue's folders.
+/// Words the warning about an unreadable file in the queue.
 pub(super) fn passed_over(damaged: &Damaged) -> String {
     format!("{}: {}; it was passed over", damaged.path.display(), damaged.why)
 }
 
-/// How it stands, in words.
+/// Words the state of a proposal.
 pub(super) fn stands(pending: &Pending, now: Timestamp) -> String {
     match pending.state {
         State::Waiting => format!("{} left", span(pending.proposal.expires_at.duration_since(now))),
@@ -69,7 +69,7 @@ pub(super) fn stands(pending: &Pending, now: Timestamp) -> String {
     }
 }
 
-/// A duration in its largest unit.
+/// Formats a duration in its largest unit.
 pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     match seconds {

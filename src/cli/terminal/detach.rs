@@ -1,21 +1,21 @@
-//! The keys that leave a session running, found in what is typed.
+//! Finds the detach keys in typed input.
 
-/// Looks for the keys in a stream of typed bytes.
+/// Searches a stream of typed bytes for the detach keys.
 #[derive(Debug)]
 pub(crate) struct Detach {
     keys: Vec<u8>,
-    /// The beginning of the keys that was typed so far; kept back until it is clear what is meant.
+    /// A typed prefix of the keys, buffered until it is a match or not.
     held: Vec<u8>,
 }
 
 impl Detach {
-    /// Looks for these keys; never finds any when there are none.
+    /// Creates a search for these keys; empty keys never match.
     pub(crate) fn new(keys: &[u8]) -> Self {
         Self { keys: keys.to_owned(), held: Vec::new() }
     }
 
-    /// Takes what was typed. Answers what goes on to the agent, and whether the keys were all pressed;
-    /// what is typed after them is dropped with the session.
+    /// Takes typed bytes. Returns the bytes to forward, and whether the keys were completed; bytes after them are
+    /// dropped.
     pub(crate) fn feed(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         if self.keys.is_empty() {
             return (typed.to_owned(), false);

@@ -1,8 +1,8 @@
-//! A terminal whose command was killed before it could give it back.
+//! Restores a terminal whose previous command was killed before it could restore it.
 //!
-//! `kill -9` leaves no time for anything, and a shell puts right at most the line discipline: the mouse stays
-//! reported, the cursor hidden, the alternate screen shown. So whoever takes a terminal over leaves a mark while it
-//! has it, and the next command on the same terminal that finds the mark of a dead process puts everything right.
+//! SIGKILL prevents any cleanup, and a shell restores at most the line discipline: mouse reports, a hidden cursor
+//! and the alternate screen remain. So a command that takes over a terminal writes a mark file meanwhile. The next
+//! command on that terminal that finds a dead process's mark restores everything.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,19 +18,18 @@ use rustix::termios::{
 use super::modes::EVERYTHING;
 use crate::host::process::ProcessId;
 
-/// Where marks lie; unknown where there is no runtime folder, and then nothing is marked.
+/// The folder of the mark files; without a runtime folder there are none.
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
-/// The longest mark.
+/// The longest mark file, in bytes.
 const MARK_MAX: u64 = 64;
 
-/// A terminal that is taken, until dropped.
+/// A terminal that is taken over, until dropped.
 #[derive(Debug)]
 pub(super) struct Mark(PathBuf);
 
 impl Mark {
-    /// Marks this terminal as taken by this process. Without a place to do so it is not marked: what it is for
-    /// should never happen.
+    /// Marks this terminal as taken over by this process. Ignores failures: the mark matters only after a kill.
     pub(super) fn set(terminal: &File) -> Option<Self> {
         let folder = FOLDER.get()?;
         let path = path(folder, terminal).ok()?;
@@ -47,30 +46,30 @@ impl Drop for Mark {
     }
 }
 
-/// Puts right what a killed command left on this terminal, and remembers where the next one leaves its mark.
-/// `runtime` is this home's folder in memory; it need not exist.
+/// Restores the terminal after a killed command, and sets the folder for marks. `runtime` is the runtime folder of
+/// this home; it may not exist.
 pub(crate) fn put_right(runtime: &Path) {
     let folder = FOLDER.get_or_init(|| runtime.join(".terminals"));
     if let Some(path) = left_behind(folder) {
-        // What cannot be put right now would not be next time either.
+        // A failure now would repeat next time, so the mark is removed first.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
         let _ = lines_again();
     }
 }
 
-/// The mark of a dead process on the terminal we are to write to.
+/// Finds a dead process's mark for the terminal on standard error.
 fn left_behind(folder: &Path) -> Option<PathBuf> {
     let path = path(folder, &io::stderr()).ok()?;
     let mut mark = String::new();
     io::Read::read_to_string(&mut io::Read::take(File::open(&path).ok()?, MARK_MAX), &mut mark).ok()?;
     let is_alive = mark.parse::<ProcessId>().is_ok_and(ProcessId::is_alive);
-    // In the background nothing of the terminal is ours.
+    // A background process must not change the terminal.
     let ours = tcgetpgrp(io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp());
     (!is_alive && ours).then_some(path)
 }
 
-/// Its name is the terminal's device, so that any descriptor of it leads there.
+/// The terminal's device names the file, so that every descriptor of it maps to the same file.
 fn path(folder: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
     if !rustix::termios::isatty(terminal) {
         return Err(io::ErrorKind::NotFound.into());
@@ -78,7 +77,7 @@ fn path(folder: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
     Ok(folder.join(format!("{:x}", rustix::fs::fstat(terminal)?.st_rdev)))
 }
 
-/// Lines, echo and signals, where the shell has not seen to it.
+/// Restores line editing, echo and signals, if the shell has not.
 fn lines_again() -> io::Result<()> {
     let mut modes = tcgetattr(io::stderr())?;
     modes.local_modes |= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN;

@@ -1,40 +1,39 @@
-//! What a program switches on in a terminal, seen in its output, and how to switch it off again.
+//! Tracks the terminal modes that a program's output switches on, to switch them off afterwards.
 //!
-//! An agent that is killed, or detached from, leaves the mouse reported, the cursor hidden or the
-//! alternate screen shown. Only what was seen is undone: leaving an alternate screen that was never
-//! entered would move the cursor.
+//! An agent that is killed or detached from leaves mouse reports, a hidden cursor or the alternate screen behind.
+//! Only tracked modes are undone: leaving an alternate screen that was never entered would move the cursor.
 
 use std::collections::BTreeSet;
 
-/// Private modes that are off in a shell, of those that the filter lets through: keys, the screen's colours and
-/// margins, the mouse, focus, alternate screens, pasting, synchronized output.
+/// Private modes that a shell has off, among those that the filter passes: keys, colours and margins, mouse, focus,
+/// alternate screens, paste, synchronized output.
 const BOTHERSOME: [u16; 25] = [
     1, 5, 6, 9, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1045, 1047,
     1049, 2004, 2026, 2031,
 ];
 
-/// Private modes that are on in a shell: lines that wrap, the cursor.
+/// Private modes that a shell has on: line wrap, cursor.
 const WANTED: [u16; 2] = [7, 25];
 
-/// Standard modes that are off in a shell: insertion, line feed with carriage return.
+/// Standard modes that a shell has off: insertion, line feed with carriage return.
 const STANDARD: [u16; 2] = [4, 20];
 
-/// Digits of one sequence that are looked at; no real one is longer.
+/// The longest parameters of one sequence, in bytes; real ones are shorter.
 const LONGEST: usize = 64;
 
-/// Puts right a terminal of which nothing is known but that its program was killed. Harmless where nothing was
-/// on: the cursor is saved first, so that leaving an alternate screen that is not shown does not move it.
+/// Restores a terminal in an unknown state after a kill. Harmless when nothing was on: it saves the cursor first,
+/// so that leaving an alternate screen that is not shown does not move it.
 pub(super) const EVERYTHING: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\
     \x1b[?2026l\x1b[?1l\x1b>\x1b[>4m\x1b[=0u\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b]8;;\x1b\\\x1b[0 q\
     \x1b7\x1b[?1049l\x1b[?25h\x1b]112\x07\x1b[23;0t";
 
-/// What is on.
+/// The tracked modes.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
     on: BTreeSet<u16>,
     off: BTreeSet<u16>,
     standard: BTreeSet<u16>,
-    /// Whether each of these was changed: colours, keypad, margins, the cursor's shape, links, letters for lines.
+    /// Whether each of these changed: colours, keypad, margins, cursor shape, hyperlinks, line-drawing characters.
     coloured: bool,
     keypad: bool,
     margins: bool,
@@ -48,7 +47,7 @@ pub(crate) struct Modes {
     state: State,
 }
 
-/// Where in a sequence the last piece of output ended.
+/// The parser state between chunks of output.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -57,12 +56,12 @@ enum State {
     /// `ESC (`
     Letters,
     Sequence(Vec<u8>),
-    /// `ESC ]`, and what of its number was seen.
+    /// `ESC ]`, with the digits so far.
     Command(Vec<u8>),
 }
 
 impl Modes {
-    /// Looks at a piece of output; sequences may be cut anywhere between pieces.
+    /// Tracks a chunk of output; sequences may be split anywhere between chunks.
     pub(crate) fn note(&mut self, output: &[u8]) {
         for &byte in output {
             let state = std::mem::take(&mut self.state);
@@ -74,7 +73,7 @@ impl Modes {
         match state {
             _ if byte == 0x1b => State::Escape,
             State::Text => {
-                // Shift out and in: the other letters, and back.
+                // Shift out and shift in select the character set.
                 if matches!(byte, 0x0e | 0x0f) {
                     self.shifted = byte == 0x0e;
                 }
@@ -154,7 +153,7 @@ impl Modes {
         }
     }
 
-    /// What a terminal has to be sent to be as before. The alternate screen is left last.
+    /// Returns the sequences that restore the terminal. The alternate screen is left last.
     pub(crate) fn undo(&self) -> Vec<u8> {
         let mut words = String::new();
         let mut say = |changed: bool, word: &str| {

@@ -1,6 +1,6 @@
-//! A crash of the screen: the terminal is given back first, and what happened stands in a file that is named.
+//! Handles a crash of the screen: restores the terminal and writes a log whose path it reports.
 //!
-//! What a panic says may be an agent's text, so that it is never printed as it is.
+//! A panic message may contain an agent's text, so it is never printed unescaped.
 
 use std::backtrace::Backtrace;
 use std::fs::{DirBuilder, OpenOptions};
@@ -16,10 +16,10 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::cli::terminal;
 
-/// The log of the first crash of this process, or why there is none.
+/// The log of this process's first crash, or why there is none.
 static LOGGED: Mutex<Option<Result<PathBuf, String>>> = Mutex::new(None);
 
-/// From here on a panic of any thread gives the terminal back and is logged below this home; nothing is printed.
+/// Installs a panic hook that restores the terminal and writes a log below this home; it prints nothing.
 pub(super) fn log_panics(home: &Path) {
     let folder = home.join("crashes");
     std::panic::set_hook(Box::new(move |panic| {
@@ -47,7 +47,7 @@ fn log(folder: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// What the command ends with after a crash; none where there was none.
+/// Returns the error after a crash; none without one.
 pub(super) fn error() -> Option<CliError> {
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let whither = match logged {
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Set for the test below, which is then a program whose screen crashes.
+    /// Makes the test below act as a program whose screen crashes.
     const VICTIM: &str = "BOTTLE_TEST_SCREEN_CRASHES";
 
     #[test]

@@ -1,5 +1,4 @@
-//! How the screen looks. Plain letters only, so that it reads the same in every font; colours say nothing that words
-//! do not.
+//! Draws the screen. Uses ASCII only, so that it looks the same in every font; colours repeat what words say.
 
 use dialoguer::console::measure_text_width;
 use jiff::Timestamp;
@@ -16,17 +15,17 @@ use super::text::{asks, waits, waits_long};
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The most columns of a bottle's name.
+/// The maximum columns of a bottle's name.
 const NAME: usize = 24;
 
-/// Columns of what kind of thing is asked for, and of how long it waits.
+/// Columns of the proposal's kind, and of the remaining time.
 const KIND: usize = 6;
 const WAITS: usize = 11;
 
-/// Narrower than this the kind is left out.
+/// Narrower screens omit the kind.
 const NARROW: usize = 60;
 
-/// The keys, each with what it does.
+/// The keys, each with its effect.
 const HELP: &[(&str, &str)] = &[
     ("Up Down, k j", "move; scroll where all of one is shown"),
     ("Enter, Right", "show all of one; Left or Esc goes back"),
@@ -39,7 +38,7 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "leave; what waits goes on waiting"),
 ];
 
-/// Draws what [`State::lay_out`] made ready for a terminal of this size.
+/// Draws the state that [`State::lay_out`] prepared for a terminal of this size.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Timestamp) {
     let area = frame.area();
     let rows = state.laid().rows();
@@ -67,7 +66,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Ti
     frame.render_widget(bottom(state, columns, styles), keys);
 }
 
-/// Two lines: what this is, and how it stands.
+/// Returns the two heading lines.
 fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let total = state.rows().all().len();
     let (left, right, below) = match (state.view(), state.rows().current()) {
@@ -108,14 +107,14 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
     vec![Line::from(top), below]
 }
 
-/// What is in each column.
+/// Returns the column titles.
 fn named(state: &State, columns: usize, styles: Styles) -> String {
     let wide = Columns::of(state, columns);
     let kind = if wide.kind > 0 { padded("FOR", wide.kind, styles) } else { String::new() };
     format!("  {}{}{kind}{}", padded("WAITS", WAITS - 2, styles), padded("BOTTLE", wide.name, styles), "WHAT")
 }
 
-/// How wide the parts of a row are.
+/// The widths of a row's parts.
 struct Columns {
     name: usize,
     kind: usize,
@@ -125,14 +124,14 @@ struct Columns {
 impl Columns {
     fn of(state: &State, whole: usize) -> Self {
         let name = |row: &Row| row.pending.proposal.bottle_slug.as_str().len();
-        // "BOTTLE" stands above them.
+        // At least as wide as the heading "BOTTLE".
         let widest = state.rows().all().iter().map(name).max().unwrap_or(0).max(6);
         let kind = if whole < NARROW { 0 } else { KIND };
         Self { name: widest.min(NAME).min(whole / 3), kind, whole }
     }
 }
 
-/// The part of the list around the cursor that fits.
+/// Returns the part of the list around the cursor that fits.
 fn list(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let (rows, at) = (state.rows().all(), state.rows().at());
     let height = usize::from(area.height.max(1));
@@ -172,7 +171,7 @@ fn line(
     ])
 }
 
-/// Says on the last of these lines that there are more.
+/// Replaces the last line with a remark when there are more lines.
 fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let more = format!("{} {} lines more: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
     if seen.len() < all
@@ -204,7 +203,7 @@ fn said(state: &State, styles: Styles) -> Vec<Line<'static>> {
     lines.iter().map(|line| Line::styled(line.clone(), style)).collect()
 }
 
-/// The line at the bottom: what is typed, or the keys, in as many words as there is room for.
+/// Returns the bottom line: the prompt, or the key help as long as fits.
 fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     if let Some((question, typed)) = prompt(state.over()) {
         let room = columns.saturating_sub(question.len() + 1);
@@ -232,7 +231,7 @@ fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     Line::styled(fits.copied().unwrap_or_default(), dim())
 }
 
-/// The end of what is typed.
+/// Returns the end of the typed text that fits.
 fn last_of(typed: &str, columns: usize, styles: Styles) -> String {
     let typed = styles.letters(typed);
     let mut from = 0;

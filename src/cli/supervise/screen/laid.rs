@@ -1,6 +1,6 @@
-//! What is drawn, made ready: texts wrapped to this terminal, and how many lines each part of the screen has.
+//! The layout of the screen: text wrapped to the terminal, and the height of each part.
 //!
-//! Texts are wrapped anew only when they, or the width, are other ones: an agent's may be long.
+//! Text is wrapped again only when it or the width changes: an agent's text may be long.
 
 use bottle_contract::queue::Id;
 use jiff::Timestamp;
@@ -11,14 +11,14 @@ use super::text;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::wrapped;
 
-/// The most lines of a word to the user.
+/// The maximum lines of a message.
 const WORD_ROWS: usize = 3;
 
-/// See the module.
+/// The prepared lines and heights.
 #[derive(Debug, Default)]
 pub(super) struct Laid {
     size: (u16, u16),
-    /// What stands ready, until [`Laid::forget`].
+    /// The prepared text, until [`Laid::forget`].
     made: Option<Made>,
     word: Vec<String>,
     said: Option<Said>,
@@ -33,24 +33,24 @@ struct Made {
     lines: Vec<Line<'static>>,
 }
 
-/// Lines of the parts of a screen.
+/// The heights of the screen's parts, in lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Of the list, or of all of one question.
+    /// The list, or one proposal in full.
     pub(super) body: u16,
-    /// Of a little of one, below the list.
+    /// The preview below the list.
     pub(super) preview: u16,
-    /// Of the word to the user.
+    /// The message.
     pub(super) word: u16,
 }
 
 impl Laid {
-    /// What was made ready shows something that is not so any more.
+    /// Invalidates the prepared text.
     pub(super) fn forget(&mut self) {
         self.made = None;
     }
 
-    /// Makes ready what there is to be shown of the question under the cursor.
+    /// Prepares the text of the proposal under the cursor.
     pub(super) fn fit(&mut self, state: &State, size: (u16, u16), styles: Styles, now: Timestamp) {
         let (columns, rows) = size;
         let width = usize::from(columns);
@@ -77,12 +77,12 @@ impl Laid {
         self.made = Some(Made { columns, whole, id: row.map(|row| row.id().clone()), lines });
     }
 
-    /// Whether all that a yes would open stands on the screen, below the list.
+    /// Whether the preview shows everything that an approval would open.
     pub(super) fn shows_all_of(&self, id: &Id) -> bool {
         self.made.as_ref().is_some_and(|made| made.whole && made.id.as_ref() == Some(id))
     }
 
-    /// Whether it is this one that is on the screen.
+    /// Whether this proposal is on the screen.
     pub(super) fn is_of(&self, id: &Id) -> bool {
         self.made.as_ref().is_some_and(|made| made.id.as_ref() == Some(id))
     }
@@ -99,30 +99,30 @@ impl Laid {
         self.rows
     }
 
-    /// Lines of a whole question that are seen at once.
+    /// The visible lines of a proposal in full.
     pub(super) fn page_rows(&self) -> usize {
         usize::from(self.rows.body)
     }
 
-    /// The same place, or the last one there is.
+    /// Limits a scroll offset to the text.
     pub(super) fn clamp(&self, scroll: usize) -> usize {
         scroll.min(self.lines().len().saturating_sub(self.page_rows()))
     }
 }
 
-/// The parts of a screen of so many lines: two for the heading, one for the keys, the word where there is one.
+/// Splits the height: two lines of heading, one of keys, and the message if there is one.
 fn parts(rows: u16, list: bool, word: usize) -> Rows {
     let word = u16::try_from(word).unwrap_or(u16::MAX).min(rows / 4);
     let left = rows.saturating_sub(3 + word);
     if !list {
         return Rows { body: left, preview: 0, word };
     }
-    // One line between the two.
+    // One line separates list and preview.
     let preview = (rows / 3).clamp(3, 10).min(left / 2);
     Rows { body: left.saturating_sub(preview + 1), preview, word }
 }
 
-/// What a user types to, above the keys: how much of it fits.
+/// Returns the question and the typed text above the keys.
 pub(super) fn prompt(over: Option<&Over>) -> Option<(&'static str, &str)> {
     match over {
         Some(Over::Reason { yes: true, line, .. }) => Some(("Why may it pass? ", line.text())),

@@ -1,15 +1,15 @@
-//! One line that a user types.
+//! A single-line text input.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The longest.
+/// The longest text, in characters.
 const MOST: usize = 400;
 
-/// See the module.
+/// The typed text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TypedLine(String);
 
-/// What a key made of it.
+/// The result of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
     Open,
@@ -42,7 +42,7 @@ impl TypedLine {
         Came::Open
     }
 
-    /// Adds a text, without what is no letter.
+    /// Inserts text, without control characters.
     pub(super) fn paste(&mut self, text: &str) {
         let room = MOST.saturating_sub(self.0.chars().count());
         let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_word_is_taken_back_whatever_stands_before_it() {
-        // The last is no single byte.
+        // The last space has several bytes.
         for (typed, left) in
             [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")]
         {

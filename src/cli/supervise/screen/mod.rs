@@ -1,16 +1,15 @@
-//! The whole terminal: what waits, live, and a user's answers.
+//! The full-screen view: pending proposals, live, and the user's answers.
 //!
 //! ```text
-//! the queue ──looks──┐      ┌──keys── terminal
-//! answers ───came────┼► state ──► laid ──► draw
-//! editor ───edited───┘    └──effects──► answers, editor
+//! the queue ──polls────┐      ┌──keys── terminal
+//! answers ───results───┼► state ──► laid ──► draw
+//! editor ────edited────┘    └──effects──► answers, editor
 //! ```
-//! - `state`: what is shown, and what a key or news does to it; with `rows` and `line`, pure
-//! - `laid`: the same as lines for a terminal of this size, worded by `text`; `draw`: how it looks
-//! - `crash`: a log, where this file or one below it is wrong
+//! - `state`: what is shown, and the effect of keys and events; pure, as are `rows` and `line`
+//! - `laid`: the layout for a terminal of this size, with lines from `text`; `draw`: draws it
+//! - `crash`: the log of a panic
 //!
-//! The thread that draws waits for keys and nothing else: the queue is looked at by another, and each answer is
-//! carried out by one of its own.
+//! The drawing thread only waits for keys. A second thread polls the queue, and each answer runs on its own thread.
 
 mod crash;
 mod draw;
@@ -47,26 +46,26 @@ use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
 
-/// Between two looks at the queue.
+/// The poll interval of the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a key is waited for before news is looked at: less while an answer is under way.
+/// How long the screen waits for a key before it handles events: shorter while an answer is in progress.
 const TICK: Duration = Duration::from_millis(100);
 const BUSY_TICK: Duration = Duration::from_millis(20);
 
-/// How often the routes of the question under the cursor are read anew.
+/// How often the effect of the selected proposal is computed again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// News that waits to be shown.
+/// The capacity of the event channel.
 const NEWS: usize = 16;
 
-/// How long the screen may take to give the terminal back when a signal ends it.
+/// How long the screen may take to restore the terminal after a signal.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// SIGINT and SIGQUIT, which keys send to whoever runs on the terminal.
+/// SIGINT and SIGQUIT, which keys send to the foreground process.
 const KEYS: [u8; 2] = [2, 3];
 
-/// Shows the screen until the user leaves it; false where the terminal can show none.
+/// Shows the screen until the user leaves; false if the terminal cannot show it.
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     let Some(unsaved) = shown(host, output)? else { return Ok(false) };
     for (path, Unsaved { why, routes }) in unsaved {
@@ -76,7 +75,7 @@ pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     Ok(true)
 }
 
-/// What could not be written into the user's files.
+/// Routes that could not be written to the user's files.
 type ByHand = Vec<(PathBuf, Unsaved)>;
 
 fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
@@ -92,7 +91,7 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
                         return Err(crashed);
                     }
                     let ended = ended.unwrap_or_else(|error| Err(CliError::failed(error.to_string())));
-                    // A terminal that is gone cannot be read, and the signal which says so comes at the same moment.
+                    // A terminal that hung up fails to read, and SIGHUP arrives at the same moment.
                     if ended.is_err()
                         && let Ok(number) = tokio::time::timeout(ENDS_WITHIN, signals.end()).await
                     {
@@ -101,7 +100,7 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
                     return ended;
                 }
                 number = signals.end() => {
-                    // Meant for the editor, which has the terminal.
+                    // The editor owns the terminal, and the signal is meant for it.
                     if turns.editing.load(Ordering::SeqCst) && KEYS.contains(&number) {
                         continue;
                     }
@@ -114,16 +113,16 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
     })
 }
 
-/// Whose turn it is, for whoever listens to signals.
+/// State shared with the signal handler.
 #[derive(Debug, Default)]
 struct Turns {
-    /// An editor has the terminal.
+    /// The editor owns the terminal.
     editing: AtomicBool,
-    /// The screen is to give the terminal back.
+    /// The screen must restore the terminal and end.
     ending: AtomicBool,
 }
 
-/// Something that happened while a key was waited for.
+/// An event from another thread.
 enum News {
     Found(Listing),
     Unfound(String),
@@ -147,14 +146,14 @@ fn on_terminal(host: Host, styles: Styles, turns: Arc<Turns>) -> Result<Option<B
     })
 }
 
-/// Takes the terminal over; none where it can show no screen.
+/// Takes over the terminal; none if it cannot show a screen.
 fn enter() -> Result<Option<FullScreen>, CliError> {
     let entered = FullScreen::enter()
         .and_then(|full| full.map(|mut full| full.report_pastes().map(|()| full)).transpose());
     entered.map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))
 }
 
-/// Looks at the queue until nobody wants to know.
+/// Polls the queue until the receiver is gone.
 fn keep_looking(mut looks: Looks, tell: &SyncSender<News>) {
     loop {
         std::thread::sleep(LOOK_EVERY);
@@ -176,7 +175,7 @@ struct Screen {
     state: State,
     tell: SyncSender<News>,
     told: Receiver<News>,
-    /// When the routes of the question under the cursor were read.
+    /// When the effect of the selected proposal was last computed.
     examined: Option<Instant>,
 }
 
@@ -188,7 +187,7 @@ impl Screen {
             self.state.lay_out(full.size()?, self.styles, now);
             full.draw(|frame| draw::draw(frame, &self.state, self.styles, now))?;
             let mut patience = if self.state.is_busy() { BUSY_TICK } else { TICK };
-            // All keys that are there are taken before it is drawn again.
+            // All available keys are handled before the next drawing.
             while let Some(typed) = full.typed_within(patience)? {
                 patience = Duration::ZERO;
                 let effect = match typed {
@@ -224,7 +223,7 @@ impl Screen {
         }
     }
 
-    /// Finds out what the question under the cursor would open, unless that was done just now.
+    /// Computes the effect of the selected proposal, unless it is recent.
     fn examine(&mut self) {
         let Some(wants) = self.state.wants() else { return };
         let before = self.state.known();
@@ -240,12 +239,12 @@ impl Screen {
         let (host, tell) = (self.host.clone(), self.tell.clone());
         std::thread::spawn(move || {
             let came = answer::answer(&host, &pending, decision).map_err(|error| error.message);
-            // Nobody listens any more where the user left; the audit has it.
+            // The receiver is gone when the user left; the audit log has the result.
             let _ = tell.send(News::Answered { id: pending.proposal.id, came });
         });
     }
 
-    /// Gives the terminal to the user's editor, and takes it back.
+    /// Hands the terminal to the user's editor, and takes it back.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
         self.turns.editing.store(true, Ordering::SeqCst);
         drop(full);
@@ -269,7 +268,7 @@ fn edit(host: &Host, text: &str) -> Edited {
     }
 }
 
-/// What is to be known of a proposal of routes; `before` is what was known of it.
+/// Computes the effect of proposed routes; `before` is the previous result.
 fn known(host: &Host, wants: Wants<'_>, before: Option<&Known>) -> Known {
     let Wants { pending: Pending { proposal, .. }, text, scope } = wants;
     let opens = opens(host, proposal, text);

@@ -1,5 +1,5 @@
-//! What the screen holds, and what a key, a look at the queue or an outcome does to it. Nothing here draws, reads
-//! files or waits.
+//! The state of the screen, and the effect of keys, queue polls and results on it. Pure: it neither draws, reads
+//! files nor waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::cli::supervise::waiting::{passed_over, span, stands};
 /// Lines that a page key moves by in the list.
 const PAGE: usize = 10;
 
-/// See the module.
+/// The state of the screen.
 #[derive(Debug)]
 pub(super) struct State {
     rows: Rows,
@@ -31,48 +31,48 @@ pub(super) struct State {
     over: Option<Over>,
     said: Option<Said>,
     known: Option<Known>,
-    /// What a user wrote to apply instead of what is asked for.
+    /// Replacement routes that the user wrote.
     drafts: BTreeMap<Id, Draft>,
-    /// How long a yes is to hold, where it was chosen.
+    /// Scopes that the user chose.
     scopes: BTreeMap<Id, Wanted>,
-    /// Answers that are being carried out.
+    /// Answers in progress.
     under_way: BTreeMap<Id, UnderWay>,
     damaged: Vec<String>,
-    /// Files that routes could not be added to.
+    /// Routes that could not be saved, by file.
     unsaved: Vec<(PathBuf, Unsaved)>,
-    /// The user wants out, although an answer is under way.
+    /// The user pressed `q` while an answer is in progress.
     leaving: bool,
     laid: Laid,
 }
 
-/// What is looked at.
+/// The current view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// All that waits, and a little of the one under the cursor.
+    /// The list, with a preview of the selected proposal.
     List,
-    /// All of the one under the cursor.
+    /// The selected proposal in full.
     Detail {
-        /// Lines of it above the screen.
+        /// Lines above the visible part.
         scroll: usize,
     },
 }
 
-/// What lies over it.
+/// An overlay.
 #[derive(Debug)]
 pub(super) enum Over {
-    /// The keys.
+    /// The key help.
     Help,
-    /// The user says why.
+    /// The input of a reason.
     Reason {
-        /// Of which question.
+        /// The proposal.
         id: Id,
-        /// Of a yes or a no.
+        /// Whether it approves or rejects.
         yes: bool,
         line: TypedLine,
     },
 }
 
-/// A word to the user.
+/// A message to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) words: String,
@@ -81,44 +81,44 @@ pub(super) struct Said {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// It is done.
+    /// Success.
     Good,
     Plain,
-    /// It is not.
+    /// Failure.
     Bad,
 }
 
-/// What is known of the question under the cursor beyond what it says itself.
+/// The computed effect of the selected proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) id: Id,
-    /// What would apply.
+    /// The routes that would apply.
     pub(super) text: String,
-    /// How long it would hold, and what is wrong with that.
+    /// The requested scope, and why it cannot be used.
     pub(super) wanted: Wanted,
     pub(super) holds: Result<Holds, String>,
-    /// Bottle files of the user's that it can be saved to.
+    /// Bottle files of the user that it can be saved to.
     pub(super) files: Vec<Name>,
-    /// None where nobody knows the routes.
+    /// None when the routes are unknown.
     pub(super) opens: Option<Result<Opens, String>>,
-    /// What became live after the question was asked, or why that is not known; none where nothing did.
+    /// What became live after the proposal was made, or why that is unknown; none if nothing did.
     pub(super) since: Option<Result<Vec<String>, String>>,
 }
 
-/// What is to be found out: [`Known`].
+/// The input for computing [`Known`].
 pub(super) struct Wants<'a> {
     pub(super) pending: &'a Pending,
-    /// What would apply.
+    /// The routes that would apply.
     pub(super) text: &'a str,
     pub(super) scope: Wanted,
 }
 
-/// What a user wrote.
+/// Replacement routes of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
-    /// As it was left.
+    /// The text as the user left it.
     pub(super) text: String,
-    /// The same in our own words, or what is wrong with it.
+    /// The canonical form, or the error in it.
     pub(super) checked: Result<String, String>,
 }
 
@@ -128,34 +128,34 @@ struct UnderWay {
     what: &'static str,
 }
 
-/// What has to be done outside.
+/// An action outside the state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
     Leave,
-    /// The answer is carried out; [`State::answered`] is told.
+    /// Carry out the answer, and report it to [`State::answered`].
     Answer {
         pending: Box<Pending>,
         decision: Decision,
     },
-    /// The user edits this; [`State::edited`] is told.
+    /// Let the user edit this, and report it to [`State::edited`].
     Edit {
         id: Id,
         text: String,
     },
 }
 
-/// How an editor came back.
+/// The result of an editor run.
 #[derive(Debug, Default)]
 pub(super) struct Edited {
-    /// What stands in the file now.
+    /// The text of the file.
     pub(super) text: Option<String>,
-    /// Why that may not be what was meant.
+    /// Why the text may be unintended.
     pub(super) failed: Option<String>,
 }
 
 impl State {
-    /// What a first look found.
+    /// Creates the state from a first poll.
     pub(super) fn new(listing: Listing, now: Timestamp) -> Self {
         let mut state = Self {
             rows: Rows::default(),
@@ -192,7 +192,7 @@ impl State {
         &self.laid
     }
 
-    /// What is known of the one under the cursor, as it would apply now.
+    /// Returns the effect of the selected proposal, if it is current.
     pub(super) fn known(&self) -> Option<&Known> {
         let Wants { pending, text, scope } = self.wants()?;
         let same =
@@ -204,12 +204,12 @@ impl State {
         self.drafts.get(id)
     }
 
-    /// What is being done about it.
+    /// Names the answer in progress for a proposal.
     pub(super) fn under_way(&self, id: &Id) -> Option<&'static str> {
         self.under_way.get(id).map(|under_way| under_way.what)
     }
 
-    /// What the user has to write by themselves.
+    /// Returns the routes that the user has to save by hand.
     pub(super) fn into_unsaved(self) -> Vec<(PathBuf, Unsaved)> {
         self.unsaved
     }
@@ -218,7 +218,7 @@ impl State {
         !self.under_way.is_empty()
     }
 
-    /// What would be told of the one under the cursor: [`State::learn`].
+    /// Returns what [`State::learn`] needs about the selected proposal.
     pub(super) fn wants(&self) -> Option<Wants<'_>> {
         let row = self.rows.current().filter(|row| !row.pending.proposal.tool.reports())?;
         let edited = self.drafts.get(row.id()).and_then(|draft| draft.checked.as_deref().ok());
@@ -234,7 +234,7 @@ impl State {
         }
     }
 
-    /// Makes ready what is drawn, for a terminal of this size.
+    /// Prepares the drawing for a terminal of this size.
     pub(super) fn lay_out(&mut self, size: (u16, u16), styles: Styles, now: Timestamp) {
         let mut laid = std::mem::take(&mut self.laid);
         laid.fit(self, size, styles, now);
@@ -244,7 +244,7 @@ impl State {
         self.laid = laid;
     }
 
-    /// The word to the user: what was said last, else what is being done, else what is wrong with the queue.
+    /// Returns the message: the latest one, else the answer in progress, else a problem of the queue.
     pub(super) fn word(&self, now: Timestamp) -> Option<Said> {
         let plain = |words| Said { words, tone: Tone::Plain };
         let doing = || {
@@ -266,14 +266,14 @@ impl State {
         Effect::Nothing
     }
 
-    // What comes from outside.
+    // Events.
 
-    /// A look at the queue found this.
+    /// Handles a poll of the queue.
     pub(super) fn found(&mut self, listing: Listing, now: Timestamp) {
         let Listing { mut pending, damaged } = listing;
-        // What somebody answers this moment may come back, and what was written to it with it.
+        // A proposal that another process is answering may come back, and its draft with it.
         let there: BTreeSet<Id> = pending.iter().map(|pending| pending.proposal.id.clone()).collect();
-        // Answered, and in a moment taken by who asked; what we answer ourselves stays until it is done.
+        // Another process's answer will be consumed soon; an answer of this screen stays until it is done.
         pending.retain(|pending| {
             pending.state != Stands::Answered && !self.under_way.contains_key(&pending.proposal.id)
         });
@@ -292,12 +292,12 @@ impl State {
         self.laid.forget();
     }
 
-    /// The queue could not be looked at.
+    /// Handles a failed poll.
     pub(super) fn unfound(&mut self, why: String) {
         self.say(Tone::Bad, why);
     }
 
-    /// The question that the user looked at is gone, and not by us.
+    /// Handles the loss of a proposal that the user was looking at.
     fn lost(&mut self, id: &Id, name: &str) {
         let asked = matches!(&self.over, Some(Over::Reason { id: of, .. }) if of == id);
         if asked {
@@ -310,7 +310,7 @@ impl State {
         }
     }
 
-    /// What came of an answer.
+    /// Handles the result of an answer.
     pub(super) fn answered(&mut self, id: &Id, came: Result<Came, String>, now: Timestamp) {
         self.under_way.remove(id);
         self.leaving = false;
@@ -337,7 +337,7 @@ impl State {
         self.laid.forget();
     }
 
-    /// An editor came back; `given` is what it was given.
+    /// Handles the end of an editor run; `given` is the text before it.
     pub(super) fn edited(&mut self, id: &Id, given: &str, edited: Edited) {
         self.laid.forget();
         let Edited { text, failed } = edited;
@@ -369,9 +369,9 @@ impl State {
         self.say(tone, words);
     }
 
-    // What the user does.
+    // Keys.
 
-    /// A key.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent, now: Timestamp) -> Effect {
         self.said = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -407,7 +407,7 @@ impl State {
         }
     }
 
-    /// A text was pasted: letters of a reason, and never keys.
+    /// Inserts pasted text into a reason; pasted text never acts as keys.
     pub(super) fn paste(&mut self, text: &str) {
         match &mut self.over {
             Some(Over::Reason { line, .. }) => line.paste(text),
@@ -466,7 +466,7 @@ impl State {
         self.view = View::Detail { scroll: self.laid.clamp(to) };
     }
 
-    /// The question that a key decides; or why it decides nothing, told already.
+    /// Returns the proposal that a key decides on, or sets a message why it decides nothing.
     fn decided(&mut self, now: Timestamp) -> Option<Pending> {
         let slid = self.rows.has_slid(now);
         let (id, pending) = self.rows.current().map(|row| (row.id().clone(), row.pending.clone()))?;
@@ -483,7 +483,7 @@ impl State {
         Some(pending)
     }
 
-    /// The same for a yes, which somebody has to wait for.
+    /// The same for an approval, which a process must be waiting for.
     fn allowed(&mut self, now: Timestamp) -> Option<Pending> {
         let pending = self.decided(now)?;
         if pending.state == Stands::Waiting && pending.proposal.expires_at > now {
@@ -502,7 +502,7 @@ impl State {
             return Effect::Nothing;
         }
         let draft = self.drafts.get(&id).map(|draft| draft.checked.clone());
-        // What will be written is seen before.
+        // A draft or a saved scope is shown in full first.
         let more = draft.is_some() || matches!(self.scopes.get(&id), Some(Wanted::Saved(_)));
         if self.view == View::List && (more || !self.laid.shows_all_of(&id)) {
             self.view = View::Detail { scroll: 0 };
@@ -510,7 +510,7 @@ impl State {
             return self.say(Tone::Plain, "this is all of it: `a` once more approves it");
         }
         let Some(Known { opens, holds, .. }) = self.known().filter(|_| self.laid.is_of(&id)).cloned() else {
-            // Typed ahead: nobody has seen it.
+            // A key typed ahead: the text was not visible yet.
             return self.say(Tone::Plain, "it was not on the screen yet: `a` once more approves it");
         };
         if let Some(Err(why)) = opens {
@@ -553,7 +553,7 @@ impl State {
             return Effect::Edit { id: id.clone(), text: draft.text.clone() };
         }
         match proposal::parse(proposed_file) {
-            // Our own words, never those of who asks.
+            // Shows the canonical form, never the agent's text.
             Ok(routes) => Effect::Edit {
                 id: id.clone(),
                 text: format!("{}{}", above(&pending.proposal), routes.render()),
@@ -562,7 +562,7 @@ impl State {
         }
     }
 
-    /// For this run, for one request, to be saved to each file there is, and from the beginning.
+    /// Cycles the scope: this run, one request, each of the user's files.
     fn choose_scope(&mut self) -> Effect {
         let Some(Wants { pending, scope, .. }) = self.wants() else {
             return match self.rows.current() {
@@ -571,7 +571,7 @@ impl State {
             };
         };
         let id = pending.proposal.id.clone();
-        // Also before it is known what the last choice comes to.
+        // Works before the effect of the last choice is computed.
         let Some(known) = self.known.as_ref().filter(|known| known.id == id) else {
             return Effect::Nothing;
         };
@@ -646,17 +646,17 @@ impl State {
     }
 }
 
-/// A question in a sentence.
+/// Names a proposal in a sentence.
 pub(super) fn name(proposal: &Proposal) -> String {
     format!("{} of {}", proposal.tool.name(), proposal.bottle_slug)
 }
 
-/// Whether nothing but remarks stands in a text.
+/// Whether a text has only blank lines and comments.
 fn says_nothing(text: &str) -> bool {
     text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-/// What stands above the routes that a user edits.
+/// The comment above the routes in the editor.
 fn above(proposal: &Proposal) -> String {
     format!(
         "# What {} asks for ({}).\n# Change it; nothing applies before you have seen what it opens and pressed `a`.\n",

@@ -1,4 +1,4 @@
-//! The screen without a terminal: what keys and news do, and how it looks.
+//! Tests of the screen without a terminal: keys, events and drawing.
 
 use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_contract::session::bundle::Routes;
@@ -22,7 +22,7 @@ use crate::cli::supervise::scope::{Holds, Wanted};
 
 const USUAL: (u16, u16) = (80, 24);
 
-/// The routes of every bottle here.
+/// The routes of every bottle in these tests.
 const ROUTES: &str = "\
 routes:
 - host: api.anthropic.com
@@ -49,7 +49,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
 }
 
-/// When all of this is.
+/// The time of all these tests.
 fn now() -> Timestamp {
     at(300)
 }
@@ -103,7 +103,7 @@ fn state(pending: Vec<Pending>) -> State {
     state
 }
 
-/// What the loop does before it draws.
+/// Does what the loop does before it draws.
 fn show(state: &mut State, size: (u16, u16)) {
     learn(state, ROUTES, 1);
     state.lay_out(size, Styles::PLAIN, now());
@@ -143,7 +143,7 @@ fn key(letter: char) -> KeyEvent {
     KeyEvent::new(code, KeyModifiers::NONE)
 }
 
-/// Keys with a look at the screen after each; what came of the last.
+/// Presses keys and lays the screen out after each; returns the last effect.
 fn press(state: &mut State, keys: &str) -> Effect {
     let mut effect = Effect::Nothing;
     for letter in keys.chars() {
@@ -161,7 +161,7 @@ fn cursor(state: &State) -> Option<Id> {
     state.rows().current().map(|row| row.id().clone())
 }
 
-/// The answer that was given, in short.
+/// Abbreviates the answer.
 fn given(effect: &Effect) -> String {
     match effect {
         Effect::Answer { pending, decision } => {
@@ -185,7 +185,7 @@ fn given(effect: &Effect) -> String {
 fn keys_do_what_they_say() {
     let stale = || Pending { state: Stands::Stale, ..hosts(4) };
     for (keys, effect, words) in [
-        // 1: hosts, 2: a secret, 3: a push, 4: hosts that nobody waits for.
+        // 1: hosts, 2: a secret, 3: a push, 4: hosts that no process waits for.
         ("a", "yes to 01: -", "approving"),
         ("\na", "yes to 01: -", "approving"),
         ("aa", "nothing", "it is being answered already"),
@@ -275,7 +275,7 @@ fn what_was_not_on_the_screen_is_not_approved() {
         ("this is all of it: `a` once more approves it", View::Detail { scroll: 0 })
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
-    // Typed ahead, without a look between.
+    // Typed ahead, without drawing in between.
     assert_eq!(state.press(key('n'), now()), Effect::Nothing);
     assert_eq!(state.press(key('a'), now()), Effect::Nothing);
     assert_eq!(word(&state), "it was not on the screen yet: `a` once more approves it");
@@ -305,7 +305,7 @@ fn a_key_is_for_the_question_that_was_there_when_it_was_pressed() {
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(word(&state), "egress-allow of claude-demo came here just now; the key once more is for it");
     assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
-    // Later it is meant.
+    // After the delay the key is meant.
     state.found(listing(vec![hosts(4)]), now());
     state.answered(&id(3), Ok(came()), now());
     show(&mut state, USUAL);
@@ -328,7 +328,7 @@ fn an_answer_is_told_and_one_that_does_not_count_leaves_all_as_it_was() {
     press(&mut state, "\na");
     assert!(state.is_busy());
     assert_eq!(word(&state), "approving for claude-demo … 0 s");
-    // Taken by who asked before we heard of it: it is ours all the same.
+    // The process that asked removed it before the result arrived: it stays in the list.
     state.found(listing(vec![secret(2)]), now());
     assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
     state.answered(&id(1), Err("somebody else has answered this proposal already".to_owned()), now());
@@ -364,7 +364,7 @@ fn one_that_somebody_is_answering_is_not_shown_and_comes_back_when_that_fails() 
     assert_eq!(state.rows().all().len(), 1);
     state.found(listing(vec![hosts(1), secret(2)]), now());
     assert_eq!(state.rows().all().len(), 2);
-    // With what was written to it.
+    // The draft comes back with it.
     let edited = Edited { text: Some("- host: nodejs.org\n".to_owned()), failed: None };
     state.edited(&id(1), "", edited);
     state.found(listing(vec![Pending { state: Stands::Answered, ..hosts(1) }, secret(2)]), now());
@@ -467,7 +467,7 @@ proptest! {
     }
 }
 
-// How it looks.
+// Drawing.
 
 fn drawn(state: &State, (columns, rows): (u16, u16), styles: Styles) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
@@ -488,7 +488,7 @@ fn letters(terminal: &Terminal<TestBackend>) -> String {
         let mut at = 0;
         while let Some(cell) = row.get(at) {
             line.push_str(cell.symbol());
-            // A wide letter takes the place of the next one too.
+            // A wide character covers the next cell too.
             at += measure_text_width(cell.symbol()).max(1);
         }
         line.trim_end().to_owned() + "\n"
@@ -577,7 +577,7 @@ fn the_least_screen_as_it_looks() {
     insta::assert_snapshot!(format!("{list}----\n{detail}----\n{empty}"));
 }
 
-/// Text from a bottle that is long, acts, or pretends to be ours.
+/// Text from a bottle that is long, has escape sequences, or imitates bottle's own lines.
 fn hostile() -> Vec<Pending> {
     let why = format!(
         "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nIt would open\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
@@ -644,7 +644,7 @@ fn colours_are_the_terminals_own_and_only_where_there_are_any() {
                 assert_eq!(cell.bg, Color::Reset);
                 seen.insert(format!("{:?}", cell.fg));
             }
-            // Made ready in these colours, and not to be kept for the next.
+            // Lays out again: the next colours need new lines.
             state.found(listing(some()), now());
         }
         assert_eq!(seen.len() > 1, any, "{seen:?}");

@@ -1,7 +1,7 @@
-//! What a question says, as lines of a screen.
+//! Formats a proposal as lines of the screen.
 //!
-//! What is ours begins at the edge or with a sign of a change. What comes from a bottle stands behind a bar, so that
-//! none of it looks like ours.
+//! Bottle's own lines start at the edge or with a diff sign. Text from a bottle stands behind a bar, so that it
+//! cannot imitate them.
 
 use bottle_queue::{Pending, State};
 use dialoguer::console::truncate_str;
@@ -18,22 +18,22 @@ use crate::cli::supervise::scope::Holds;
 use crate::cli::supervise::waiting::span;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
 
-/// Lines of why that stand where the eye goes first; the rest follows below.
+/// Lines of the justification shown first; the rest follows below.
 const WHY_FIRST: usize = 6;
 
-/// The same below the list.
+/// Lines of the justification in the preview.
 const WHY_SHORT: usize = 2;
 
-/// Levels of a report that are followed, and lines of it that are shown.
+/// The maximum depth and number of lines of a report.
 const DEEP: usize = 6;
 const LONG: usize = 400;
 
-/// Who asks for what.
+/// Names the bottle and its request.
 pub(super) fn asks(pending: &Pending) -> String {
     format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.deed())
 }
 
-/// How long it can wait, and whether it is waited for at all.
+/// Returns the remaining time, and whether a process waits for the answer.
 pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
     match pending.state {
         State::Waiting | State::Answered if pending.proposal.expires_at > now => {
@@ -44,7 +44,7 @@ pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
     }
 }
 
-/// The same in a sentence.
+/// The same as a sentence.
 pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
     let ago = span(now.duration_since(pending.proposal.arrival_timestamp));
     let stands = match waits(pending, now) {
@@ -55,7 +55,7 @@ pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
     format!("{stands}; asked {ago} ago")
 }
 
-/// Lines under way.
+/// Builds lines for a width.
 struct Lines {
     lines: Vec<Line<'static>>,
     columns: usize,
@@ -73,8 +73,8 @@ impl Lines {
         }
     }
 
-    /// A text behind `sign`, on as many lines as it takes; further ones stand behind `below`, which is as wide.
-    /// At most so many; whether that was all.
+    /// Appends text behind `sign`; wrapped lines start with `below`, which has the same width. Appends at most
+    /// `most` lines, and returns whether that was all.
     fn put(
         &mut self,
         sign: &'static str,
@@ -102,12 +102,12 @@ impl Lines {
         self.put("", "", text, style, usize::MAX);
     }
 
-    /// What comes from a bottle.
+    /// Appends text from a bottle.
     fn theirs(&mut self, text: &str, most: usize) -> bool {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
-    /// How often the same was asked for before.
+    /// Appends how many times the same proposal was made before.
     fn before(&mut self, count: u32) {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
@@ -129,7 +129,7 @@ impl Lines {
         }
     }
 
-    /// How long a yes would hold, where that says something.
+    /// Appends the scope, unless it is the default.
     fn holds(&mut self, known: &Known) {
         let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
         match &known.holds {
@@ -148,7 +148,7 @@ impl Lines {
         }
     }
 
-    /// What would be written to a file.
+    /// Appends the change of the bottle file.
     fn addition(&mut self, known: &Known) {
         if let Ok(Holds::Saved(addition)) = &known.holds
             && let Ok(diff) = addition.diff()
@@ -172,7 +172,7 @@ impl Lines {
     }
 }
 
-/// A little of a question, for below the list.
+/// Formats the preview below the list.
 pub(super) fn preview(
     row: &Row,
     known: Option<&Known>,
@@ -203,10 +203,10 @@ pub(super) fn preview(
     lines.lines
 }
 
-/// Where a bottle's routes are not there to be looked at.
+/// Shown when the bottle's routes are unavailable.
 const UNKNOWN: &str = "What it would open is not known: the routes of this bottle are not here.";
 
-/// All of a question, below a heading that says who asks and how long it waits.
+/// Formats a proposal in full, below the heading.
 pub(super) fn page(
     row: &Row,
     known: Option<&Known>,
@@ -268,7 +268,7 @@ pub(super) fn page(
     lines.lines
 }
 
-/// The routes are not those that who asked has seen.
+/// Appends that the routes changed since the agent asked.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     let style = tinted(Color::Yellow, lines.styles);
     lines.ours("The routes changed after this was asked, and it is laid over those of now.", style);
@@ -289,7 +289,7 @@ fn proposed(row: &Row) -> String {
     asked(&row.pending.proposal)
 }
 
-/// A report's fields, a line each; as it is where it is none of ours.
+/// Formats a JSON report with one line per field; returns other text unchanged.
 fn report(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {
@@ -302,7 +302,7 @@ fn report(text: &str) -> String {
     }
 }
 
-/// `key: value`, and what is within it further in; entries of a list begin with a dash.
+/// Formats `key: value`, nested values indented; list entries start with a dash.
 fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
     let plain = |value: &Value| match value {
@@ -333,7 +333,7 @@ fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// What stands where nothing waits.
+/// The text of an empty list.
 pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
     lines.ours("What a bottle may not do by itself comes here, and waits for your yes or no:", Style::new());
