@@ -77,8 +77,8 @@ pub(crate) enum Command {
 }
 
 const AFTER_HELP: &str = "\
-New here? `bottle start` offers agents to choose from; `bottle help manifests` says how to make your own.
+New here? `bottle start` offers agents to choose from; `bottle help manifests` explains how to write your own.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a manifest is wrong, 4 the backend is missing or refused, \
-5 isolation could not be proven, 130 interrupted. Where an agent's or a command's own code is passed \
-through: 125 bottle failed, 126 the program cannot be run, 127 it is not there.";
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 invalid manifest, 4 backend missing or refused, \
+5 isolation not proven, 130 interrupted. Commands that pass on the code of a program in the bottle use \
+125 if bottle failed, 126 if the program cannot run, 127 if it was not found.";

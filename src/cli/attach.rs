@@ -51,9 +51,9 @@ pub(crate) struct Attach {
 }
 
 const WHICH: Question = Question {
-    words: "Join which bottle?",
+    words: "Attach to which bottle?",
     able: is_running,
-    none: "no bottle runs",
+    none: "no bottle is running",
     hint: "`bottle start` starts one",
 };
 
@@ -68,7 +68,7 @@ impl Attach {
                 _ => (false, slug.to_string(), None),
             };
             if terminal && !terminal::is_here() && !self.read_only {
-                return Err(CliError::usage("this agent works on a terminal, and there is none here")
+                return Err(CliError::usage("cannot attach: the agent needs a terminal, and there is none")
                     .about(&slug)
                     .hint(format!("`bottle logs --follow {}` shows its output", slug)));
             }
@@ -164,7 +164,7 @@ impl Joined {
         }
         match agent {
             Some(exit) => Ok(exit.shell_code()),
-            None => Err(CliError::failed("the bottle ended without a word of how its agent did")
+            None => Err(CliError::failed("the bottle ended without its agent's exit code")
                 .about(&self.slug)
                 .exit(exit::BOTTLE_FAILED)),
         }
@@ -180,7 +180,7 @@ impl Joined {
         for line in watch.so_far() {
             output.note(line);
         }
-        output.note(format!("{0} runs on; `bottle attach {0}` comes back", self.slug));
+        output.note(format!("{0} keeps running; `bottle attach {0}` returns to it", self.slug));
         Ok(exit::DONE)
     }
 
@@ -214,7 +214,7 @@ impl Joined {
                         tell(&self.slug, ended, output);
                     }
                 }
-                _ = signals.end() => output.note("not waiting any longer; the keeper goes on with it"),
+                _ = signals.end() => output.note("no longer waiting; the keeper continues to stop it"),
             }
         }
         Ok(128u8.saturating_add(number))
@@ -237,11 +237,11 @@ impl Joined {
                 tell(&self.slug, ended, output);
                 match ended.agent {
                     Some(exit) => Ok(exit.shell_code()),
-                    None => Err(broken("the bottle broke before its agent could end")),
+                    None => Err(broken("the bottle failed before its agent ended")),
                 }
             }
             None => Err(broken("the bottle's keeper died").hint(format!(
-                "`bottle list` shows what became of {}; `bottle cleanup` removes what is left",
+                "`bottle list` shows the state of {}; `bottle cleanup` removes leftovers",
                 self.slug
             ))),
         }
@@ -263,32 +263,32 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
         EndCause::AgentExited => {}
         EndCause::Stopped => output.note(format!("{slug} was stopped")),
         EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),
-        EndCause::GuestDied => output.note(format!("{slug} broke: its first process died")),
+        EndCause::GuestDied => output.note(format!("{slug} failed: its first process died")),
     }
     if let Some(overrun) = &ended.overrun {
         output.note(beyond(slug, overrun));
     }
     if let Some(path) = &ended.kept {
-        output.note(format!("there is work in its workspace, kept at {path}"));
+        output.note(format!("its workspace has work, preserved at {path}"));
     }
     if let Some(path) = &ended.transcript {
         output.note(format!("its conversations are in {path}"));
     }
     if let Some(hosts) = ended.learned.filter(|hosts| *hosts > 0) {
-        let were = if hosts == 1 { "one host was".to_owned() } else { format!("{hosts} hosts were") };
+        let were = if hosts == 1 { "requests to 1 host were".to_owned() } else { format!("requests to {hosts} hosts were") };
         output
-            .note(format!("{were} refused: `bottle learn {slug}` shows routes that would let them through"));
+            .note(format!("{were} denied: `bottle learn {slug}` shows routes that would allow them"));
     }
     if let Some(head) = &ended.audit {
-        output.note(format!("its audit ends at {head}"));
+        output.note(format!("its audit log ends at {head}"));
     }
     match ended.resumable {
-        Some(Resumable::Kept) => output.note(format!("`bottle resume {slug}` goes on with it")),
-        Some(Resumable::Snapshot) => output.note(format!("`bottle resume {slug}` goes on from its snapshot")),
+        Some(Resumable::Kept) => output.note(format!("`bottle resume {slug}` starts it again")),
+        Some(Resumable::Snapshot) => output.note(format!("`bottle resume {slug}` starts from its snapshot")),
         None => {}
     }
     for left in &ended.left {
-        output.note(format!("could not be removed: {left}; `bottle cleanup` tries again"));
+        output.note(format!("not removed: {left}; `bottle cleanup` tries again"));
     }
 }
 

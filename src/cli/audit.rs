@@ -43,8 +43,8 @@ impl Audit {
 /// Returns the named bottle, or every bottle that has an audit log.
 fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
-        CliError::new(Kind::State, format!("the audit cannot be read: {error}"))
-            .hint("the folder `audit` in $BOTTLE_HOME must be yours, and a folder")
+        CliError::new(Kind::State, format!("cannot read the audit log: {error}"))
+            .hint("`audit` in $BOTTLE_HOME must be a folder that you own")
     })?;
     match slug {
         None => Ok(all),
@@ -56,9 +56,9 @@ fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
             if head.exists() || Store::of(host).state(&slug).is_some() {
                 return Ok(vec![slug]);
             }
-            Err(CliError::new(Kind::NoSuchBottle, format!("nothing was decided for {slug}"))
+            Err(CliError::new(Kind::NoSuchBottle, format!("there are no audit entries for {slug}"))
                 .about(slug)
-                .hint("`bottle audit show` shows those that something was decided for"))
+                .hint("`bottle audit show` lists the bottles that have some"))
         }
     }
 }
@@ -71,7 +71,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
             Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
             Err(error) => {
                 broken = true;
-                output.warn(format!("{error}; none of it is shown"));
+                output.warn(format!("{error}; its entries are not shown"));
             }
         }
     }
@@ -86,7 +86,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
         return Ok(code);
     }
     if all.is_empty() && !broken {
-        output.note("nothing was decided yet");
+        output.note("the audit log is empty");
     }
     let rows: Vec<Vec<String>> = all
         .iter()
@@ -96,7 +96,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
             vec![slug.to_string(), time, one_line(&record.by), what.to_owned(), one_line(&of)]
         })
         .collect();
-    output.print_table(&Table { heading: &["BOTTLE", "TIME", "BY", "WHAT", "OF"], name: 0, rows: &rows })?;
+    output.print_table(&Table { heading: &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"], name: 0, rows: &rows })?;
     Ok(code)
 }
 
@@ -128,9 +128,9 @@ fn words(entry: &Entry) -> (&'static str, String) {
             );
             (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{}", because(reason)))
         }
-        Entry::Spent { proposal } => ("spent", format!("what {} allowed for one request", proposal.short())),
+        Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
         Entry::LockedOut(LockOut { hits, places, .. }) => {
-            ("locked", format!("{hits} different parts of credentials on their way to {}", places.join(", ")))
+            ("locked", format!("{hits} different parts of credentials in requests to {}", places.join(", ")))
         }
         Entry::Live { revision, .. } => ("live", format!("routes {revision}")),
         Entry::Failed { revision, why, .. } => ("failed", format!("routes {revision}: {why}")),
@@ -162,14 +162,14 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
         return Ok(code);
     }
     if verified.is_empty() {
-        output.note("nothing was decided yet");
+        output.note("the audit log is empty");
     }
     let styles = output.styles();
     let rows: Vec<Vec<String>> = verified
         .iter()
         .map(|Verified { slug, lines, head, why, .. }| match (head, why) {
             (Some(head), _) => {
-                vec![slug.clone(), styles.green("whole"), lines.to_string(), head.clone()]
+                vec![slug.clone(), styles.green("intact"), lines.to_string(), head.clone()]
             }
             (None, why) => {
                 let why = why.as_deref().map(one_line).unwrap_or_default();
@@ -180,8 +180,8 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;
     if !whole {
         output.note(
-            "until the file `audit/BOTTLE.jsonl` in $BOTTLE_HOME is as it was, nothing can be allowed for that bottle; \
-             to begin anew, move it away together with `audit/heads/BOTTLE`",
+            "no approval works for that bottle until `audit/BOTTLE.jsonl` in $BOTTLE_HOME is restored; \
+             to start a new log, move it away together with `audit/heads/BOTTLE`",
         );
     }
     Ok(code)

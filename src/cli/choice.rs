@@ -18,7 +18,7 @@ pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, 
     agent.ok_or_else(|| {
         let names: Vec<String> =
             manifests.list(ManifestKind::Agent).entries.iter().map(|entry| entry.name.to_string()).collect();
-        CliError::usage("no agent was named").about("AGENT").hint(format!(
+        CliError::usage("no agent was given").about("AGENT").hint(format!(
             "name one of {}, as in `bottle start {}`",
             names.join(", "),
             example(&names)
@@ -57,7 +57,7 @@ impl From<ResolveError> for CliError {
 pub(crate) fn unknown_backend(name: &str, known: &[&str]) -> CliError {
     let hint = match suggest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("the backends are {}", known.join(", ")),
     };
     CliError::usage(format!("no backend is named {name:?}")).about("--backend").hint(hint)
 }

@@ -45,7 +45,7 @@ impl Cleanup {
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let backends = registry::all(host);
         let find = async |_| cleanup::find(host, &backends).await.map_err(unlistable);
-        let mut found = progress::shown("looking", "nothing was removed", output, find).await?;
+        let mut found = progress::shown("searching for leftovers", "nothing was removed", output, find).await?;
         let living = if self.all { living(host)? } else { Vec::new() };
         let nothing = found.is_empty() && living.is_empty();
         let mut failures = Vec::new();
@@ -54,7 +54,7 @@ impl Cleanup {
                 output.note("nothing was removed");
                 return Ok(exit::DONE);
             }
-            let left = "not everything was removed; `bottle cleanup` goes on";
+            let left = "not everything was removed; `bottle cleanup` continues";
             let remove = async |progress: Arc<Progress>| {
                 let mut failures = end_all(host, &living, &progress).await;
                 if !living.is_empty() {
@@ -107,7 +107,7 @@ async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String
 fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, CliError> {
     let lines = lines(found, living, "would be");
     if !terminal::interactive() {
-        return Err(CliError::usage("there is nobody to ask whether to remove it")
+        return Err(CliError::usage("cannot ask whether to remove it: there is no terminal")
             .about("--yes")
             .hint("`bottle cleanup --dry-run` shows what would be removed; `--yes` removes it"));
     }
@@ -147,12 +147,12 @@ fn report(
 fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     let mut text = String::new();
     for slug in living {
-        let _ = writeln!(text, "{slug} {verb} stopped: it runs");
+        let _ = writeln!(text, "{slug} {verb} stopped: it is running");
     }
     for orphan in &found.orphans {
         let what = match orphan.keeps {
             Keeps::Nothing => "removed",
-            Keeps::Work => "stopped, its work kept",
+            Keeps::Work => "stopped, its work preserved",
             Keeps::Snapshot => "removed, its snapshot kept",
         };
         let resources = orphan.resources.len();
@@ -169,7 +169,7 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     for Unnamed { backend, snapshot } in &found.snapshots {
         let Snapshot { slug, reference, .. } = snapshot;
         let _ =
-            writeln!(text, "{slug} {verb} rid of the snapshot {reference}: nothing refers to it ({backend})");
+            writeln!(text, "the snapshot {reference} of {slug} {verb} removed: no bottle refers to it ({backend})");
     }
     for (backend, unused) in &found.unused {
         let Unused { kind, id, why, bytes } = unused;
@@ -177,11 +177,11 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
         let _ = writeln!(text, "the {kind} {id} {verb} removed: {why} ({backend}{size})");
     }
     for path in &found.litter {
-        let _ = writeln!(text, "{} {verb} removed: nobody uses it", path.display());
+        let _ = writeln!(text, "{} {verb} removed: it is unused", path.display());
     }
     for (slug, records) in &found.usage {
         let counted = if *records == 1 { "1 record".to_owned() } else { format!("{records} records") };
-        let _ = writeln!(text, "{counted} of the usage of {slug} {verb} removed: older than `keep_days`");
+        let _ = writeln!(text, "{counted} of {slug}'s usage {verb} removed: older than `keep_days`");
     }
     text
 }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_bottle_needs_is_named_with_its_size_before_it_goes() {
+    fn lists_unused_resources_with_their_size() {
         let unused = |kind: &str, id: &str, why: &str, bytes| {
             ("docker", Unused { kind: kind.to_owned(), id: id.to_owned(), why: why.to_owned(), bytes })
         };

@@ -40,7 +40,7 @@ impl Commit {
 const WHICH: Question = Question {
     words: "Make a snapshot of which bottle?",
     able: is_able,
-    none: "no bottle runs, and none was kept",
+    none: "no bottle is running or preserved",
     hint: "`bottle start` starts one",
 };
 
@@ -58,7 +58,7 @@ async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, 
         Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
         Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
         // `connect` words the error for a slug that does not exist.
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("its state changed"))),
     }
 }
 
@@ -70,8 +70,8 @@ async fn commit_running(
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
     say_what_is_left_out(&*backend_of(host, record)?, slug, output).await;
-    let left = "the snapshot is still being made; `bottle snapshots` shows it when it is whole";
-    progress::shown("freezing", left, output, async |progress| {
+    let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
+    progress::shown("saving a snapshot", left, output, async |progress| {
         let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(lost)?;
         loop {
             match stream.receive::<KeeperEvent>().await.map_err(lost)? {
@@ -81,7 +81,7 @@ async fn commit_running(
                     return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
                 }
                 KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
-                _ => return Err(lost("it answered out of turn")),
+                _ => return Err(lost("it sent an unexpected answer")),
             }
         }
     })
@@ -96,14 +96,14 @@ async fn commit_kept(
     output: &Output,
 ) -> Result<Committed, CliError> {
     if !record.kept {
-        return Err(CliError::new(Kind::State, format!("there is nothing of {slug} but its snapshot"))
-            .hint(format!("`bottle resume {slug}` goes on from it")));
+        return Err(CliError::new(Kind::State, format!("cannot commit {slug}: only its snapshot is left"))
+            .hint(format!("`bottle resume {slug}` starts from it")));
     }
     let backend = backend_of(host, record)?;
     let claim = Store::of(host).adopt(slug).map_err(taken)?;
     say_what_is_left_out(&*backend, slug, output).await;
-    let left = "there is no new snapshot; `bottle cleanup` removes what was copied for it";
-    let commit = progress::shown("freezing", left, output, async |progress| {
+    let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
+    let commit = progress::shown("saving a snapshot", left, output, async |progress| {
         let told = ProgressSink::new(move |copied| progress.say(&words(copied)));
         freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)
     });
@@ -118,7 +118,7 @@ async fn commit_kept(
 async fn say_what_is_left_out(backend: &dyn Backend, slug: &Slug, output: &Output) {
     match backend.not_frozen(slug).await {
         Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
-        Err(error) => output.warn(format!("cannot say what a snapshot will lack: {error}")),
+        Err(error) => output.warn(format!("cannot list what the snapshot omits: {error}")),
     }
 }
 
@@ -141,22 +141,22 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
     for note in notes {
         output.warn(note);
     }
-    output.note(format!("`{resume}` goes on from it"));
+    output.note(format!("`{resume}` starts from it"));
     if let Some(command) = moved_by {
-        output.note(format!("`{command}` packs it for another machine"));
+        output.note(format!("`{command}` exports it for another machine"));
     }
     Ok(exit::DONE)
 }
 
 fn words(copied: Copied) -> String {
-    format!("freezing: {} files seen, {} copied", copied.files, HumanBytes(copied.bytes))
+    format!("saving a snapshot: {} files read, {} copied", copied.files, HumanBytes(copied.bytes))
 }
 
 /// Returns the backend that created a bottle.
 pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, CliError> {
     registry::by_name(host, &record.backend).ok_or_else(|| {
         let message =
-            format!("{} was made by the backend {}, which is not here", record.slug, record.backend);
+            format!("{} belongs to the backend {}, which is not available here", record.slug, record.backend);
         CliError::new(Kind::Backend, message).about(&record.slug)
     })
 }

@@ -31,8 +31,8 @@ pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
 
 /// The error when the keeper's connection breaks.
 pub(crate) fn lost(error: impl Display) -> CliError {
-    CliError::failed(format!("lost the bottle's keeper: {error}"))
-        .hint("`bottle list` shows what became of it")
+    CliError::failed(format!("lost the connection to the bottle's keeper: {error}"))
+        .hint("`bottle list` shows its state")
 }
 
 /// The error for a request that the guest could not carry out, with the exit code for passed-through codes.
@@ -60,25 +60,25 @@ fn unreachable(error: ClientError) -> CliError {
             CliError::new(Kind::NoSuchBottle, message).hint(format!("did you mean `{near}`?"))
         }
         ClientError::NoSuchBottle { near: None, .. } => {
-            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows those there are")
+            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows all bottles")
         }
         ClientError::NotRunning { slug, preserved: true, .. } => {
-            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` goes on with it"))
+            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` starts it again"))
         }
         ClientError::NotRunning { .. } => CliError::new(Kind::State, message),
         ClientError::Orphaned { slug } => CliError::new(
             Kind::State,
-            format!("{slug} has lost its keeper, and it was attached to a client that is gone"),
+            format!("{slug} has lost its keeper, and the client that started it is gone"),
         )
-        .hint("`bottle cleanup` removes it; a workspace with work in it is kept"),
+        .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
         ClientError::Unusable { .. } => {
-            CliError::new(Kind::State, message).hint("`bottle cleanup` says what to do with it")
+            CliError::new(Kind::State, message).hint("`bottle cleanup` shows how to repair it")
         }
         ClientError::Unreached { .. } => CliError::new(Kind::State, message).hint(
-            "it may be starting or ending: try again; or it was started with another XDG_RUNTIME_DIR: set that one",
+            "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
         ),
         ClientError::Elsewhere { .. } => CliError::new(Kind::State, message)
-            .hint("it was started with another XDG_RUNTIME_DIR than this command: set that one"),
+            .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
         ClientError::Failed(_) => CliError::failed(message),
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keeper_that_is_not_to_be_reached_is_said_with_where_it_was_looked_for() {
+    fn reports_the_socket_of_an_unreachable_keeper() {
         let error = unreachable(ClientError::Unreached {
             slug: "one".parse().expect("slug"),
             path: "/run/user/1000/one.sock".into(),

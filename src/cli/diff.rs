@@ -54,17 +54,17 @@ impl Diff {
             return Ok(exit::DONE);
         }
         if text.is_empty() {
-            output.note("nothing changed in the workspace");
+            output.note("the workspace has no changes");
         } else {
             output.print(&shown(&text, output.styles()))?;
         }
         if !aside.is_empty() {
-            output.warn("the last commit in the bottle, which `bottle pull` takes, has this otherwise:");
+            output.warn("the bottle's last commit, which `bottle pull` fetches, differs from the workspace here:");
             output.print(&shown(&aside, output.styles()))?;
         }
         say_left_out(&left_out, output);
         if cut {
-            output.warn("there is more than is shown; `bottle pull` takes what was committed");
+            output.warn("the diff is truncated; `bottle pull` fetches all commits");
         }
         Ok(exit::DONE)
     }
@@ -94,7 +94,7 @@ impl Diff {
             Ok(tip) => tip,
             // The files and their base are available without the history.
             Err(error) if record.copied_cwd && head.is_some() => {
-                output.warn(format!("without the bottle's history: {}", inert(&error.message)));
+                output.warn(format!("the bottle's history is ignored: {}", inert(&error.message)));
                 None
             }
             Err(error) => return Err(error),
@@ -103,7 +103,7 @@ impl Diff {
         if base.is_own && base.commit != head {
             let commit = base.commit.as_ref().map_or("", ObjectId::as_str);
             output.note(format!(
-                "since {}, where the bottle's history left yours",
+                "compared with {}, the last commit shared with your repository",
                 &commit[..commit.len().min(12)]
             ));
         }
@@ -121,13 +121,13 @@ fn say_left_out(left_out: &LeftOut, output: &Output) {
         ignored.push(format!("{} more", files(left_out.more_ignored)));
     }
     if !ignored.is_empty() {
-        output.warn(format!("left out by ignore rules that are not yours: {}", ignored.join(", ")));
+        output.warn(format!("left out by ignore rules that exist only in the bottle: {}", ignored.join(", ")));
     }
     for (path, why) in &left_out.places {
         output.warn(format!("{} was not compared: {why}", name(path)));
     }
     if left_out.more > 0 {
-        output.warn(format!("{} more places were not compared", left_out.more));
+        output.warn(format!("{} more paths were not compared", left_out.more));
     }
 }
 

@@ -28,10 +28,10 @@ pub(crate) struct Discard {
 }
 
 const WHICH: Question = Question {
-    words: "Throw away which bottle?",
+    words: "Discard which bottle?",
     able: |state| matches!(state, State::Preserved(record) if record.kept),
-    none: "no bottle was kept",
-    hint: "`bottle list` shows those there are",
+    none: "no bottle is preserved",
+    hint: "`bottle list` shows all bottles",
 };
 
 impl Discard {
@@ -40,15 +40,15 @@ impl Discard {
         let record = super::block_on(kept(host, &slug)).map_err(|error| error.about(&slug))?;
         let backend = backend_of(host, &record)?;
         if !self.yes && !confirmed(&slug, output)? {
-            output.note("nothing was thrown away");
+            output.note("nothing was deleted");
             return Ok(exit::DONE);
         }
-        let words = format!("throwing away {slug}");
-        let left = format!("not all of it is gone; `bottle discard {slug}` goes on");
+        let words = format!("deleting {slug}");
+        let left = format!("parts of it remain; `bottle discard {slug}` continues");
         let discarding = async |_| {
             let discarded = cleanup::discard(host, &*backend, &record).await;
             discarded.map_err(|error| {
-                CliError::failed(format!("not all of {slug} could be thrown away: {error:#}"))
+                CliError::failed(format!("cannot delete all of {slug}: {error:#}"))
                     .about(&slug)
                     .hint(next_step(host, &slug))
             })
@@ -57,9 +57,9 @@ impl Discard {
         if output.json {
             output.print_json(&Discarded { slug: slug.to_string(), snapshot })?;
         } else if snapshot {
-            output.note(format!("{slug} was thrown away; `bottle resume {slug}` goes on from its snapshot"));
+            output.note(format!("{slug} was deleted; `bottle resume {slug}` starts from its snapshot"));
         } else {
-            output.note(format!("{slug} was thrown away"));
+            output.note(format!("{slug} was deleted"));
         }
         Ok(exit::DONE)
     }
@@ -68,15 +68,15 @@ impl Discard {
 /// Returns the record of a bottle with preserved files, or an error with the next step.
 async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
-        let hint = format!("`bottle stop {slug}` ends it");
-        return Err(CliError::new(Kind::State, format!("{slug} still runs")).hint(hint));
+        let hint = format!("`bottle stop {slug}` stops it");
+        return Err(CliError::new(Kind::State, format!("{slug} is still running")).hint(hint));
     }
     let record = preserved(host, slug).await?;
     if record.kept {
         return Ok(record);
     }
-    Err(CliError::new(Kind::State, format!("nothing was kept of {slug} but its snapshot"))
-        .hint(format!("`bottle snapshots rm {slug}` removes that")))
+    Err(CliError::new(Kind::State, format!("nothing of {slug} is preserved except its snapshot"))
+        .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 
 /// Returns the command that continues after a failure. Only cleanup knows files that are no longer marked as
@@ -84,19 +84,19 @@ async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
 fn next_step(host: &Host, slug: &Slug) -> String {
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) if record.kept => {
-            format!("`bottle discard {slug}` goes on where it ended")
+            format!("`bottle discard {slug}` continues")
         }
-        _ => "`bottle cleanup` goes on where it ended".to_owned(),
+        _ => "`bottle cleanup` continues".to_owned(),
     }
 }
 
 fn confirmed(slug: &Slug, output: &Output) -> Result<bool, CliError> {
     if !terminal::interactive() || output.json {
-        return Err(CliError::usage("there is nobody to ask whether to throw it away").about("--yes").hint(
-            format!("`bottle resume {slug}` goes on with it; `bottle discard {slug} --yes` throws it away"),
+        return Err(CliError::usage("cannot ask whether to delete it: there is no terminal").about("--yes").hint(
+            format!("`bottle resume {slug}` starts it again; `bottle discard {slug} --yes` deletes it"),
         ));
     }
-    let question = format!("Throw away {slug}, with what was neither pulled nor pushed?");
+    let question = format!("Delete {slug} and all work in it that was not pulled or pushed?");
     let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
-    answered(asked, "nothing was thrown away")
+    answered(asked, "nothing was deleted")
 }

@@ -45,7 +45,7 @@ fn say_rules(own: &OwnRules, output: &Output) {
         return;
     }
     let files: Vec<String> = own.files.iter().map(|file| inert(&file.name)).collect();
-    output.note(format!("rules of your own: {}, from {}", own.rules.count(), files.join(", ")));
+    output.note(format!("your own scanner rules: {}, from {}", own.rules.count(), files.join(", ")));
     for note in own.notes() {
         output.warn(format!("rules/{}", inert(&note)));
     }
@@ -57,8 +57,8 @@ fn text(report: &[BackendHealth], output: &Output) -> String {
     for backend in report {
         let verdict = match (backend.usable, backend.findings.is_empty()) {
             (true, true) => styles.green("ready"),
-            (true, false) => styles.yellow("ready, with less than it could"),
-            (false, _) => styles.red("not usable here"),
+            (true, false) => styles.yellow("ready, with limitations"),
+            (false, _) => styles.red("not usable"),
         };
         lines.push(format!("{}: {verdict}", styles.bold(backend.backend)));
         for finding in &backend.findings {

@@ -41,14 +41,14 @@ const UNCHANGED: &str = "nothing was changed";
 /// Templates for new files.
 const NEW_AGENT: &str = "\
 ---
-# Who works. The bottle it works in, unless another is chosen:
+# The agent's default bottle:
 # bottle: NAME
 ---
 You are …
 ";
 const NEW_BOTTLE: &str = "\
 ---
-# Where an agent works, and what it may reach.
+# What an agent in this bottle may reach.
 # extends: NAME
 egress:
   routes: []
@@ -67,7 +67,7 @@ impl Edit {
         if !interactive() {
             return Err(CliError::usage("an editor needs a terminal")
                 .about("edit")
-                .hint("change the file itself; `bottle info AGENT --explain` names it"));
+                .hint("edit the file directly; `bottle info AGENT --explain` shows its path"));
         }
         let all = manifests(host);
         let (kind, name) = self.which(&all, output)?;
@@ -115,7 +115,7 @@ impl Edit {
                     format!("There is an agent `{name}` and a bottle `{name}`. Which?")
                 } else {
                     unknown(all, &name, output);
-                    format!("What is the new `{name}` to be?")
+                    format!("Create `{name}` as what?")
                 };
                 let word = ask(|user| user.word(&question, &["agent", "bottle"]))?;
                 Ok((if word == 0 { ManifestKind::Agent } else { ManifestKind::Bottle }, name))
@@ -133,7 +133,7 @@ fn unknown(all: &Manifests, name: &Name, output: &Output) {
         .collect();
     match suggest(name.as_str(), names.iter().map(String::as_str)) {
         Some(near) => {
-            output.note(format!("nothing is named `{name}` yet; did you mean `{near}`? Esc leaves"))
+            output.note(format!("nothing is named `{name}` yet; did you mean `{near}`? Esc cancels"))
         }
         None => output.note(format!("nothing is named `{name}` yet")),
     }
@@ -169,7 +169,7 @@ fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<St
         return Err(CliError::usage(format!("the agent `{name}` belongs to this project"))
             .about(entry.source)
             .hint(
-                "change that file itself; what is in $BOTTLE_HOME under this name would not be seen here",
+                "edit that file directly: it hides a file of this name in $BOTTLE_HOME",
             ));
     }
     Ok(Some(all.text(kind, name, &entry.source).map_err(crate::resolve::ResolveError::from)?))
@@ -212,7 +212,7 @@ fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
 
 fn ask_then() -> Result<Then, CliError> {
     let word = ask(|user| {
-        user.word("Edit again, keep it all the same, or discard the change?", &["edit", "keep", "discard"])
+        user.word("Edit again, keep it anyway, or discard the change?", &["edit", "keep", "discard"])
     })?;
     Ok(match word {
         0 => Then::Again,

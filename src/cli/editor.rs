@@ -30,7 +30,7 @@ impl Draft {
             File::create_new(&path)?.write_all(text.as_bytes())?;
             Ok(Self { _folder: folder, path })
         };
-        made().map_err(|error| CliError::failed(format!("cannot make a copy to edit: {error}")).about(name))
+        made().map_err(|error| CliError::failed(format!("cannot create a copy to edit: {error}")).about(name))
     }
 
     /// Runs the editor on it. As in git, the variable is a shell command and the file is its argument.
@@ -56,7 +56,7 @@ impl Draft {
             .arg(&self.path)
             .status()
             .map_err(|error| failed(format!("cannot start {shown}: {error}")))?;
-        if status.success() { Ok(()) } else { Err(failed(format!("the editor ended with {status}"))) }
+        if status.success() { Ok(()) } else { Err(failed(format!("the editor failed: {status}"))) }
     }
 
     /// Returns the edited text.

@@ -51,9 +51,9 @@ impl Exec {
 
     fn run_on(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_here() {
-            return Err(CliError::usage("there is no terminal here to pass on")
+            return Err(CliError::usage("cannot allocate a terminal: standard input and output are not one")
                 .about("--tty")
-                .hint("leave `-t` out to use plain pipes"));
+                .hint("omit `-t` to use plain pipes"));
         }
         let pass = Settings::load(host)?.terminal_pass;
         let env = variables(host, &self.env)?;
@@ -115,8 +115,8 @@ fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, 
             Some((name, value)) => (name, value.to_owned()),
             None => match host.env.get(std::ffi::OsStr::new(word)).map(|value| value.to_str()) {
                 Some(Some(value)) => (word.as_str(), value.to_owned()),
-                Some(None) => return Err(bad_variable(word, "is no UTF-8 text")),
-                None => return Err(bad_variable(word, "is not set here")),
+                Some(None) => return Err(bad_variable(word, "is not UTF-8")),
+                None => return Err(bad_variable(word, "is not set")),
             },
         };
         if name.is_empty() || name.contains('\0') {

@@ -34,13 +34,13 @@ macro_rules! topics {
 }
 
 pub(crate) const TOPICS: &[Topic] = topics!(
-    "manifests": "agents and bottles: every key",
-    "routes": "what may leave a bottle",
-    "backends": "what isolates a bottle",
-    "threat-model": "what is protected from whom",
+    "manifests": "the keys of agent and bottle manifests",
+    "routes": "what a bottle may reach",
+    "backends": "how bottles are isolated",
+    "threat-model": "what bottle protects, and from whom",
     "coming-from": "bot-bottle, dev containers, docker run",
-    "commands": "all of them, by what they are for",
-    "exit-codes": "what a command ends with",
+    "commands": "all commands, by task",
+    "exit-codes": "the exit codes of all commands",
 );
 
 impl Help {
@@ -73,7 +73,7 @@ fn unknown(command: &clap::Command, word: &str) -> CliError {
         Some(near) => format!("did you mean `bottle help {near}`?"),
         None => "`bottle help` lists commands and topics".to_owned(),
     };
-    CliError::usage(format!("there is neither a command nor a topic `{word}`")).about(word).hint(hint)
+    CliError::usage(format!("no command or topic is named `{word}`")).about(word).hint(hint)
 }
 
 fn topics() -> String {

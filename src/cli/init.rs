@@ -76,7 +76,7 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
     if found.is_empty() {
         return Err(CliError::new(
             Kind::Manifest,
-            format!("there is neither an agent nor a bottle in {}", folder.display()),
+            format!("there are no agent or bottle manifests in {}", folder.display()),
         )
         .about(folder.display())
         .hint("agents are `agents/NAME.md`, bottles `bottles/NAME.md`"));
@@ -105,7 +105,7 @@ fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
 fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Written, CliError> {
     let file = path_of(&host.home, kind, &name);
     let written = write_new_manifest(&host.home, kind, &name, text).map_err(|error| {
-        let hint = format!("{}; `bottle init` then goes on where it stopped", disk::hint(&error));
+        let hint = format!("{}; `bottle init` then continues", disk::hint(&error));
         CliError::failed(format!("cannot write {}: {error}", file.display())).about(file.display()).hint(hint)
     })?;
     Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
@@ -130,7 +130,7 @@ fn report(written: &[Written], host: &Host, output: &Output) -> Result<(), CliEr
     }
     let kept = written.iter().filter(|one| !one.written && one.problem.is_none()).count();
     if kept > 0 {
-        output.note(format!("{kept} were there already and stay as they are"));
+        output.note(format!("{kept} already existed and stay unchanged"));
     }
     for one in written {
         let name = format!("{} {}", one.kind, one.name);
@@ -138,11 +138,11 @@ fn report(written: &[Written], host: &Host, output: &Output) -> Result<(), CliEr
             output.note(format!("{name}: {note}"));
         }
         if let Some(problem) = &one.problem {
-            output.warn(short(&format!("{name} cannot be used as it is: {problem}")));
+            output.warn(short(&format!("cannot use the {name}: {problem}")));
         }
     }
     if written.iter().any(|one| one.written) {
-        output.note("`bottle edit NAME` changes one and looks it over");
+        output.note("`bottle edit NAME` opens one and checks it");
     }
     Ok(())
 }

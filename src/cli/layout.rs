@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_in_cells_of_a_terminal() {
+    fn columns_fit_their_widest_cell() {
         let rows: [&[&str]; 3] = [&["a", "short"], &["日本", ""], &["long-one", "x"]];
         let text = table(&["SLUG", "LABEL"], &rows, Styles::PLAIN);
         assert_eq!(text, "SLUG      LABEL\na         short\n日本\nlong-one  x");
     }
 
     #[test]
-    fn what_is_too_wide_is_cut_but_for_the_name_and_the_last_goes_on_below() {
+    fn truncates_wide_columns_but_not_the_name() {
         let rows: [&[&str]; 1] =
             [&["a-name-to-be-typed", "a label that is long", "damaged: nobody can read it"]];
         let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Styles::PLAIN.wide(44));
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_gets_one_line_a_row_whatever_a_cell_holds() {
+    fn a_pipe_gets_one_line_per_row() {
         let rows = [vec!["a".to_owned(), "b\tc".to_owned()], vec!["d\ne".to_owned(), "f".to_owned()]];
         let table = Table { heading: &["A", "B"], name: 0, rows: &rows };
         assert_eq!(table.tab_separated(), "a\tb c\nd e\tf");
     }
 
     #[test]
-    fn words_keep_to_their_column_and_commands_stay_whole() {
+    fn wraps_between_words_and_keeps_commands_whole() {
         for (text, indent, columns, expected) in [
             ("one two three four five", 4, 22, "one two three four\n    five"),
             ("say `bottle list agents` now", 2, 20, "say\n  `bottle list agents`\n  now"),
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_only_what_is_one_word_is_too_wide(
+        fn wrapping_keeps_all_words_and_the_width(
             text in "[a-z名é`\u{1b}\n ]{0,80}", indent in 0usize..20, columns in 24usize..80,
         ) {
             let laid = hanging(&text, indent, indent, Some(columns));

@@ -75,8 +75,8 @@ impl Learn {
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
     let bad = |message: String| CliError::new(Kind::State, message).about(slug);
     learn::of_bottle(&Store::of(host).folder(slug))
-        .map_err(|error| bad(format!("what {slug} was refused cannot be read: {error}")))?
-        .ok_or_else(|| bad("the routes that this bottle went by are not known".to_owned()))
+        .map_err(|error| bad(format!("cannot read the denied requests of {slug}: {error}")))?
+        .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
 }
 
 fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
@@ -91,7 +91,7 @@ fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
 /// The proposal, with the justification that the user reads.
 fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
-    let mut why = format!("learned from {times} requests that were refused");
+    let mut why = format!("learned from {times} denied requests");
     for rule in &learned.rules {
         why.push_str("\n- ");
         why.push_str(rule);
@@ -107,7 +107,7 @@ fn ask(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
         match stream.receive::<KeeperEvent>().await.map_err(lost)? {
             KeeperEvent::Done => Ok(()),
             KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why).about(slug)),
-            _ => Err(lost("it answered out of turn")),
+            _ => Err(lost("it sent an unexpected answer")),
         }
     })
 }
@@ -144,13 +144,13 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     let refused = learned.hosts.iter().map(|(host, count)| format!("{host}, {}", times(*count)));
     list(
         &mut lines,
-        &format!("{} was refused, and may be let through:", styles.bold(slug.as_str())),
+        &format!("Denied requests of {} that routes can allow:", styles.bold(slug.as_str())),
         refused.collect(),
     );
-    list(&mut lines, "The routes open:", opens.to_vec());
-    list(&mut lines, "Where they say more than was asked for:", learned.rules.clone());
+    list(&mut lines, "The routes allow:", opens.to_vec());
+    list(&mut lines, "They allow more than was requested:", learned.rules.clone());
     let left = learned.left_out.iter().map(|(host, count, why)| format!("{host}, {}: {why}", times(*count)));
-    list(&mut lines, "Not in them:", left.collect());
+    list(&mut lines, "Not covered:", left.collect());
     if let Some(routes) = &learned.routes {
         lines.push(routes.render().trim_end().to_owned());
     }
@@ -169,12 +169,12 @@ fn save(
     output: &Output,
 ) -> Result<(), CliError> {
     let addition = Addition::of(host, slug, Some(name), routes)
-        .map_err(|error| error.about("--save").hint("a new name makes a bottle of them"))?;
+        .map_err(|error| error.about("--save").hint("use a new name to create a bottle with them"))?;
     let path = addition.path.display().to_string();
     show_addition(output, &addition, "").and_then(|()| addition.write(host)).map_err(|why| {
-        CliError::failed(format!("{path} was not written: {why}"))
+        CliError::failed(format!("cannot write {path}: {why}"))
             .about(&path)
-            .hint("the routes are shown above, to be put into it by hand")
+            .hint("add the routes shown above by hand")
     })?;
     output.note(format!("wrote {path}"));
     Ok(())
@@ -182,10 +182,10 @@ fn save(
 
 fn next(slug: &Slug, any: bool, asked: bool, output: &Output) {
     if !any {
-        output.note(format!("{slug} was refused nothing that routes could let through"));
+        output.note(format!("{slug} has no denied requests that routes can allow"));
     } else if asked {
-        output.note("they wait for your answer: `bottle supervise`");
+        output.note("the proposal waits for your answer: `bottle supervise`");
     } else {
-        output.note("nothing was changed; `--save BOTTLE` writes them into a bottle of yours");
+        output.note("nothing was changed; `--save BOTTLE` writes the routes to a bottle of yours");
     }
 }

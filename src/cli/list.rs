@@ -58,7 +58,7 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
         return output.print_json(&bottles);
     }
     if bottles.is_empty() {
-        output.note("no bottle runs; `bottle start AGENT` starts one");
+        output.note("no bottle is running; `bottle start AGENT` starts one");
     }
     let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output)).collect();
     let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
@@ -132,8 +132,8 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
     };
     let status = match bottle.pending {
         0 => status,
-        1 => format!("{status}, {}", styles.yellow("1 question")),
-        more => format!("{status}, {}", styles.yellow(&format!("{more} questions"))),
+        1 => format!("{status}, {}", styles.yellow("1 proposal")),
+        more => format!("{status}, {}", styles.yellow(&format!("{more} proposals"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
     // The supervise queue isolates nothing: it is shown only when it is down.

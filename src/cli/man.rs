@@ -28,7 +28,7 @@ impl Man {
                     .about(folder.display())
             },
         )?;
-        output.note(format!("wrote manual pages to {}; `man bottle` shows the first", folder.display()));
+        output.note(format!("wrote manual pages to {}; `man bottle` opens the first", folder.display()));
         Ok(exit::DONE)
     }
 }

@@ -74,7 +74,7 @@ mod tests {
         | key | means |\n|---|---|\n| `one` | the first of them, at some length |\n\n```yaml bottle\nkey: value\n```\n";
 
     #[test]
-    fn a_terminal_gets_lines_that_fit_and_a_pipe_the_page() {
+    fn wraps_for_a_terminal_and_not_for_a_pipe() {
         assert_eq!(shown(PAGE, Styles::PLAIN), PAGE);
         let narrow = shown(PAGE, Styles::PLAIN.wide(40));
         for line in narrow.lines() {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_and_points_are_one_line_and_nothing_else_is_joined() {
+    fn joins_only_paragraphs_and_list_items() {
         let written = "# T\n\nOne\ntwo\n`three`.\n\n- a\n  b\n- c\n\n| x |\n| y |\n\n    k  v\n    l  w\n\n```sh a\nx\n\ny\n```\nend\n";
         let page = "# T\n\nOne two `three`.\n\n* a b\n* c\n\n| x |\n| y |\n\n    k  v\n    l  w\n\n```\nx\n\ny\n```\nend";
         assert_eq!(unwrapped(written, ""), page);

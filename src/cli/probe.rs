@@ -65,7 +65,7 @@ impl Probe {
         match answer.await.map_err(|_| lost("the probe did not end"))?.map_err(lost)? {
             GuestEvent::Probed { attempts } => Ok(controls.judge(attempts).await),
             GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
-            _ => Err(lost("it answered out of turn")),
+            _ => Err(lost("it sent an unexpected answer")),
         }
     }
 }
@@ -125,7 +125,7 @@ fn table(attempts: &[Attempt], styles: Styles) -> String {
             vec![inert(target), via, result, inert(seen)]
         })
         .collect();
-    let heading = ["TRIED TO REACH", "BY", "RESULT", "WHAT WAS SEEN"];
+    let heading = ["TARGET", "VIA", "RESULT", "OBSERVED"];
     let table = Table { heading: &heading, name: 0, rows: &rows };
     format!("{}\n\n{}", table.aligned(styles), verdict(attempts, styles))
 }
@@ -134,12 +134,12 @@ fn verdict(attempts: &[Attempt], styles: Styles) -> String {
     let count = |reach| attempts.iter().filter(|attempt| attempt.result == reach).count();
     let (reached, unknown) = (count(Reach::Reached), count(Reach::Unknown));
     match (attempts.len(), reached, unknown) {
-        (0, ..) => styles.red("Nothing was tried, so nothing is known."),
+        (0, ..) => styles.red("Nothing was tried, so the isolation is unknown."),
         (all, 0, 0) => styles.green(&format!(
             "All {all} attempts were blocked: traffic leaves this bottle through its egress proxy alone."
         )),
         (all, 0, unknown) => {
-            styles.yellow(&format!("{unknown} of {all} attempts could not be shown to be blocked."))
+            styles.yellow(&format!("{unknown} of {all} attempts were not shown to be blocked."))
         }
         (all, reached, _) => styles
             .red(&format!("{reached} of {all} attempts REACHED their target: this bottle is not isolated.")),
@@ -155,21 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn the_table_ends_in_one_line_that_says_what_it_means() {
+    fn the_table_ends_with_a_verdict() {
         let blocked = attempt("outside", Reach::Blocked);
         let reached = attempt("outside", Reach::Reached);
         let all =
             [blocked.clone(), attempt("host", Reach::Reached), blocked.clone(), blocked.clone(), reached];
         assert_eq!(
             table(&all, Styles::PLAIN),
-            "TRIED TO REACH  BY              RESULT   WHAT WAS SEEN\n\
-             outside         3 ways, as tcp  blocked  x\\u{1b}[2J\n\
-             host            tcp             REACHED  x\\u{1b}[2J\n\
-             outside         tcp             REACHED  x\\u{1b}[2J\n\n\
+            "TARGET   VIA             RESULT   OBSERVED\n\
+             outside  3 ways, as tcp  blocked  x\\u{1b}[2J\n\
+             host     tcp             REACHED  x\\u{1b}[2J\n\
+             outside  tcp             REACHED  x\\u{1b}[2J\n\n\
              2 of 5 attempts REACHED their target: this bottle is not isolated."
         );
         assert!(table(&[blocked], Styles::PLAIN).ends_with("through its egress proxy alone."));
-        assert!(verdict(&[attempt("x", Reach::Unknown)], Styles::PLAIN).contains("could not be shown"));
-        assert!(verdict(&[], Styles::PLAIN).contains("nothing is known"));
+        assert!(verdict(&[attempt("x", Reach::Unknown)], Styles::PLAIN).contains("were not shown"));
+        assert!(verdict(&[], Styles::PLAIN).contains("is unknown"));
     }
 }

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_stands_where_there_is_room_and_no_line_is_longer_than_its_columns() {
+    fn shows_a_bar_only_where_it_fits() {
         let words = "copying in: 12.00 MiB".to_owned();
         let shown = Shown { words, part: Some(Part { done: 12 << 20, of: 48 << 20 }) };
         let plain = Styles::PLAIN;

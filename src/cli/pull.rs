@@ -53,7 +53,7 @@ impl Pull {
             let record = running(host, &self.slug).await?;
             let channel = connect(host, &self.slug).await?;
             let branch = self.branch.as_deref();
-            let left = "the branch here is as it was, or has all of it";
+            let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, branch).await;
             let pulled = progress::shown("pulling", left, output, pulling).await?;
             report(&self.slug, &pulled, output)?;
@@ -68,13 +68,13 @@ pub(crate) async fn running(host: &Host, slug: &Slug) -> Result<Record, CliError
     match Store::of(host).state(slug) {
         Some(State::Preserved(_)) => Err(CliError::new(
             Kind::State,
-            format!("{slug} is stopped, and its git runs in it"),
+            format!("cannot run git in {slug}: it is stopped"),
         )
         .hint(format!(
-            "`bottle resume {slug} --detach` starts it; then this command finds it, and so does `bottle cp`"
+            "`bottle resume {slug} --detach` starts it; then run this command again, or `bottle cp`"
         ))),
         Some(State::Alive(record) | State::Dead(record)) => Ok(*record),
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("its state changed"))),
     }
 }
 
@@ -88,9 +88,9 @@ pub(crate) async fn pull(
     let repository = repository(host, record).await?;
     let workspace = Inside { channel, slug: &record.slug }.workspace().await?;
     if workspace.head.is_none() && branch.is_none() {
-        return Err(CliError::new(Kind::State, format!("nothing was committed in {}", record.slug))
+        return Err(CliError::new(Kind::State, format!("{} has no commits", record.slug))
             .about(&record.slug)
-            .hint("`bottle diff` shows what is there, `bottle cp` copies it out"));
+            .hint("`bottle diff` shows its files, `bottle cp` copies them out"));
     }
     // Later changes by the agent may not be included.
     let begun = before_any_change();
@@ -107,7 +107,7 @@ pub(crate) async fn pull(
         match stream.receive::<KeeperEvent>().await {
             Ok(KeeperEvent::Done) => {}
             // The bottle is then preserved at its end without need.
-            other => tracing::warn!("the pull is not noted: {other:?}"),
+            other => tracing::warn!("the keeper did not record the pull: {other:?}"),
         }
     }
     Ok(pulled)
@@ -129,7 +129,7 @@ async fn uncommitted(
     };
     counted.await.map_err(|error| CliError {
         message: format!(
-            "{} was pulled; what is in no commit is not known: {}",
+            "{} was pulled; its uncommitted files are unknown: {}",
             fetched.branch, error.message
         ),
         ..error
@@ -140,7 +140,7 @@ async fn uncommitted(
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     Repository::around(host, folder).await?.ok_or_else(|| {
-        CliError::new(Kind::State, format!("{} is in no git repository", folder.display()))
+        CliError::new(Kind::State, format!("{} is not in a git repository", folder.display()))
             .hint(as_it_is(&record.slug))
     })
 }
@@ -162,20 +162,20 @@ pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<()
     }
     output.print(branch)?;
     output.note(match commits {
-        0 => format!("{branch} has no commit that HEAD has not"),
-        1 => format!("{branch} has 1 commit that HEAD has not; `git log HEAD..{branch}` shows it"),
-        many => format!("{branch} has {many} commits that HEAD has not; `git log HEAD..{branch}` shows them"),
+        0 => format!("{branch} has no commits that HEAD lacks"),
+        1 => format!("{branch} has 1 commit that HEAD lacks; `git log HEAD..{branch}` shows it"),
+        many => format!("{branch} has {many} commits that HEAD lacks; `git log HEAD..{branch}` shows them"),
     });
     if *uncommitted > 0 {
         let files =
             if *uncommitted == 1 { "1 file is".to_owned() } else { format!("{uncommitted} files are") };
-        output.warn(format!("{files} changed or new and in no commit; `bottle diff {slug}` shows it"));
+        output.warn(format!("{files} uncommitted; `bottle diff {slug}` shows the changes"));
     }
     if *elsewhere > 0 {
         let branches =
             if *elsewhere == 1 { "1 other branch".to_owned() } else { format!("{elsewhere} other branches") };
         output
-            .warn(format!("{branches} in the bottle has commits that were not pulled; `--branch` takes one"));
+            .warn(format!("commits on {branches} in the bottle were not pulled; `--branch` pulls one"));
     }
     Ok(())
 }

@@ -88,10 +88,10 @@ struct Beginning {
 }
 
 const WHICH: Question = Question {
-    words: "Go on with which bottle?",
+    words: "Resume which bottle?",
     able: |state| matches!(state, State::Preserved(_)),
-    none: "no bottle was kept or committed",
-    hint: "`bottle commit` makes a snapshot of one that runs",
+    none: "no bottle is preserved",
+    hint: "`bottle commit` saves a snapshot of a running bottle",
 };
 
 /// A resume in progress.
@@ -164,7 +164,7 @@ impl Going {
         let begins = |origin, discards| Ok(Beginning { origin, discards });
         match (self.how.snapshot, kept, snapshot) {
             (true, kept, None) if named.is_some() => {
-                let goes_on = if kept { "goes on with what was kept" } else { "builds it anew" };
+                let goes_on = if kept { "starts from its preserved files" } else { "builds it anew" };
                 Err(CliError::new(Kind::State, format!("the snapshot of {} was deleted", self.slug))
                     .about("--snapshot")
                     .hint(format!("`bottle resume {}` {goes_on}", self.slug)))
@@ -172,13 +172,13 @@ impl Going {
             (true, _, None) => {
                 Err(CliError::new(Kind::State, format!("there is no snapshot of {}", self.slug))
                     .about("--snapshot")
-                    .hint("`bottle snapshots` shows those there are"))
+                    .hint("`bottle snapshots` shows all snapshots"))
             }
             (true, kept, Some(snapshot)) => begins(Origin::Snapshot(snapshot), kept),
             (false, true, _) => begins(Origin::Kept, false),
             (false, false, Some(snapshot)) => begins(Origin::Snapshot(snapshot), false),
             (false, false, None) => {
-                let gone = if named.is_some() { "its snapshot was deleted" } else { "its files are gone" };
+                let gone = if named.is_some() { "its snapshot was deleted" } else { "its files are missing" };
                 output.warn(format!("{}: {gone}, so it is built anew", self.slug));
                 begins(Origin::New, false)
             }
@@ -233,9 +233,9 @@ impl Going {
     ) -> Result<bool, CliError> {
         let asks = !self.how.yes && terminal::interactive();
         if discards && !self.how.yes && !asks {
-            return Err(CliError::usage("there is nobody to ask whether to discard what was kept since")
+            return Err(CliError::usage("cannot ask whether to discard newer files: there is no terminal")
                 .about("--yes")
-                .hint(format!("`bottle resume {}` goes on with it; `--yes` discards it", self.slug)));
+                .hint(format!("`bottle resume {}` starts from these files; `--yes` discards them", self.slug)));
         }
         if let Some(changes) = changes
             && (asks || !output.quiet && !output.json)
@@ -248,7 +248,7 @@ impl Going {
         match (asks, changes, discards) {
             (false, ..) | (true, None, false) => Ok(true),
             (true, _, true) => {
-                preflight::ask(format!("Discard what was kept since the snapshot of {}?", self.slug), signals)
+                preflight::ask(format!("Discard the files preserved since the snapshot of {}?", self.slug), signals)
                     .await
             }
             (true, Some(_), false) => {
@@ -263,19 +263,19 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
     let state = |message: String, hint: String| Err(CliError::new(Kind::State, message).hint(hint));
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => Ok(*record),
-        Some(State::Alive(_)) => state(format!("{slug} runs"), format!("`bottle attach {slug}` joins it")),
+        Some(State::Alive(_)) => state(format!("{slug} is running"), format!("`bottle attach {slug}` attaches to it")),
         Some(State::Dead(record)) if record.status == Status::Ended => state(
-            format!("{slug} ended, and nothing of it was kept but its output"),
-            "start a new one".to_owned(),
+            format!("{slug} ended, and only its output was preserved"),
+            "`bottle start` starts a new one".to_owned(),
         ),
         Some(State::Dead(_)) => state(
             format!("{slug} has lost its keeper, and may still run"),
-            "`bottle attach` joins it if it was detached; else `bottle cleanup` stops it and keeps its work"
+            "`bottle attach` reconnects if it was detached; otherwise `bottle cleanup` stops it and preserves its work"
                 .to_owned(),
         ),
         // `connect` words the errors for the others.
         Some(State::Damaged(_) | State::Newer(_)) | None => {
-            Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life")))
+            Err(connect(host, slug).await.err().unwrap_or_else(|| lost("its state changed")))
         }
     }
 }
@@ -290,7 +290,7 @@ async fn has_layers(backend: &dyn Backend, slug: &Slug) -> Result<bool, CliError
 fn changes(host: &Host, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
     let Some(before) = store.manifest(&plan.identity.slug) else {
-        return Some("(what it was last started from is not known any more)\n".to_owned());
+        return Some("(the manifest of its last start is unknown)\n".to_owned());
     };
     if before == plan.manifest {
         return None;
@@ -300,7 +300,7 @@ fn changes(host: &Host, plan: &Plan) -> Option<String> {
 }
 
 fn changed(changes: &str, styles: Styles) -> String {
-    let mut text = styles.yellow("its manifests changed since it was last started:");
+    let mut text = styles.yellow("its manifests changed since its last start:");
     for line in changes.lines() {
         let shown = match line.as_bytes().first() {
             Some(b'+') => styles.green(line),

@@ -42,7 +42,7 @@ impl Question {
             return Err(CliError::new(Kind::NoSuchBottle, self.none).hint(self.hint));
         }
         if !terminal::interactive() || output.json {
-            return Err(CliError::usage("no bottle was named")
+            return Err(CliError::usage("no bottle was given")
                 .about("SLUG")
                 .hint(format!("name one of {}", names.join(", "))));
         }

@@ -61,7 +61,7 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         return output.print_json(&found);
     }
     if found.is_empty() {
-        output.note("there is no snapshot; `bottle commit` makes one of a bottle");
+        output.note("there are no snapshots; `bottle commit` saves one");
     }
     let styles = output.styles();
     let row = |snapshot: &ListedSnapshot| {
@@ -139,7 +139,7 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
         Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why)),
         Some(State::Newer(schema)) => {
             return Err(CliError::new(Kind::State, format!("written by a newer bottle (schema {schema})"))
-                .hint("use that version"));
+                .hint("use that version of bottle"));
         }
         Some(State::Dead(_) | State::Preserved(_)) => {}
     }
@@ -171,7 +171,7 @@ async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
         KeeperEvent::Done => Ok(()),
         KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
         KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)),
-        _ => Err(lost("it answered out of turn")),
+        _ => Err(lost("it sent an unexpected answer")),
     }
 }
 
@@ -189,5 +189,5 @@ async fn remove_unnamed(host: &Host, slug: &Slug) -> Result<(), CliError> {
 
 fn none(slug: &Slug) -> CliError {
     CliError::new(Kind::NoSuchBottle, format!("there is no snapshot of a bottle named {slug}"))
-        .hint("`bottle snapshots` shows those there are")
+        .hint("`bottle snapshots` shows all snapshots")
 }

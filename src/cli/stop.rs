@@ -31,7 +31,7 @@ pub(crate) struct Stop {
 const WHICH: Question = Question {
     words: "Stop which bottle?",
     able: is_running,
-    none: "no bottle runs",
+    none: "no bottle is running",
     hint: "`bottle start` starts one",
 };
 
@@ -39,8 +39,8 @@ impl Stop {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let grace = Duration::from_secs(u64::from(self.time));
         let slug = WHICH.answer(self.slug, host, output)?;
-        let words = format!("{slug} ends; its agent has {} s for it", self.time);
-        let left = "it goes on ending; `bottle list` shows how far it is";
+        let words = format!("stopping {slug}; its agent has {} s to end", self.time);
+        let left = "it is still ending; `bottle list` shows its state";
         let stopping = async |_| stop(host, &slug, grace).await;
         let ended = super::block_on(progress::shown(&words, left, output, stopping))?;
         super::attach::tell(&slug, &ended, output);
@@ -56,10 +56,10 @@ pub(crate) async fn stop(host: &Host, slug: &Slug, grace: Duration) -> Result<En
     match tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await {
         Ok(Ok(KeeperEvent::Ended(ended))) => Ok(ended),
         Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(why).about(slug)),
-        Ok(Ok(_)) => Err(lost("it answered out of turn").about(slug)),
+        Ok(Ok(_)) => Err(lost("it sent an unexpected answer").about(slug)),
         Ok(Err(error)) => Err(lost(error).about(slug)),
         Err(_) => Err(CliError::failed("the bottle is still being torn down")
             .about(slug)
-            .hint("`bottle list` shows how far it is")),
+            .hint("`bottle list` shows its state")),
     }
 }

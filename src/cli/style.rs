@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_follow_the_terminal_and_what_the_environment_wants() {
+    fn colours_follow_terminal_and_environment() {
         const TERM: (&str, &str) = ("TERM", "xterm");
         for (terminal, set, wanted) in [
             (true, &[TERM][..], true),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_follow_the_locale() {
+    fn characters_follow_the_locale() {
         for (set, unicode) in [
             (&[("LANG", "en_GB.UTF-8")][..], true),
             (&[("LANG", "C.utf8")], true),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ascii_has_no_letter_for_is_spelled_out() {
+    fn escapes_characters_without_an_ascii_form() {
         let styles = Styles { unicode: false, ..Styles::PLAIN };
         assert_eq!(styles.letters("a … b · 名 é"), "a ... b - \\u{540d} \\u{e9}");
         assert_eq!(Styles::PLAIN.letters("a … 名"), "a … 名");

@@ -66,7 +66,7 @@ impl Summary {
         brief.row("bottles", Tone::Plain, vec![names(&manifest.bottles)]);
         let line: Vec<Name> = manifest.layers.iter().map(|layer| layer.name.clone()).collect();
         if line != manifest.bottles {
-            brief.row("made of", Tone::Plain, vec![names(&line)]);
+            brief.row("layers", Tone::Plain, vec![names(&line)]);
         }
         brief
     }
@@ -149,7 +149,7 @@ pub(crate) fn from_home(text: &str, home: &Path) -> String {
 fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
     let routes = &manifest.egress.routes;
     if routes.is_empty() {
-        return (vec!["nothing: no host is listed".to_owned()], INDENT);
+        return (vec!["nothing: there are no routes".to_owned()], INDENT);
     }
     let hosts: Vec<String> = routes.iter().map(|route| host(&route.value)).collect();
     let width = hosts.iter().map(|host| measure_text_width(host)).max().unwrap_or(0).min(HOSTS);
@@ -177,7 +177,7 @@ fn sentence(route: &Route) -> String {
         said.push("git clone and fetch".to_owned());
     }
     if route.auth.is_some() {
-        said.push("with a credential put in outside".to_owned());
+        said.push("with a credential that the proxy adds".to_owned());
     }
     said.join("; ")
 }
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_home_is_a_tilde_and_nothing_else_is() {
+    fn shortens_only_the_users_home() {
         let home = Path::new("/home/ann");
         assert_eq!(from_home("/home/ann/.bottle/a.md:3", home), "~/.bottle/a.md:3");
         assert_eq!(from_home("/home/anna/a.md", home), "/home/anna/a.md");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_too_long_says_how_much_is_left_out() {
+    fn a_long_row_counts_the_omitted_lines() {
         let mut brief = Summary { heading: "a".to_owned(), rows: Vec::new() };
         brief.row("few", Tone::Plain, vec!["1".into(), "2".into(), "3".into()]);
         brief.row("many", Tone::Alarm, (1..=9).map(|number| number.to_string()).collect());

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_words_are_broken_and_nothing_acts() {
+    fn splits_long_words_and_escapes_control_characters() {
         for (text, columns, expected) in [
             ("one two three", 8, &["one two", "three"][..]),
             ("abcdefghij klm", 4, &["abcd", "efgh", "ij", "klm"]),
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_wider_and_no_letter_is_lost(text in "[a-z日é\u{1b}`\n ]{0,120}", columns in 2usize..40) {
+        fn wrapping_keeps_the_width_and_all_characters(text in "[a-z日é\u{1b}`\n ]{0,120}", columns in 2usize..40) {
             let lines = wrapped(&text, columns, Styles::PLAIN);
             prop_assert!(lines.iter().all(|line| measure_text_width(line) <= columns), "{lines:?}");
             let letters = |text: &str| text.chars().filter(|letter| !letter.is_whitespace()).collect::<String>();

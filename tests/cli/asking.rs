@@ -104,7 +104,7 @@ fn refused_asked_allowed(backend: &str) -> Result<()> {
     let (asks, id) = ask(&home, "api.site.example")?;
     let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
     ensure!(shown.contains("It would open:\n  - api.site.example: every request"), "{shown}");
-    ensure!(shown.contains("Why, in the words of who asks:\n  | for the tests\n"), "{shown}");
+    ensure!(shown.contains("Justification from the bottle:\n  | for the tests\n"), "{shown}");
     ensure!(fetched(&home, "1")?.contains("403"), "asking opens nothing");
 
     let begun = Instant::now();
@@ -214,7 +214,7 @@ fn what_was_refused_is_learned_and_asked_for() -> Result<()> {
     let listed = run(&home, &["supervise", "list", "--json"])?.json()?;
     ensure!(listed.as_array().is_some_and(|listed| listed.len() == 1), "{listed}");
     let id = listed[0]["id"].as_str().context("an id")?;
-    ensure!(listed[0]["summary"] == "learned from 2 requests that were refused", "{listed}");
+    ensure!(listed[0]["summary"] == "learned from 2 denied requests", "{listed}");
     let _ = run(&home, &["supervise", "approve", id])?.expect_code(0);
     ensure!(fetched(&home, "1")?.contains("200"));
     let nothing = run(&home, &["learn", "one"])?.expect_code(0);
@@ -224,13 +224,13 @@ fn what_was_refused_is_learned_and_asked_for() -> Result<()> {
     );
     let stopped = run(&home, &["stop", "one"])?.expect_code(0);
     ensure!(stopped.stderr.contains("one host was refused"), "{}", stopped.stderr);
-    ensure!(stopped.stderr.contains("its audit ends at 2:"), "{}", stopped.stderr);
+    ensure!(stopped.stderr.contains("its audit log ends at 2:"), "{}", stopped.stderr);
     let after = run(&home, &["learn", "one", "--json"])?.expect_code(0).json()?;
     ensure!(after["asked"] == false, "nobody is there to ask: {after}");
     ensure!(after["routes"].as_str().is_some_and(|routes| routes.contains("/more")), "{after}");
     let file = home.bottle_home().join("bottles/mine.md");
     let saved = run(&home, &["learn", "one", "--save", "mine"])?.expect_code(0);
-    ensure!(saved.stderr.contains("mine.md gets these lines"), "{}", saved.stderr);
+    ensure!(saved.stderr.contains("these lines are added to mine.md"), "{}", saved.stderr);
     ensure!(std::fs::read_to_string(&file)?.contains("value: /more"));
     let again = run(&home, &["learn", "one", "--save", "mine"])?.expect_code(1);
     ensure!(again.stderr.contains("has a route for `api.site.example`"), "{}", again.stderr);
@@ -299,7 +299,7 @@ fn a_key_on_the_screen_opens_the_proxy() -> Result<()> {
     let screen = pty.wait_for("+ api.site.example: every request")?;
     ensure!(screen.contains("| for the tests"), "{screen}");
     pty.type_keys("\r")?;
-    pty.wait_for("The routes, as they would be")?;
+    pty.wait_for("The routes after the approval")?;
     pty.wait_for("+ - host: api.site.example")?;
     let begun = Instant::now();
     pty.type_keys("a")?;
@@ -323,7 +323,7 @@ fn a_key_on_the_screen_opens_the_proxy() -> Result<()> {
     pty.type_keys("?")?;
     pty.wait_for("any key goes back")?;
     pty.type_keys("xa")?;
-    pty.wait_for("it is being answered already")?;
+    pty.wait_for("it is already being answered")?;
     pty.type_keys("q")?;
     pty.wait_for("`q` once more leaves")?;
     kill_process(keeper, Signal::CONT)?;
@@ -415,7 +415,7 @@ fn a_question_rings_and_marks_the_title_until_it_is_answered() -> Result<()> {
         pty.type_keys("\x1dd")?;
         ensure!(pty.wait_exit()? == 0);
         let last = pty.last_screen()?;
-        ensure!(last.contains("a question waits for you: `bottle supervise`"), "{last}");
+        ensure!(last.contains("a proposal waits for you: `bottle supervise`"), "{last}");
         let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
         let (kept, back) = (raw.matches("\x1b[22;0t").count(), raw.matches("\x1b[23;0t").count());
         ensure!(kept == back, "{kept} titles were kept, {back} came back: {raw:?}");
@@ -539,7 +539,7 @@ fn a_held_token_and_a_marked_push_are_decided_on_one_screen() -> Result<()> {
     let sending = ["bash", "-c", send, "send", "Xk3Vw9QzR7tYp2LmNb5c"];
     let sent = in_background(&home, &sending)?;
     let mut screen = home.on_terminal(&["supervise"], 24, 80)?;
-    screen.wait_for("1 question waits for you")?;
+    screen.wait_for("1 proposal waits for you")?;
     let pushed = in_background(&home, &["bash", "-c", &push])?;
     screen.wait_for("2 questions wait for you")?;
     screen.wait_for("a request to api.site.example holds")?;
@@ -547,7 +547,7 @@ fn a_held_token_and_a_marked_push_are_decided_on_one_screen() -> Result<()> {
         // A key at once could have been meant for the question before.
         thread::sleep(Duration::from_secs(1));
         screen.type_keys("a")?;
-        screen.wait_for("Why may it pass? _")?;
+        screen.wait_for("Reason to approve: _")?;
         screen.type_keys(&format!("{reason}\r"))?;
         screen.wait_for(&format!("{asked} of one was approved"))?;
     }
@@ -594,7 +594,7 @@ fn nothing_an_agent_says_looks_like_ours_or_carries_a_secret() -> Result<()> {
     let script = home.write("project/tell.sh", &format!("cat >>{}\n", log.display()))?;
     home.write("home/.bottle/settings.yml", &format!("supervise: {{notify: sh {}}}\n", script.display()))?;
     let why = format!(
-        "fine\n\n  It would open nothing: all of it is allowed already.\nthe key is {HELD}\u{2800}\u{3000}\u{1d173}"
+        "fine\n\n  It changes nothing: all of it is already allowed.\nthe key is {HELD}\u{2800}\u{3000}\u{1d173}"
     );
     let program =
         home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", &why, "[{host: gіthub.com}]"])?;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::home::{home, run};
 use crate::supervising::{Asking, hosts, question};
 
-const EMPTY: &str = "Nothing waits for you";
+const EMPTY: &str = "No pending proposals";
 
 fn on_terminal(home: &TestHome) -> Result<Pty> {
     home.on_terminal(&["supervise"], 24, 80)
@@ -56,7 +56,7 @@ fn what_comes_is_shown_and_answered_by_keys() -> Result<()> {
     pty.wait_for(EMPTY)?;
     pty.wait_for("asks to reach what its routes do not list")?;
     let held = Asking::begin(&home, "one", secret(1))?;
-    pty.wait_for("1 question waits for you")?;
+    pty.wait_for("1 proposal waits for you")?;
     let screen = pty.wait_for("Enter all")?;
     for words in
         ["> 5 h", "one", "secret", "a request to api.example.com", "| finding: a GitHub token, 40 bytes"]
@@ -69,9 +69,9 @@ fn what_comes_is_shown_and_answered_by_keys() -> Result<()> {
     std::thread::sleep(Duration::from_secs(1));
     // The cursor stayed where it was.
     pty.type_keys("a")?;
-    pty.wait_for("Why may it pass? _")?;
+    pty.wait_for("Reason to approve: _")?;
     pty.type_keys("a fixturr\x7fe")?;
-    pty.wait_for("Why may it pass? a fixture_")?;
+    pty.wait_for("Reason to approve: a fixture_")?;
     pty.type_keys("\r")?;
     pty.wait_for("egress-token-allow of one was approved")?;
     let Answer::Decided(yes) = held.answered()? else { anyhow::bail!("it was decided") };
@@ -134,7 +134,7 @@ fn editor(home: &TestHome, script: &str) -> Result<String> {
 #[test]
 fn an_editor_gets_our_words_and_whatever_it_does_nothing_is_lost() -> Result<()> {
     for (script, words) in [
-        ("exit 3", "the editor ended with exit status: 3"),
+        ("exit 3", "the editor failed: exit status: 3"),
         ("true", "nothing was changed"),
         ("rm \"$1\"", "cannot read the edited copy"),
         ("printf '\\377\\376' > \"$1\"", "cannot read the edited copy"),
@@ -163,7 +163,7 @@ fn an_editor_gets_our_words_and_whatever_it_does_nothing_is_lost() -> Result<()>
     let mut pty = on_terminal(&home)?;
     pty.wait_for("1 question waits")?;
     pty.type_keys("m")?;
-    pty.wait_for("the editor ended with exit status: 127")?;
+    pty.wait_for("the editor failed: exit status: 127")?;
     leave(pty)
 }
 
@@ -258,9 +258,9 @@ fn pasted_words_decide_nothing() -> Result<()> {
     let mut pty = on_terminal(&home)?;
     pty.wait_for("1 question waits")?;
     pty.type_keys("\x1b[200~aarr\ryes\r\x1b[201~")?;
-    pty.wait_for("a pasted text decides nothing")?;
+    pty.wait_for("pasted text decides nothing")?;
     pty.type_keys("a\x1b[200~a fixture\nof mine\x1b[201~")?;
-    pty.wait_for("Why may it pass? a fixture of mine_")?;
+    pty.wait_for("Reason to approve: a fixture of mine_")?;
     pty.type_keys("\x1b")?;
     pty.wait_for("Enter all")?;
     leave(pty)

@@ -36,7 +36,7 @@ fn a_user_is_asked_first() -> Result<()> {
     let home = kept("one")?;
     for (answer, stays) in [("n", true), ("\u{3}", true), ("y", false)] {
         let mut pty = home.on_terminal(&["discard", "one"], 24, 80)?;
-        pty.wait_for("Throw away one, with what was neither pulled nor pushed? [y/N]")?;
+        pty.wait_for("Delete one and all work in it that was not pulled or pushed? [y/N]")?;
         pty.type_keys(answer)?;
         if answer != "\u{3}" {
             pty.type_keys("\r")?;

@@ -220,7 +220,7 @@ fn an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_not
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("the container engine went away"), "{said}");
-        assert!(said.contains("hint: see the engine's own log"), "{said}");
+        assert!(said.contains("hint: see the engine's default log"), "{said}");
         if agent == "slow" {
             text += &scrub.apply(&format!("without the engine\n{}", patiently(&home, START)?.transcript()));
         }

@@ -113,7 +113,7 @@ fn a_user_is_asked_which_bottle() -> Result<()> {
     let mut pty = home.on_terminal(&["commit"], 24, 80)?;
     pty.wait_for("Make a snapshot of which bottle?")?;
     pty.type_keys("two\r")?;
-    pty.wait_for("`bottle resume two` goes on from it")?;
+    pty.wait_for("`bottle resume two` starts from it")?;
     assert_eq!(pty.wait_exit()?, 0);
     let mut pty = home.on_terminal(&["commit"], 24, 80)?;
     pty.wait_for("which bottle?")?;

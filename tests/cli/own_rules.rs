@@ -57,7 +57,7 @@ fn doctor_says_what_is_read_of_them_and_what_is_not() -> Result<()> {
     let home = home()?;
     home.write("home/.bottle/rules/acme.toml", &format!("{ACME}[extend]\nuseDefault = true\n"))?;
     let said = run(&home, &["doctor"])?.stderr;
-    assert!(said.contains("rules of your own: 1, from acme.toml"), "{said}");
+    assert!(said.contains("your own scanner rules: 1, from acme.toml"), "{said}");
     assert!(said.contains("rules/acme.toml: line 7: extend of the file is not known and left out"), "{said}");
     Ok(())
 }

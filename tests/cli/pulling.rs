@@ -195,7 +195,7 @@ fn a_pull_that_is_left_changes_no_branch_and_can_be_done_again() -> Result<()> {
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
         let screen = pty.last_screen()?;
         let said: Vec<&str> = screen.split_whitespace().collect();
-        assert!(said.join(" ").contains("the branch here is as it was, or has all of it"), "{screen}");
+        assert!(said.join(" ").contains("the local branch is either unchanged or complete"), "{screen}");
         assert!(!screen.contains("pulling") && pty.is_cooked()? && pty.left_on().is_empty(), "{screen}");
         assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
         let _ = run(&home, &["exec", "one", "--", "/bin/sh", "-c", "rm ~/.local/bin/git"])?.expect_code(0);

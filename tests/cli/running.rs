@@ -243,7 +243,7 @@ fn an_interrupted_launch_is_undone() -> Result<()> {
     let output = client.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("everything that was made so far was undone"), "{said}");
+    assert!(said.contains("everything created so far was removed"), "{said}");
     assert_eq!(run(&home, &["list"])?.stdout, "");
     Ok(())
 }

@@ -54,9 +54,9 @@ fn a_launch_fits_its_line_and_is_undone() -> Result<()> {
         home.env("BOTTLE_FAKE_FAIL", "start_guest:hang");
         let mut pty =
             home.on_terminal(&["start", "nap", "--cwd", "--yes", "--label", "one"], rows, columns)?;
-        interrupt(&mut pty, "raising the guard at its proxy")?;
+        interrupt(&mut pty, "starting the sidecars")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "raising", "everything that was made so far was undone")?;
+        assert_said(&pty, "raising", "everything created so far was removed")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");
     }
     Ok(())
@@ -88,7 +88,7 @@ fn a_copy_out_that_is_left_leaves_nothing_here() -> Result<()> {
         let mut pty = home.on_terminal(&["cp", "one:big", "out"], rows, columns)?;
         interrupt(&mut pty, "copying out")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying out", "nothing here was changed")?;
+        assert_said(&pty, "copying out", "no local file was changed")?;
         let left: Vec<_> = std::fs::read_dir(home.project())?.collect::<Result<_, _>>()?;
         assert!(left.is_empty(), "{left:?}");
     }
@@ -120,7 +120,7 @@ fn a_copy_in_shows_how_far_it_is_and_what_ctrl_c_leaves() -> Result<()> {
         let screen = seen?;
         assert_eq!(screen.contains(" of 300.00 MiB ["), columns >= 80, "{columns}:\n{screen}");
         assert_eq!(code?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying in", "what was copied so far stays in the bottle")?;
+        assert_said(&pty, "copying in", "files copied so far stay in the bottle")?;
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ fn a_copy_of_the_directory_shows_its_bytes_and_is_undone() -> Result<()> {
         assert_eq!(screen.matches("copying").count(), 1, "{screen}");
         assert!(pty.broken_lines().iter().all(|line| !line.contains("copying")), "{screen}");
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying the", "everything that was made so far was undone")?;
+        assert_said(&pty, "copying the", "everything created so far was removed")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");
     }
     Ok(())
@@ -160,7 +160,7 @@ fn a_stop_goes_on_without_us() -> Result<()> {
         let mut pty = home.on_terminal(&["stop", "one", "--time", "0"], rows, columns)?;
         interrupt(&mut pty, "one ends; its agent")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "its agent", "it goes on ending; `bottle list` shows how far it is")?;
+        assert_said(&pty, "its agent", "it is still ending; `bottle list` shows its state")?;
         let listed = run(&home, &["list"])?.stdout;
         assert!(listed.contains("\tending"), "{listed}");
         kill_process(keeper(&home)?, Signal::KILL)?;
@@ -176,7 +176,7 @@ fn a_cleanup_that_is_left_is_gone_on_with() -> Result<()> {
         let mut pty = home.on_terminal(&["cleanup", "--all", "--yes"], rows, columns)?;
         interrupt(&mut pty, "stopping one")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "stopping", "not everything was removed; `bottle cleanup` goes on")?;
+        assert_said(&pty, "stopping", "not everything was removed; `bottle cleanup` continues")?;
         kill_process(keeper(&home)?, Signal::KILL)?;
         let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
         assert_eq!(run(&home, &["list"])?.stdout, "");

@@ -122,7 +122,7 @@ fn what_is_wrong_is_said_before_it_takes_its_place() -> Result<()> {
 fn a_new_name_is_asked_about_and_a_name_of_both_too() -> Result<()> {
     let home = with_editor("sed -i 's/You are .*/Review./' \"$1\"")?;
     let mut pty = edit(&home, &["edit", "claud"])?;
-    let screen = pty.wait_for("What is the new `claud` to be? [agent/bottle]")?;
+    let screen = pty.wait_for("Create `claud` as what? [agent/bottle]")?;
     assert!(screen.contains("did you mean `claude`?"), "{screen}");
     pty.type_keys("agent\r")?;
     pty.wait_for("wrote ~/.bottle/agents/claud.md")?;
@@ -146,7 +146,7 @@ fn a_new_name_is_asked_about_and_a_name_of_both_too() -> Result<()> {
 fn an_editor_that_fails_or_is_not_there_changes_nothing() -> Result<()> {
     let home = with_editor("exit 3")?;
     let mut pty = edit(&home, &["edit", "claude", "--agent"])?;
-    pty.wait_for("the editor ended with exit status: 3; nothing was changed")?;
+    pty.wait_for("the editor failed: exit status: 3; nothing was changed")?;
     assert_eq!(pty.wait_exit()?, 1);
     let mut home = TestHome::new()?;
     home.env("VISUAL", "no-such-editor --wait");

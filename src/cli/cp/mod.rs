@@ -46,7 +46,7 @@ impl Cp {
         match (Place::of(&self.source), Place::of(&self.destination)) {
             (Place::Here(from), Place::Inside(slug, to)) => super::block_on(progress::shown(
                 "copying in",
-                "what was copied so far stays in the bottle",
+                "files copied so far stay in the bottle",
                 output,
                 async |progress| copy_in(host, &from, &slug, &to, progress).await,
             )),
@@ -54,10 +54,10 @@ impl Cp {
                 super::block_on(take_out(host, &slug, &from, &to, output))
             }
             (Place::Inside(..), Place::Inside(..)) => {
-                Err(CliError::usage("both paths lie in a bottle").hint("copy out first, then in"))
+                Err(CliError::usage("both paths are in a bottle").hint("copy out first, then in"))
             }
             (Place::Here(_), Place::Here(_)) => {
-                Err(CliError::usage("neither path lies in a bottle").hint("write one of them as `SLUG:PATH`"))
+                Err(CliError::usage("neither path is in a bottle").hint("write one of them as `SLUG:PATH`"))
             }
         }
     }
@@ -122,7 +122,7 @@ impl Write for Counted<'_> {
 /// Copies out. An interrupted copy removes its temporary folder beside the target.
 async fn take_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
     let (working, mut ended) = oneshot::channel();
-    let (words, left) = ("copying out", "nothing here was changed");
+    let (words, left) = ("copying out", "no local file was changed");
     let copying =
         async |progress: Arc<Progress>| copy_out(host, slug, from, to, (working, progress), output).await;
     let copied = progress::shown(words, left, output, copying).await;
@@ -152,7 +152,7 @@ async fn copy_out(
     match archive::receive(stream, unpack).await {
         Ok(skipped) => {
             for name in skipped {
-                output.warn(format!("{name} was left out: it is no file, folder, or link within the copy"));
+                output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
             }
             Ok(exit::DONE)
         }
@@ -185,7 +185,7 @@ async fn done(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
     match stream.receive::<GuestEvent>().await.map_err(lost)? {
         GuestEvent::Done => Ok(exit::DONE),
         GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
-        _ => Err(lost("it answered out of turn").about(slug)),
+        _ => Err(lost("it sent an unexpected answer").about(slug)),
     }
 }
 

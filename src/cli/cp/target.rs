@@ -27,7 +27,7 @@ impl Target {
         if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
         }
-        let name = to.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+        let name = to.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
         let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
@@ -60,7 +60,7 @@ fn replace(new: &Path, place: &Path) -> io::Result<()> {
         }
         (false, true) => Err(io::Error::other(format!("{} is a folder", place.display()))),
         (true, false) if place.symlink_metadata().is_ok() => {
-            Err(io::Error::other(format!("{} is no folder", place.display())))
+            Err(io::Error::other(format!("{} is not a folder", place.display())))
         }
         (true | false, false) => fs::rename(new, place),
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_arrives_whole_and_without_more_rights() {
+    fn unpacks_a_folder_without_setuid_bits() {
         let here = tempfile::tempdir().expect("folder");
         let pieces = [
             Piece::Folder("src/"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_name_is_taken_and_an_old_folder_merged() {
+    fn renames_the_copy_and_merges_folders() {
         let here = tempfile::tempdir().expect("folder");
         let to = here.path().join("renamed");
         unpack(&to, "src", &[Piece::File("src", 0o644, "one")]).expect("copy");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_copy() {
+    fn entries_outside_the_copy_are_skipped() {
         let here = tempfile::tempdir().expect("folder");
         let outside = here.path().join("outside");
         fs::create_dir(&outside).expect("folder");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_through_another_link_does_not_leave_the_copy() {
+    fn a_symlink_chain_cannot_leave_the_copy() {
         let here = tempfile::tempdir().expect("folder");
         fs::write(here.path().join("outside"), "mine").expect("write");
         let pieces = [
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_users_is_replaced_and_not_followed() {
+    fn replaces_a_local_symlink_without_following_it() {
         let here = tempfile::tempdir().expect("folder");
         fs::write(here.path().join("precious"), "mine").expect("write");
         std::os::unix::fs::symlink("precious", here.path().join("note")).expect("link");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_breaks_off_leaves_nothing() {
+    fn a_truncated_archive_leaves_no_files() {
         let here = tempfile::tempdir().expect("folder");
         let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);
         bytes.truncate(1500);

@@ -119,8 +119,8 @@ impl<'a> Repository<'a> {
         self.fetch_as(slug, &source, &target).await?.map_err(|words| explain(&words, slug, branch))?;
         let after = self.resolve(&target).await?;
         let after = after.ok_or_else(|| {
-            CliError::failed(format!("git fetched, and bottle/{slug} is not there"))
-                .hint("something else removed it meanwhile; pull again")
+            CliError::failed(format!("cannot find bottle/{slug} after the fetch"))
+                .hint("another process removed it; pull again")
         })?;
         let commits = self.count(&after).await?;
         Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
@@ -157,7 +157,7 @@ impl<'a> Repository<'a> {
     fn transport(&self) -> Result<String, CliError> {
         let program = self.host.program.to_str().and_then(|program| shlex::try_quote(program).ok());
         let program =
-            program.ok_or_else(|| CliError::failed("the path of this program cannot be handed to git"))?;
+            program.ok_or_else(|| CliError::failed("cannot pass this program's path to git"))?;
         Ok(format!("{program} __git-pipe"))
     }
 
@@ -168,7 +168,7 @@ impl<'a> Repository<'a> {
         if good && !branch.contains([':', '*', '^']) {
             return Ok(name);
         }
-        Err(CliError::usage(format!("{branch:?} cannot be the name of a branch"))
+        Err(CliError::usage(format!("{branch:?} is not a valid branch name"))
             .about("--branch")
             .hint("write it as `git branch` in the bottle shows it"))
     }
@@ -252,8 +252,8 @@ fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
         return match branch {
             Some(branch) => state(format!("there is no branch {branch:?} in the bottle"))
                 .about("--branch")
-                .hint(format!("`bottle exec {slug} -- git branch` shows those there are")),
-            None => state("nothing was committed in the bottle".to_owned()).hint(as_it_is(slug)),
+                .hint(format!("`bottle exec {slug} -- git branch` lists its branches")),
+            None => state("the bottle has no commits".to_owned()).hint(as_it_is(slug)),
         };
     }
     if words.contains("non-fast-forward") || words.contains("[rejected]") {
@@ -262,8 +262,8 @@ fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
         ));
     }
     if words.contains("refusing to fetch into") {
-        return state(format!("bottle/{slug} is checked out, so it cannot be moved"))
+        return state(format!("cannot update bottle/{slug}: it is checked out"))
             .hint("check another branch out first");
     }
-    CliError::failed(format!("git could not fetch: {words}")).hint(as_it_is(slug))
+    CliError::failed(format!("cannot fetch: {words}")).hint(as_it_is(slug))
 }

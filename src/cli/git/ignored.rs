@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_as_git_reads_them_and_those_inside_are_named() {
+    fn follows_gits_ignore_rules_and_lists_the_workspaces_own() {
         let mut ignored = Ignored::default();
         ignored.own.add(Path::new(""), "/target/\n*.log\n!keep.log\n");
         ignored.own.add(Path::new("deep"), "!own.log\n");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_beyond_the_bounds_leave_nothing_out() {
+    fn ignore_files_beyond_the_bounds_have_no_effect() {
         let mut ignored = Ignored::default();
         ignored.inside.add(Path::new(""), &format!("#{}\nhidden\n", "x".repeat(LONGEST)));
         assert!(!ignored.leaves_out(Path::new("hidden")));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_name_is_one() {
+    fn parses_only_complete_object_ids() {
         let sha1 = "0123456789abcdef0123456789abcdef01234567";
         assert_eq!(ObjectId::parse(&format!("{sha1}\n")).as_ref().map(ObjectId::as_str), Some(sha1));
         for text in

@@ -47,7 +47,7 @@ async fn carry() -> Result<u8, CliError> {
     let slug: Slug = host
         .var(SLUG)
         .and_then(|slug| slug.parse().ok())
-        .ok_or_else(|| CliError::usage("only `bottle pull` starts this"))?;
+        .ok_or_else(|| CliError::usage("only `bottle pull` runs this command"))?;
     let channel = connect(&host, &slug).await?;
     let words = ["git", "upload-pack", WORKSPACE];
     let process = Process {
@@ -85,12 +85,12 @@ async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
     let (mut passed, mut complaints) = (0_u64, Vec::new());
     loop {
         let event = tokio::time::timeout(SILENCE, receiver.next()).await;
-        match event.map_err(|_| CliError::failed("the git in the bottle says nothing any more"))? {
+        match event.map_err(|_| CliError::failed("git in the bottle timed out"))? {
             Some(Event::Data { fd: STDOUT, bytes }) => {
                 passed += bytes.len() as u64;
                 if passed > MOST {
                     return Err(CliError::failed(format!(
-                        "more than {} GiB came out of the bottle",
+                        "the bottle sent more than {} GiB",
                         MOST >> 30
                     )));
                 }
@@ -98,7 +98,7 @@ async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
                     output.write_all(&bytes).await?;
                     output.flush().await
                 };
-                written.await.map_err(|error| CliError::failed(format!("git went away: {error}")))?;
+                written.await.map_err(|error| CliError::failed(format!("cannot write to git: {error}")))?;
             }
             Some(Event::Data { fd: STDERR, bytes }) => {
                 let room = COMPLAINTS - complaints.len();
@@ -109,13 +109,13 @@ async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
                 Ok(GuestEvent::Exited(Exit::Code(0))) => return Ok(0),
                 Ok(GuestEvent::Exited(_)) => {
                     let said = String::from_utf8_lossy(&complaints).into_owned();
-                    return Err(CliError::failed(format!("the git in the bottle failed: {}", said.trim())));
+                    return Err(CliError::failed(format!("git in the bottle failed: {}", said.trim())));
                 }
                 Ok(GuestEvent::Failed(failure)) => return Err(CliError::failed(failure.message)),
                 _ => {}
             },
             Some(Event::End | Event::Reset(_)) | None => {
-                return Err(CliError::failed("the bottle ended the connection"));
+                return Err(CliError::failed("the bottle closed the connection"));
             }
         }
     }

@@ -99,7 +99,7 @@ impl<'a> Scratch<'a> {
     ) -> Result<Self, CliError> {
         let unmade = |error: io::Error| {
             let hint = disk::hint(&error);
-            CliError::failed(format!("cannot make a folder to compare in: {error}")).hint(hint)
+            CliError::failed(format!("cannot create a temporary folder for the comparison: {error}")).hint(hint)
         };
         let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
         let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
@@ -132,7 +132,7 @@ impl<'a> Scratch<'a> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
             Err(words) if words.contains(NO_SUCH_REFERENCE) => Ok(None),
-            Err(words) => Err(CliError::failed(format!("git could not fetch: {words}")).hint(as_it_is(slug))),
+            Err(words) => Err(CliError::failed(format!("cannot fetch: {words}")).hint(as_it_is(slug))),
         }
     }
 
@@ -254,7 +254,7 @@ impl<'a> Scratch<'a> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
         let listed = bounded(&self.repository, &arguments, MOST_LISTED).await?;
         if listed.cut {
-            return Err(CliError::failed("a commit has more files than can be compared"));
+            return Err(CliError::failed("cannot compare: a commit has too many files"));
         }
         // `MODE TYPE OBJECT\tPATH`
         let entry = |entry: &[u8]| {
@@ -352,7 +352,7 @@ async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -
         child.wait().await.map(|status| (status.success() || cut, cut, output, complaints))
     };
     let word = arguments.iter().find(|word| !word.starts_with('-')).unwrap_or(&"git");
-    let late = |_| CliError::failed(format!("`git {word}` does not end"));
+    let late = |_| CliError::failed(format!("`git {word}` timed out"));
     let (done, cut, mut bytes, complaints) =
         tokio::time::timeout(WITHIN, read).await.map_err(late)?.map_err(|error| not_run(&error))?;
     bytes.truncate(most);
@@ -381,7 +381,7 @@ mod tests {
 
     /// The workspace has the committed lines, but in a comment.
     #[tokio::test]
-    async fn what_a_commit_has_otherwise_is_shown_whatever_the_workspace_shows() {
+    async fn diffs_a_commit_that_the_workspace_disguises() {
         let home = tempfile::tempdir().expect("folder");
         let host = Host {
             env: std::env::vars_os().collect(),

@@ -86,7 +86,7 @@ struct Taking {
 impl Taking {
     fn member(&mut self, member: &mut Member<'_, impl Read>, import: &mut Import) -> io::Result<()> {
         let Ok(place) = member.place() else {
-            self.leave_out(&member.name, "its name leads out of the workspace");
+            self.leave_out(&member.name, "its path is outside the workspace");
             return Ok(());
         };
         // The first component is the workspace itself.
@@ -99,7 +99,7 @@ impl Taking {
         }
         let bytes = path.as_os_str().as_bytes();
         if bytes.contains(&0) {
-            self.leave_out(&path, "no file can have this name");
+            self.leave_out(&path, "its name is invalid");
             return Ok(());
         }
         let tracked = self.known.tracked.get(bytes);
@@ -125,7 +125,7 @@ impl Taking {
                 if size > MAX_FILE || size > room {
                     // The committed version stays, and the file is listed: otherwise it would look deleted.
                     tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
-                    self.leave_out(&path, if size > MAX_FILE { "too long" } else { "too much before it" });
+                    self.leave_out(&path, if size > MAX_FILE { "it is too large" } else { "the size limit is reached" });
                     return Ok(());
                 }
                 self.bytes += size;
@@ -139,7 +139,7 @@ impl Taking {
                 import.file(bytes, "120000", target.len() as u64, &mut { target })
             }
             What::Folder | What::HardLink(_) | What::Other(_) => {
-                self.leave_out(&path, "no file, folder or link");
+                self.leave_out(&path, "it is not a file, folder or link");
                 Ok(())
             }
         }
@@ -151,7 +151,7 @@ impl Taking {
         let Some(at) = path.components().position(|part| is_git(&part)) else { return false };
         if at > 0 || !path.starts_with(".git") {
             let top: PathBuf = path.components().take(at + 1).collect();
-            self.leave_out(&top, "a repository of its own");
+            self.leave_out(&top, "it is a nested repository");
         }
         true
     }
@@ -160,7 +160,7 @@ impl Taking {
     fn is_in_submodule(&mut self, path: &Path) -> bool {
         let top = path.ancestors().find(|place| self.submodules.contains(place.as_os_str().as_bytes()));
         if let Some(top) = top {
-            self.leave_out(top, "a submodule");
+            self.leave_out(top, "it is a submodule");
         }
         top.is_some()
     }
@@ -264,7 +264,7 @@ mod tests {
 
     /// Ignore files count towards the bound like any other file.
     #[test]
-    fn all_files_together_are_bounded_rules_too() {
+    fn bounds_the_total_size_including_ignore_files() {
         let folder = tempfile::tempdir().expect("folder");
         let git = || {
             let mut git = Command::new("git");

@@ -50,7 +50,7 @@ pub(super) fn shown(line: &str, styles: Styles) -> String {
     match serde_json::from_str(line) {
         Ok(Line::Request(request)) => request.shown(styles),
         Ok(Line::Lost { lines }) => {
-            styles.yellow(&format!("{lines} lines were not written: the disk was slower than the proxy"))
+            styles.yellow(&format!("{lines} lines were lost: the disk was slower than the proxy"))
         }
         Err(_) => one_line(line),
     }
@@ -69,13 +69,14 @@ impl Request {
 
     fn verdict(&self, styles: Styles) -> String {
         let word = match self.verdict.as_str() {
-            "passed-unopened" => "unopened",
+            "passed-unopened" => "tunneled",
+            "noticed" => "flagged",
             other => other,
         };
         let text = padded(&one_line(word), VERDICT);
         match word {
             "denied" | "refused" | "cut" => styles.red(&text),
-            "redacted" | "noticed" => styles.yellow(&text),
+            "redacted" | "flagged" => styles.yellow(&text),
             "passed" => styles.green(&text),
             _ => text,
         }
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verdict_is_one_line_in_columns() {
+    fn formats_every_verdict_in_columns() {
         let lines = [
             r#""id":"x","host":"blocked.example","port":443,"method":"GET","path":"/a","verdict":"denied","reason":"host-not-allowed","bytes":0,"milliseconds":0"#,
             r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"denied","reason":"secret-found","found":"The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.""#,
@@ -128,18 +129,18 @@ mod tests {
             r#""host":"page.example","port":443,"method":"GET","path":"/","verdict":"cut","found":"cut: a phrase in the answer","a-field-of-later":1"#,
         ];
         insta::assert_snapshot!(lines.map(of).join("\n"), @r"
-        2026-01-31 12:00:00Z  refused   GET      blocked.example/a                             no route names the host
-        2026-01-31 12:00:00Z  refused   POST     api.example.com/v1/messages                   The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.
+        2026-01-31 12:00:00Z  denied    GET      blocked.example/a                             no route names the host
+        2026-01-31 12:00:00Z  denied    POST     api.example.com/v1/messages                   The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.
         2026-01-31 12:00:00Z  redacted  POST     api.example.com:80/v1                         a GitHub token in the header x-note
         2026-01-31 12:00:00Z  passed    GET      api.example.com/a/path/that/is/longer/than/its/column/has/room/for  200, 120.56 KiB in 34 ms
-        2026-01-31 12:00:00Z  unopened           pinned.example
+        2026-01-31 12:00:00Z  tunneled           pinned.example
         2026-01-31 12:00:00Z  cut       GET      page.example/                                 a phrase in the answer
         ");
-        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were not written: the disk was slower than the proxy");
+        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were lost: the disk was slower than the proxy");
     }
 
     #[test]
-    fn hostile_text_stays_in_its_line_and_does_nothing() {
+    fn escapes_hostile_text_on_one_line() {
         let line = of(
             r#""host":"a\u001b[2Jb","port":443,"method":"G\nET","path":"/\u009b31m\r\nfake","verdict":"\u001b]0;x\u0007","found":"x\ny\tz""#,
         );

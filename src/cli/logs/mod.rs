@@ -6,7 +6,7 @@
 //! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of it
 
 mod decision;
-mod journal;
+mod egress_log;
 mod plain;
 
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ impl Logs {
         let folder = store.folder(&self.slug).join("logs");
         match (store.state(&self.slug), self.egress) {
             (Some(_), true) => {
-                journal::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
+                egress_log::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
             }
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
             (Some(State::Preserved(_)), false) => self.saved(&folder),
@@ -107,9 +107,9 @@ impl Logs {
         match std::fs::File::open(&path) {
             Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CliError::new(Kind::State, "the agent's output was not kept: somebody saw it")
+                return Err(CliError::new(Kind::State, "the agent's output was not saved: a client received it")
                     .about(&self.slug)
-                    .hint("output is kept of an agent that ends while nobody looks"));
+                    .hint("bottle saves the output of an agent that ends with no client attached"));
             }
             Err(error) => Err(error),
         }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn since_is_a_time_or_a_span() {
+    fn since_accepts_a_time_or_a_span() {
         assert_eq!(since("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00Z".parse().expect("time")));
         let ago = Timestamp::now().duration_since(since("10m").expect("a span")).as_secs();
         assert!((599..=610).contains(&ago), "{ago}");

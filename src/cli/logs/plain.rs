@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_titles_and_progress_leave_only_their_text() {
+    fn strips_colours_titles_and_progress() {
         let mut plain = Plain::default();
         let lines = plain.feed(b"\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07named\n10%\r55%\r100%\r\nun");
         assert_eq!(lines, ["red", "named", "100%"]);
@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_text_comes_out(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn output_has_no_control_characters(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let mut plain = Plain::default();
             let mut lines = plain.feed(&bytes);
             lines.extend(plain.finish());

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn typing_narrows_and_enter_takes_what_is_under_the_cursor() {
+    fn typing_filters_and_enter_selects() {
         let mut list = List::one(choices(&["claude", "codex", "mini", "my-codex"]));
         type_words(&mut list, "cod");
         assert_eq!(list.shown(), [1, 3]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_begins_so_comes_before_one_that_is_only_about_it() {
+    fn a_match_at_the_start_of_the_name_sorts_first() {
         let mut about = choices(&["first", "pi"]);
         about[0].about = "like pi, but not".to_owned();
         let mut list = List::one(about);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_chosen_in_order_and_moved() {
+    fn selects_several_in_order_and_reorders_them() {
         let mut list = List::several(choices(&["a", "b", "c"]), vec![0]);
         press(&mut list, KeyCode::End);
         press(&mut list, KeyCode::Tab);
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn with_none_chosen_the_one_under_the_cursor_is_meant() {
+    fn enter_without_a_selection_takes_the_item_under_the_cursor() {
         let mut list = List::several(choices(&["a", "b"]), vec![]);
         press(&mut list, KeyCode::Down);
         assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![1]));
     }
 
     #[test]
-    fn every_way_of_leaving_leaves() {
+    fn each_cancel_key_cancels() {
         for (code, modifiers) in [
             (KeyCode::Esc, KeyModifiers::NONE),
             (KeyCode::Char('c'), KeyModifiers::CONTROL),
@@ -267,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_keys_lead_out_of_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..14, 0..60)) {
+        fn random_keys_keep_the_cursor_in_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..14, 0..60)) {
             let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let mut list = List::several(choices(&names), vec![0, 9]);

@@ -59,7 +59,7 @@ fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
 /// Returns the part of the list around the cursor that fits.
 fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec<Line<'a>> {
     if shown.is_empty() {
-        return vec![Line::styled("  nothing fits; Backspace takes a letter back", dim())];
+        return vec![Line::styled("  no match; Backspace deletes a letter", dim())];
     }
     let height = usize::from(area.height.max(1));
     let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
@@ -119,7 +119,7 @@ fn known<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
     // The selection stays visible when there is no room for all lines.
     if list.is_several() && !list.chosen().is_empty() {
         let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
-        lines.push(raw(&format!("chosen, the first laid down first: {}", names.join(", "))));
+        lines.push(raw(&format!("chosen, bottom layer first: {}", names.join(", "))));
     }
     lines.extend(detail.iter().map(|line| raw(line)));
     Paragraph::new(lines).wrap(Wrap { trim: false })
@@ -129,11 +129,11 @@ fn known<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
 fn help(list: &List, columns: usize) -> &'static str {
     let [long, short] = if list.is_several() {
         [
-            "Space chooses   Left/Right moves in the order   Enter goes on   Esc leaves",
-            "Space/Left/Right  Enter  Esc leaves",
+            "Space selects   Left/Right reorders   Enter accepts   Esc cancels",
+            "Space/Left/Right  Enter  Esc cancels",
         ]
     } else {
-        ["Up/Down moves   Enter chooses   Esc leaves", "Up/Down  Enter  Esc leaves"]
+        ["Up/Down moves   Enter selects   Esc cancels", "Up/Down  Enter  Esc cancels"]
     };
     if long.len() <= columns { long } else { short }
 }
@@ -179,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_as_it_looks() {
+    fn draws_a_list() {
         insta::assert_snapshot!(screen(&bottles(), 80, 16));
     }
 
     #[test]
-    fn the_least_screen_shows_the_cursor() {
+    fn the_smallest_screen_shows_the_cursor() {
         let many = (0..50).map(|at| Choice { name: format!("agent-{at}"), ..Choice::default() }).collect();
         let mut list = List::one(many);
         for _ in 0..37 {

@@ -4,7 +4,7 @@
 //! be) started with, and with the findings of its scanner. Checks that need a connection or the secrets themselves
 //! (addresses, certificates, known values) are not included.
 
-mod check;
+mod check_request;
 mod replay;
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::resolve::{ResolvedManifest, Traced};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
     /// Check whether the proxy would allow a request, and show why
-    Check(check::Check),
+    Check(check_request::Check),
     /// Decide recorded requests again, and show changed verdicts
     ///
     /// Exits with 1 if a verdict changed.
@@ -78,7 +78,7 @@ impl Whose {
         let plan = plan_of(host, &resolved.manifest)?;
         if let Some(record) = record.filter(|record| record.manifest_hash != plan.manifest_hash) {
             output.warn(format!(
-                "the manifests of {} changed since it was started; the answer is for what they say now",
+                "the manifests of {} changed since it was started; the answer uses the current ones",
                 record.slug
             ));
         }
@@ -99,7 +99,7 @@ impl Whose {
                 Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why).about(slug)),
                 Some(State::Newer(schema)) => {
                     let why = format!("{slug} was written by a newer bottle (schema {schema})");
-                    return Err(CliError::new(Kind::State, why).about(slug).hint("use that version"));
+                    return Err(CliError::new(Kind::State, why).about(slug).hint("use that version of bottle"));
                 }
                 None => {
                     return Err(CliError::new(
@@ -107,7 +107,7 @@ impl Whose {
                         format!("there is no bottle named {slug}"),
                     )
                     .about(slug)
-                    .hint("`bottle list` shows those there are"));
+                    .hint("`bottle list` shows all bottles"));
                 }
             },
             None => the_only_one(&store)?,
@@ -124,11 +124,11 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
     });
     match (running.next(), running.next()) {
         (Some(record), None) => Ok(record),
-        (None, _) => Err(CliError::usage("no bottle runs, so it is not clear whose proxy is asked")
+        (None, _) => Err(CliError::usage("cannot choose a bottle: none is running")
             .about("--agent")
             .hint("name an agent (`--agent NAME`, with `--bottle NAME` for its bottles)")),
         (Some(_), Some(_)) => {
-            Err(CliError::usage("several bottles run, so it is not clear whose proxy is asked")
+            Err(CliError::usage("cannot choose a bottle: several are running")
                 .about("--slug")
                 .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`"))
         }
@@ -204,13 +204,13 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     match verdict {
         Verdict::Allow(allowed) => of("allow", None, passes(allowed), Some(allowed.route)),
         Verdict::Redact(allowed) => {
-            let sentence = format!("{} What looks like a secret in it is taken out.", passes(allowed));
+            let sentence = format!("{} It redacts what looks like a secret.", passes(allowed));
             of("allow", None, sentence, Some(allowed.route))
         }
         Verdict::Ask(allowed) => of(
             "ask",
             None,
-            "It holds what looks like a secret, so a user is asked first.".to_owned(),
+            "It contains what looks like a secret, so the user has to approve it.".to_owned(),
             Some(allowed.route),
         ),
         Verdict::Deny(refusal) => {
@@ -266,11 +266,11 @@ fn passes(allowed: &Allowed<'_, '_>) -> String {
     };
     let credential = match (&allowed.route.auth, allowed.route.inspect, allowed.route.pass_credentials) {
         (Some(auth), ..) => format!("with the bottle's credential in `{}`", auth.header),
-        (None, false, _) => "unopened: nothing inside is looked at".to_owned(),
-        (None, true, true) => "with whatever credentials the agent sends".to_owned(),
-        (None, true, false) => "without any credential".to_owned(),
+        (None, false, _) => "without inspection".to_owned(),
+        (None, true, true) => "with the agent's own credentials".to_owned(),
+        (None, true, false) => "without credentials".to_owned(),
     };
-    format!("It goes to {to}, {credential}.")
+    format!("The proxy forwards it to {to}, {credential}.")
 }
 
 fn origin<'m>(manifest: &'m ResolvedManifest, route: &Route) -> Option<&'m Traced<Route>> {

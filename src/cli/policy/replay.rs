@@ -151,12 +151,12 @@ fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Rep
                 .hint("a record is a line of JSON with `host`, `method` and `path`, as `bottle logs --egress --json` prints it")
         };
         if text.len() as u64 > LONGEST {
-            return Err(wrong("is longer than 1 MiB"));
+            return Err(wrong("the record is longer than 1 MiB"));
         }
         match record(&text) {
             Ok(Some(record)) => replayed.put(number, &record, asked).map_err(|why| wrong(&why))?,
             Ok(None) => replayed.skipped += 1,
-            Err(error) => return Err(wrong(&format!("is no record of a request: {error}"))),
+            Err(error) => return Err(wrong(&format!("not a record of a request: {error}"))),
         }
     }
     Ok(replayed)
@@ -282,10 +282,10 @@ fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
     let more = if replayed.more { " and more" } else { "" };
     let skipped = match replayed.skipped {
         0 => String::new(),
-        skipped => format!(", of no request: {skipped}"),
+        skipped => format!("; {skipped} records were skipped"),
     };
     output.note(format!(
-        "decided again: {}, otherwise than before: {changed}{more}{skipped}",
+        "{} requests decided again, {changed}{more} with a different verdict{skipped}",
         replayed.replayed
     ));
     Ok(())
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_what_the_routes_said() {
+    fn reads_the_verdict_of_the_routes_from_a_record() {
         for (rest, was) in [
             ("", Some("allow")),
             (r#","verdict":"passed","status":200"#, Some("allow")),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_a_url_again() {
+    fn rebuilds_the_url_of_a_record() {
         for (rest, url) in [
             ("", "https://a.example/b"),
             (r#","port":443,"query":"c=d""#, "https://a.example/b?c=d"),

@@ -99,17 +99,17 @@ impl End {
         let mut lines: Vec<String> = self.locked.iter().chain(&self.words).cloned().collect();
         lines.extend(match self.waiting.len() {
             0 => None,
-            1 => Some("a question waits for you: `bottle supervise`".to_owned()),
-            more => Some(format!("{more} questions wait for you: `bottle supervise`")),
+            1 => Some("a proposal waits for you: `bottle supervise`".to_owned()),
+            more => Some(format!("{more} proposals wait for you: `bottle supervise`")),
         });
         let times = |count: &u64| if *count == 1 { String::new() } else { format!(" ({count} times)") };
         lines.extend(
             self.refused
                 .iter()
-                .map(|((what, reason), count)| format!("the proxy refused {what}{}: {reason}", times(count))),
+                .map(|((what, reason), count)| format!("the proxy denied {what}{}: {reason}", times(count))),
         );
         if self.more > 0 {
-            lines.push(format!("the proxy refused {} more requests", self.more));
+            lines.push(format!("the proxy denied {} more requests", self.more));
         }
         lines
     }
@@ -118,12 +118,12 @@ impl End {
     fn aside(&self) -> Aside {
         let waiting = match self.waiting.len() {
             0 => None,
-            1 => Some("1 question".to_owned()),
-            more => Some(format!("{more} questions")),
+            1 => Some("1 proposal".to_owned()),
+            more => Some(format!("{more} proposals")),
         };
         let refused = self.refused.values().sum::<u64>() + self.more;
-        let refusals = (refused > 0).then(|| format!("{refused} refused"));
-        let words = (!self.words.is_empty()).then(|| "the proxy needs you".to_owned());
+        let refusals = (refused > 0).then(|| format!("{refused} denied"));
+        let words = (!self.words.is_empty()).then(|| "proxy warning".to_owned());
         let locked = self.locked.as_ref().map(|_| "locked".to_owned());
         let words =
             locked.into_iter().chain(words).chain(waiting).chain(refusals).collect::<Vec<_>>().join(", ");
@@ -183,7 +183,7 @@ fn line(notice: &Notice) -> Option<String> {
     Some(match notice {
         // The sentence is written for the agent; the user has `bottle policy check`.
         Notice::Refused(refused) => {
-            format!("the proxy refused {}: {}", what(refused), refused.reason.as_str())
+            format!("the proxy denied {}: {}", what(refused), refused.reason.as_str())
         }
         Notice::Asked { id, tool } => {
             format!(
@@ -228,39 +228,39 @@ mod tests {
     }
 
     #[test]
-    fn the_same_refusal_is_one_line_and_their_number_has_a_bound() {
+    fn counts_equal_denials_up_to_a_bound() {
         let mut end = End::default();
         end.note(refused("a.example"));
         end.note(refused("a.example"));
-        assert_eq!(end.summary(), ["the proxy refused GET https://a.example/ (2 times): host-not-allowed"]);
+        assert_eq!(end.summary(), ["the proxy denied GET https://a.example/ (2 times): host-not-allowed"]);
         for n in 0..100 {
             end.note(refused(&format!("h{n}.example")));
         }
         assert_eq!(end.summary().len(), REMEMBERED + 1);
-        assert_eq!(end.summary().last().map(String::as_str), Some("the proxy refused 81 more requests"));
+        assert_eq!(end.summary().last().map(String::as_str), Some("the proxy denied 81 more requests"));
     }
 
     #[test]
-    fn that_the_bottle_is_locked_comes_first_and_is_never_crowded_out() {
+    fn a_lock_comes_first_in_the_summary() {
         let mut end = End::default();
         (0..100).for_each(|number| end.note(Notice::Warning(number.to_string())));
         end.note(refused("a.example"));
         end.note(Notice::LockedOut("demo is locked".to_owned()));
         assert_eq!(end.summary()[0], "demo is locked");
         let aside = end.aside();
-        assert!(aside.locked && aside.words == "locked, the proxy needs you, 1 refused", "{aside:?}");
+        assert!(aside.locked && aside.words == "locked, proxy warning, 1 denied", "{aside:?}");
     }
 
     #[test]
-    fn a_question_is_said_as_long_as_it_waits() {
+    fn counts_proposals_while_they_are_pending() {
         let mut end = End::default();
         let id = |number| Id::of([number; 16]);
         let asked = |number| Notice::Asked { id: id(number), tool: Tool::GitleaksAllow };
         for (notice, words, summary) in [
-            (asked(1), "1 question", &["a question waits for you: `bottle supervise`"][..]),
-            (asked(2), "2 questions", &["2 questions wait for you: `bottle supervise`"]),
-            (Notice::Settled { id: id(1) }, "1 question", &["a question waits for you: `bottle supervise`"]),
-            (Notice::Settled { id: id(9) }, "1 question", &["a question waits for you: `bottle supervise`"]),
+            (asked(1), "1 proposal", &["a proposal waits for you: `bottle supervise`"][..]),
+            (asked(2), "2 proposals", &["2 proposals wait for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(1) }, "1 proposal", &["a proposal waits for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(9) }, "1 proposal", &["a proposal waits for you: `bottle supervise`"]),
             (Notice::Settled { id: id(2) }, "", &[]),
         ] {
             end.note(notice);
@@ -269,6 +269,6 @@ mod tests {
         }
         assert_eq!(end.aside(), Aside { asked: 2, ..Aside::default() });
         (0..100).for_each(|number| end.note(asked(number)));
-        assert_eq!(end.aside().words, format!("{REMEMBERED} questions"));
+        assert_eq!(end.aside().words, format!("{REMEMBERED} proposals"));
     }
 }

@@ -119,7 +119,7 @@ async fn show(
                 Ok(GuestEvent::Exited(exit)) => return Outcome::Exited(exit),
                 Ok(GuestEvent::Failed(failure)) => return Outcome::Failed(failure),
                 Ok(_) => Ok(()),
-                Err(_) => return Outcome::Reset("the bottle said something unreadable".to_owned()),
+                Err(_) => return Outcome::Reset("the bottle sent an invalid message".to_owned()),
             },
             None | Some(Event::End) => break,
             Some(Event::Reset(why)) => return Outcome::Reset(why),
@@ -128,7 +128,7 @@ async fn show(
             return Outcome::OutputClosed(error);
         }
     }
-    Outcome::Reset("the bottle ended the session without a word".to_owned())
+    Outcome::Reset("the bottle closed the session without an exit code".to_owned())
 }
 
 /// Waits for the next title update.
@@ -264,7 +264,7 @@ async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSen
             Caught::End(number) if pass && last.is_none_or(|at| at.elapsed() >= AGAIN) => {
                 last = Some(Instant::now());
                 output.note(format!(
-                    "signal {number} passed on to the program; once more within {} s ends it",
+                    "signal {number} forwarded to the program; another one within {} s ends the session",
                     AGAIN.as_secs()
                 ));
                 let _ = sender.message(&ClientMessage::Signal { signal: number }).await;

@@ -57,13 +57,13 @@ async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Cl
         // A single cause keeps its own hint.
         (Some(error), 1) => Err(error),
         _ => Err(CliError::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
-            .hint("`bottle doctor` says what each of them lacks")),
+            .hint("`bottle doctor` shows what each one lacks")),
     }
 }
 
 fn unusable(name: &str, check: &Check) -> CliError {
     let finding = check.findings.first();
-    let why = finding.map_or("`bottle doctor` says why", |finding| finding.what.as_str());
+    let why = finding.map_or("`bottle doctor` shows why", |finding| finding.what.as_str());
     CliError::new(Kind::Backend, format!("the {name} backend cannot be used here: {why}"))
         .about(name)
         .hint_if(finding.map(|finding| finding.fix.clone()))

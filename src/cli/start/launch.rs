@@ -61,18 +61,18 @@ pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<Se
     let SensitiveEnv { values, names, short } = SensitiveEnv::of(host, plan).map_err(|error| {
         CliError::usage(error.to_string())
             .about(sensitive_env::VARIABLE)
-            .hint("write beginnings of variables' names, as in `AWS_,STRIPE_`")
+            .hint("write prefixes of variable names, as in `AWS_,STRIPE_`")
     })?;
     if !names.is_empty() {
         output.note(format!(
-            "may not leave, by {}: the values of {}",
+            "{} blocks the values of {}",
             sensitive_env::VARIABLE,
             names.join(", ")
         ));
     }
     for name in short {
         output
-            .warn(format!("the value of {name} is too short to be looked for: it would be found by chance"));
+            .warn(format!("cannot block the value of {name}: it is too short to scan for"));
     }
     Ok(values)
 }
@@ -102,7 +102,7 @@ pub(super) async fn launch(
         // A second Ctrl-C: the keeper continues to undo by itself.
         number = signals.end() => {
             drop(progress);
-            return Err(interrupted(number).hint("`bottle list` shows whether anything is left"));
+            return Err(interrupted(number).hint("`bottle list` shows leftovers"));
         }
     };
     drop(progress);
@@ -152,11 +152,11 @@ fn finished(
         (Answer::Running, Some(number)) => Err(interrupted(number).about(slug)),
         (Answer::Failed(failure), signal) => {
             for left in &failure.left {
-                output.warn(format!("could not be undone: {left}; `bottle cleanup` tries again"));
+                output.warn(format!("not undone: {left}; `bottle cleanup` tries again"));
             }
             match signal {
                 Some(number) => Err(interrupted(number).about(slug).hint_if(
-                    failure.left.is_empty().then_some("everything that was made so far was undone"),
+                    failure.left.is_empty().then_some("everything created so far was removed"),
                 )),
                 None => Err(failed(failure, order).about(slug)),
             }
@@ -198,7 +198,7 @@ pub(super) fn report_detached(slug: &Slug, output: &Output) -> Result<u8, CliErr
         output.print_json(&serde_json::json!({"slug": slug}))?;
     } else {
         output.print(slug.as_str())?;
-        output.note(format!("`bottle attach {slug}` joins it, `bottle stop {slug}` ends it"));
+        output.note(format!("`bottle attach {slug}` attaches to it, `bottle stop {slug}` stops it"));
     }
     Ok(exit::DONE)
 }
@@ -217,12 +217,12 @@ impl From<SecretError> for CliError {
 /// Names a launch phase for the user.
 fn words(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
-        Phase::Keys => "registering its deploy keys",
-        Phase::Network => "making its network",
-        Phase::Guard => "raising the guard at its proxy",
-        Phase::Provision if workspace == Workspace::Empty => "preparing the inside",
-        Phase::Provision => "preparing the inside, with a copy of the directory",
+        Phase::Keys => "registering deploy keys",
+        Phase::Network => "creating the network",
+        Phase::Guard => "starting the sidecars",
+        Phase::Provision if workspace == Workspace::Empty => "preparing the bottle",
+        Phase::Provision => "preparing the bottle with a copy of the directory",
         Phase::Agent => "starting the agent",
-        Phase::Undo => "undoing what was made",
+        Phase::Undo => "undoing the launch",
     }
 }

@@ -172,11 +172,11 @@ impl Start {
         let names: Vec<String> =
             resolved.manifest.bottles.iter().map(|name| format!("--bottle {name}")).collect();
         Err(CliError::usage(format!(
-            "the agent `{}` comes from this project, so its bottle has to be named",
+            "cannot start the agent `{}` without `--bottle`: it comes from this project",
             resolved.manifest.agent.name
         ))
         .about("--bottle")
-        .hint(format!("it suggests `{}`; look at it with `bottle info`", names.join(" "))))
+        .hint(format!("it suggests `{}`; `bottle info` shows it", names.join(" "))))
     }
 
     fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
@@ -287,9 +287,9 @@ fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
 /// Refuses a working directory that the bottle's record cannot store as text.
 fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
     let Some(_) = host.cwd.to_str() else {
-        return Err(CliError::usage(format!("the path {} is no UTF-8 text", host.cwd.display()))
+        return Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
             .about(host.cwd.display())
-            .hint("start from a directory with a name that is"));
+            .hint("start from a directory whose path is UTF-8"));
     };
     Ok(())
 }
@@ -315,12 +315,12 @@ fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
         // The new bottle replaces old logs.
         Some(State::Dead(record)) if record.has_only_logs() => Ok(()),
         Some(State::Alive(_)) => taken(
-            format!("a bottle named {slug} runs"),
+            format!("a bottle named {slug} is running"),
             format!("choose another --label, or `bottle attach {slug}`"),
         ),
         Some(State::Preserved(_)) => taken(
             format!("a bottle named {slug} is preserved, and never overwritten"),
-            format!("`bottle resume {slug}` goes on with it; or choose another --label"),
+            format!("`bottle resume {slug}` starts it again; or choose another --label"),
         ),
         Some(_) => taken(
             format!("a bottle named {slug} was left behind"),
@@ -342,11 +342,11 @@ impl From<PlanError> for CliError {
         let message = error.to_string();
         match error {
             PlanError::Label(_) => Self::usage(message).about("--label").hint(
-                "put a letter from a to z or a digit in it: the bottle's name in commands is made of these",
+                "use at least one letter from a to z or digit: they form the bottle's name in commands",
             ),
             PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
             PlanError::Repository { .. } => Self::new(Kind::Manifest, message)
-                .hint("give it a key of your own (`key: {provider: static, path}`), or mend its address"),
+                .hint("give it a key of your own (`key: {provider: static, path}`), or correct its address"),
             PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => {
                 Self::new(Kind::Manifest, message)
             }

@@ -124,7 +124,7 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
                 (rank(0), name, choice)
             } else {
                 choice.detail.push(
-                    "its program is not installed here; with Docker it comes with its image".to_owned(),
+                    "its program is not installed on this machine; on Docker its image has it".to_owned(),
                 );
                 (rank(1), name, choice)
             }
@@ -197,7 +197,7 @@ fn describe_bottle(all: &Manifests, name: &Name, mark: Option<&str>) -> Choice {
     match resolve::lineage(name, all) {
         Ok(line) => {
             let names: Vec<&str> = line.iter().map(Name::as_str).collect();
-            let detail = vec![format!("made of: {}", names.join(", "))];
+            let detail = vec![format!("layers: {}", names.join(", "))];
             Choice { about: summary, detail, ..choice }
         }
         Err(error) => broken(choice, &error),

@@ -104,7 +104,7 @@ pub(crate) async fn agreed(
         match answer(signals, move || TerminalUser::find()?.decide(&asked)).await? {
             Decision::Explain => {
                 output.say(&page(view, styles));
-                output.say("y starts it, e goes back to choose other bottles, anything else leaves");
+                output.say("y starts it, e changes the choice, anything else cancels");
             }
             decision => return Ok(decision),
         }
@@ -134,27 +134,27 @@ fn brief(view: &View<'_>) -> Summary {
     let home = view.home;
     let mut brief = Summary::new(view.resolved, home);
     brief.row("runs", Tone::Plain, started_as(view.plan));
-    brief.row("works in", Tone::Plain, vec![works_in(view.plan, home)]);
+    brief.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
     brief.reach(&view.resolved.manifest, home, unisolated(view));
-    brief.row("holds", Tone::Plain, secrets(view.plan));
+    brief.row("secrets", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
-    brief.row("sees", Tone::Plain, seen.collect());
-    brief.row("made now", Tone::Plain, view.preview.makes.clone());
+    brief.row("exposed", Tone::Plain, seen.collect());
+    brief.row("builds", Tone::Plain, view.preview.makes.clone());
     brief.row("changed", Tone::Notice, view.preview.changed.clone());
     brief.row("image", Tone::Notice, view.preview.notes.clone());
     brief.row("limits", Tone::Notice, view.preview.limits.clone());
     brief.project(view.resolved);
-    brief.row("not yet", Tone::Notice, missing(view));
-    brief.row("passed", Tone::Notice, view.resolved.warnings.clone());
+    brief.row("missing", Tone::Notice, missing(view));
+    brief.row("warnings", Tone::Notice, view.resolved.warnings.clone());
     brief
 }
 
 fn works_in(plan: &Plan, home: &Path) -> String {
     let here = || from_home(&plan.identity.cwd.display().to_string(), home);
     match plan.workspace {
-        Workspace::Empty => "an empty folder; `--cwd` copies this one in".to_owned(),
-        Workspace::Copy => format!("a copy of {}, without what .gitignore leaves out", here()),
-        Workspace::CopyAll => format!("a copy of {}, all of it", here()),
+        Workspace::Empty => "an empty folder; `--cwd` copies this directory in".to_owned(),
+        Workspace::Copy => format!("a copy of {} without ignored files", here()),
+        Workspace::CopyAll => format!("a copy of {} with all files", here()),
     }
 }
 
@@ -168,23 +168,23 @@ fn page(view: &View<'_>, styles: Styles) -> String {
             }
         }
     };
-    section(&styles.bold("started as"), started_as(view.plan));
-    section(&styles.bold("secrets it is given or stands for"), secrets(view.plan));
-    section(&styles.bold("seen of this machine, read-only"), exposed(view.preview));
-    section(&styles.bold("made before it starts"), view.preview.makes.clone());
-    section(&styles.yellow("its Dockerfile changed since it was built"), view.preview.changed.clone());
-    section(&styles.yellow("of its image"), view.preview.notes.clone());
-    section(&styles.yellow("of its limits"), view.preview.limits.clone());
+    section(&styles.bold("command"), started_as(view.plan));
+    section(&styles.bold("secrets"), secrets(view.plan));
+    section(&styles.bold("host paths it can read"), exposed(view.preview));
+    section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());
+    section(&styles.yellow("Dockerfile changes since the last build"), view.preview.changed.clone());
+    section(&styles.yellow("image notes"), view.preview.notes.clone());
+    section(&styles.yellow("limits"), view.preview.limits.clone());
     section(&styles.yellow("from this project"), of_project(view.resolved));
     section(&styles.red("weaker than usual"), weaker(view));
-    section(&styles.yellow("not part of this version"), missing(view));
-    section(&styles.yellow("passed over"), view.resolved.warnings.clone());
+    section(&styles.yellow("missing in this version"), missing(view));
+    section(&styles.yellow("warnings"), view.resolved.warnings.clone());
     text
 }
 
 /// Lists what the manifest may suggest but this version lacks.
 fn missing(view: &View<'_>) -> Vec<String> {
-    let unread = "what is sent to the hosts above is not read for secrets: there is no scanner yet";
+    let unread = "requests to these hosts are not scanned for secrets: this version has no scanner";
     let routes = !view.resolved.manifest.egress.routes.is_empty();
     routes.then(|| unread.to_owned()).into_iter().collect()
 }

@@ -25,7 +25,7 @@ pub(super) async fn prepare(
         prepared = backend.prepare(plan, &told) => prepared,
         number = signals.end() => {
             return Err(interrupted(number)
-                .hint("the next start goes on with what was built; `bottle cleanup` removes it"));
+                .hint("the next start reuses what was built; `bottle cleanup` removes it"));
         }
     };
     drop(told);

@@ -98,7 +98,7 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
         Decision::Reject { .. } => {
             let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
             folder.dismiss(&proposal.id).map_err(|error| unanswered(error, &proposal.id))?;
-            Ok(Came::of("dismissed", "was taken away; nobody waited for it"))
+            Ok(Came::of("dismissed", "was dismissed; no process waited for it"))
         }
     }
 }
@@ -112,9 +112,9 @@ fn live(host: &Host, holds: &Holds) -> Came {
     };
     let path = addition.path.clone();
     let (words, unsaved) = match addition.write(host) {
-        Ok(()) => (format!("was approved, is live, and stands in {}", path.display()), None),
+        Ok(()) => (format!("was approved, is live, and is saved to {}", path.display()), None),
         Err(why) => {
-            let words = format!("was approved, and is live; {} was not written: {why}", path.display());
+            let words = format!("was approved, and is live; cannot write {}: {why}", path.display());
             (words, Some(Unsaved { why, routes: addition.to_paste() }))
         }
     };
@@ -130,24 +130,24 @@ fn may_pass(
 ) -> Result<(), CliError> {
     let Proposal { id, tool, .. } = &pending.proposal;
     if pending.state != State::Waiting {
-        let message = format!("nobody waits for this answer: {}", stands(pending, Timestamp::now()));
-        let hint = format!("`bottle supervise reject {} --reason TEXT` takes it away", id.short());
+        let message = format!("no process waits for this answer: {}", stands(pending, Timestamp::now()));
+        let hint = format!("`bottle supervise reject {} --reason TEXT` dismisses it", id.short());
         return Err(CliError::new(Kind::State, message).about(id).hint(hint));
     }
     if !tool.reports() {
         return Ok(());
     }
     if routes.is_some() {
-        let message = format!("there is nothing to edit in a question of {}", tool.name());
+        let message = format!("a proposal of {} has no routes to edit", tool.name());
         return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
     }
     if *holds != Holds::Run {
-        let message = format!("a yes to a question of {} is for that one thing", tool.name());
-        return Err(CliError::usage(message).about("--scope").hint("leave `--scope` out"));
+        let message = format!("an approval of {} holds for one request only", tool.name());
+        return Err(CliError::usage(message).about("--scope").hint("omit `--scope`"));
     }
     if reason.is_none_or(|reason| reason.trim().is_empty()) {
         let message = format!("an approval of {} needs a reason", tool.name());
-        return Err(CliError::usage(message).about("--reason").hint("say why it may pass: `--reason TEXT`"));
+        return Err(CliError::usage(message).about("--reason").hint("give one with `--reason TEXT`"));
     }
     Ok(())
 }
@@ -190,8 +190,8 @@ async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Re
         KeeperEvent::Answered(brought) => Ok(brought),
         KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)
             .about(&proposal.id)
-            .hint("nothing was changed; `bottle supervise` lists those that wait")),
-        _ => Err(lost("it answered out of turn")),
+            .hint("nothing was changed; `bottle supervise` lists pending proposals")),
+        _ => Err(lost("it sent an unexpected answer")),
     }
 }
 
@@ -205,5 +205,5 @@ fn user() -> String {
 fn unanswered(error: RespondError, id: &Id) -> CliError {
     CliError::new(Kind::State, error.to_string())
         .about(id)
-        .hint("nothing was changed; `bottle supervise` lists those that wait")
+        .hint("nothing was changed; `bottle supervise` lists pending proposals")
 }

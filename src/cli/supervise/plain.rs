@@ -25,7 +25,7 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         return output.print_json(&pending.iter().map(Question::from).collect::<Vec<_>>());
     }
     if !pending.iter().any(|pending| pending.state == State::Waiting) {
-        output.note("nothing waits for an answer");
+        output.note("there are no pending proposals");
     }
     let styles = output.styles();
     let row = |pending: &Pending| {
@@ -39,12 +39,12 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
     output.print_table(&Table {
-        heading: &["ID", "BOTTLE", "ASKS", "WAITS", "WHY"],
+        heading: &["ID", "BOTTLE", "TOOL", "STATE", "REASON"],
         name: 0,
         rows: &rows,
     })?;
     if !rows.is_empty() {
-        output.note("`bottle supervise show ID` shows all of one");
+        output.note("`bottle supervise show ID` shows one in full");
     }
     Ok(())
 }
@@ -85,19 +85,19 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     ];
     if *asked_before > 0 {
         let times = if *asked_before == 1 { "once".to_owned() } else { format!("{asked_before} times") };
-        lines.push(field("before", &format!("asked {times} since it was rejected")));
+        lines.push(field("before", &format!("proposed {times} since it was rejected")));
     }
-    lines.push("\n  Why, in the words of who asks:".to_owned());
+    lines.push("\n  Justification from the bottle:".to_owned());
     lines.push(foreign(justification));
-    lines.push(if tool.reports() { "\n  What was found:" } else { "\n  What it asks for:" }.to_owned());
+    lines.push(if tool.reports() { "\n  Findings:" } else { "\n  Request:" }.to_owned());
     lines.push(foreign(&asked_for(&pending.proposal)));
     match opens {
         None => {}
         Some(Ok(opens)) if opens.gains.is_empty() => {
-            lines.push("\n  It would open nothing: all of it is allowed already.".to_owned());
+            lines.push("\n  It changes nothing: all of it is already allowed.".to_owned());
         }
         Some(Ok(opens)) => {
-            lines.push("\n  It would open:".to_owned());
+            lines.push("\n  Approval would allow:".to_owned());
             lines
                 .extend(opens.gains.iter().map(|gain| format!("  - {}", styles.hanging(&one_line(gain), 4))));
             for host in &opens.disguised {
@@ -139,7 +139,7 @@ pub(super) fn approve(
         && let Err(why) = show_addition(output, addition, "once it is live, ")
     {
         let path = addition.path.display();
-        output.note(format!("the routes will be printed, and not written to {path}: {why}"));
+        output.note(format!("cannot write {path}: {why}; the routes will be printed instead"));
     }
     answer(host, output, &pending, Decision::Approve { reason, routes, holds })
 }
@@ -153,7 +153,7 @@ pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: 
     if output.json {
         return Ok(());
     }
-    output.note(format!("{when}{} gets these lines", addition.path.display()));
+    output.note(format!("{when}these lines are added to {}", addition.path.display()));
     if output.quiet {
         return Ok(());
     }
@@ -209,6 +209,6 @@ fn edited(path: &Path) -> Result<String, CliError> {
     answer::checked(&text).map_err(|why| {
         CliError::new(Kind::Manifest, format!("{}: {why}", path.display()))
             .about(path.display())
-            .hint("what an agent may not propose belongs into the bottle's file (`bottle edit`)")
+            .hint("`bottle edit` can add routes that an agent may not propose")
     })
 }

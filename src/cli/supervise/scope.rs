@@ -141,7 +141,7 @@ impl Addition {
         let text = self.after.as_ref().map_err(String::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(|error| error.message)?;
         if now.map(|(_, text)| text) != self.before {
-            return Err("it was changed meanwhile".to_owned());
+            return Err("it changed meanwhile".to_owned());
         }
         let failed = |error: std::io::Error| error.to_string();
         match self.before {
@@ -151,7 +151,7 @@ impl Addition {
             {
                 Ok(())
             }
-            None => Err("it was made meanwhile".to_owned()),
+            None => Err("it was created meanwhile".to_owned()),
         }
     }
 
@@ -187,7 +187,7 @@ fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
         1 => Ok(names.remove(0)),
         0 => Err(CliError::usage(format!("{slug} was started from no bottle file of yours"))
             .about("--scope")
-            .hint("`--scope save:NAME` makes a bottle of them, for `bottle start --bottle NAME`")),
+            .hint("`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`")),
         _ => {
             let names: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
             Err(CliError::usage(format!("{slug} was started from {} bottle files of yours", names.len()))
@@ -202,9 +202,9 @@ fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Sour
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
     if entry.source.place != Place::Home {
-        return Err(CliError::usage(format!("the bottle `{name}` is not yours: it is not written"))
+        return Err(CliError::usage(format!("cannot write the bottle `{name}`: it is not yours"))
             .about("--scope")
-            .hint("`--scope save:NAME` with a new name makes a bottle of them, for `bottle start --bottle NAME`"));
+            .hint("`--scope save:NAME` with a new name creates a bottle with them, for `bottle start --bottle NAME`"));
     }
     let text = all.text(ManifestKind::Bottle, name, &entry.source).map_err(ResolveError::from)?;
     Ok(Some((entry.source, text)))
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_are_words() {
+    fn parses_scopes() {
         let name: Name = "dev".parse().expect("name");
         for (text, wanted) in [
             ("once", Ok(Wanted::Once)),

@@ -87,7 +87,7 @@ impl TerminalUser {
         match self.answer(&format!("{question} "), true)? {
             Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Ok(Some(text.to_owned())),
-                Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
+                Err(_) => Err(io::Error::other("the input is not UTF-8")),
             },
             Answer::Cancelled => Ok(None),
         }
@@ -180,7 +180,7 @@ impl Ask for TerminalUser {
         match self.answer(&format!("{plain}: "), false)? {
             Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Ok(Some(Secret::new(text.to_owned()))),
-                Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
+                Err(_) => Err(io::Error::other("the input is not UTF-8")),
             },
             Answer::Cancelled => Ok(None),
         }

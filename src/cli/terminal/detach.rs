@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_found_across_pieces_and_what_was_no_key_goes_on() {
+    fn finds_the_keys_across_chunks_and_forwards_the_rest() {
         let mut detach = Detach::new(&[0x1d, b'd']);
         assert_eq!(detach.feed(b"abc"), (b"abc".to_vec(), false));
         assert_eq!(detach.feed(&[0x1d]), (vec![], false));
@@ -52,14 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_begin_like_themselves_are_found() {
+    fn finds_keys_with_a_repeated_prefix() {
         assert_eq!(Detach::new(b"aab").feed(b"aaab"), (b"a".to_vec(), true));
         assert_eq!(Detach::new(b"").feed(b"\x1dd"), (b"\x1dd".to_vec(), false));
     }
 
     proptest! {
         #[test]
-        fn nothing_typed_is_lost_or_changed(keys in "[ab]{1,4}", typed in "[abc]{0,40}", cut in 0usize..40) {
+        fn forwards_all_bytes_unchanged(keys in "[ab]{1,4}", typed in "[abc]{0,40}", cut in 0usize..40) {
             let mut detach = Detach::new(keys.as_bytes());
             let cut = cut.min(typed.len());
             let (mut seen, mut found) = detach.feed(&typed.as_bytes()[..cut]);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_switched_on_is_switched_off_and_nothing_else() {
+    fn undoes_exactly_the_modes_switched_on() {
         for (output, expected) in [
             (&b"plain text\r\n"[..], ""),
             (b"\x1b[?1049h\x1b[?25l", "\x1b[?1049l\x1b[?25h"),
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_mean_the_same_as_the_whole(output in "(\\x1b\\[\\?(1049|25|7|1000|2004)[hl]|\\x1b\\(0|\\x1b\\]8;|\\x1b\\[4h|x|\\x1b)*", cut in 0usize..64) {
+        fn chunks_give_the_same_result_as_the_whole(output in "(\\x1b\\[\\?(1049|25|7|1000|2004)[hl]|\\x1b\\(0|\\x1b\\]8;|\\x1b\\[4h|x|\\x1b)*", cut in 0usize..64) {
             let output = output.as_bytes();
             let cut = cut.min(output.len());
             let mut pieces = Modes::default();
@@ -239,7 +239,7 @@ mod tests {
         }
 
         #[test]
-        fn no_output_is_remembered_without_bound(output in proptest::collection::vec(any::<u8>(), 0..4096)) {
+        fn memory_use_is_bounded(output in proptest::collection::vec(any::<u8>(), 0..4096)) {
             let mut modes = Modes::default();
             modes.note(&output);
             prop_assert!(modes.on.len() <= BOTHERSOME.len());

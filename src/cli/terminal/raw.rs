@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_says_why() {
+    fn a_panic_restores_the_terminal_before_it_prints() {
         for thread in ["its own", "another"] {
             let mut victim = Command::new(std::env::current_exe().expect("this program"));
             victim.env(VICTIM, thread).env("RUST_BACKTRACE", "0").args([

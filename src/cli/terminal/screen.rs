@@ -73,7 +73,7 @@ impl FullScreen {
     /// When the terminal hung up or was restored.
     pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         if !raw::is_taken() {
-            return Err(io::Error::other("the terminal was given back"));
+            return Err(io::Error::other("the terminal was restored"));
         }
         self.terminal.draw(render).map(drop)
     }

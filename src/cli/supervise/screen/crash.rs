@@ -51,12 +51,12 @@ fn log(folder: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
 pub(super) fn error() -> Option<CliError> {
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let whither = match logged {
-        Ok(path) => format!("what happened is in {}", path.display()),
-        Err(why) => format!("what happened could not be written down: {why}"),
+        Ok(path) => format!("the log is {}", path.display()),
+        Err(why) => format!("cannot write a log: {why}"),
     };
     Some(
         CliError::failed(format!("the screen crashed; {whither}"))
-            .hint("no question is lost: `bottle supervise --plain` lists them"),
+            .hint("no proposal is lost: `bottle supervise --plain` lists them"),
     )
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_gives_the_terminal_back_and_names_its_log() {
+    fn a_crash_restores_the_terminal_and_names_its_log() {
         let home = tempfile::tempdir().expect("home");
         let mut victim = Command::new(std::env::current_exe().expect("this program"));
         victim.env(VICTIM, home.path()).env("TERM", "xterm").args(["--ignored", "--exact", "--nocapture"]);
@@ -94,7 +94,7 @@ mod tests {
         let mut pty = Pty::spawn(victim, 24, 80).expect("a terminal");
         assert_eq!(pty.wait_exit().expect("an end"), 0, "{}", pty.screen());
         let screen = pty.last_screen().expect("the end of the output");
-        assert!(screen.contains("the screen crashed; what happened is in"), "{screen}");
+        assert!(screen.contains("the screen crashed; the log is"), "{screen}");
         assert!(!screen.contains("drawn") && !screen.contains("again"), "{screen}");
         assert!(pty.left_on().is_empty() && pty.is_cooked().expect("a terminal"), "{:?}", pty.left_on());
         let logs: Vec<_> = std::fs::read_dir(home.path().join("crashes")).expect("logs").collect();

@@ -27,15 +27,15 @@ const NARROW: usize = 60;
 
 /// The keys, each with its effect.
 const HELP: &[(&str, &str)] = &[
-    ("Up Down, k j", "move; scroll where all of one is shown"),
-    ("Enter, Right", "show all of one; Left or Esc goes back"),
-    ("n p", "the next and the one before, where all of one is shown"),
-    ("a", "approve; routes are live at once, the others take a reason"),
-    ("m", "write routes yourself in $VISUAL or $EDITOR; `a` approves them"),
-    ("u", "drop what you wrote"),
-    ("o", "how long routes hold: this run, one request, or saved to a file"),
-    ("r", "reject, with a reason; take away what nobody waits for"),
-    ("q, Ctrl-C", "leave; what waits goes on waiting"),
+    ("Up Down, k j", "move; scroll in the full view"),
+    ("Enter, Right", "show in full; Left or Esc goes back"),
+    ("n p", "next and previous proposal in the full view"),
+    ("a", "approve; routes go live at once, others need a reason"),
+    ("m", "edit the routes in $VISUAL or $EDITOR; `a` approves them"),
+    ("u", "drop your edit"),
+    ("o", "scope of routes: this run, one request, or saved to a file"),
+    ("r", "reject with a reason; dismiss when no process waits"),
+    ("q, Ctrl-C", "quit; proposals stay pending"),
 ];
 
 /// Draws the state that [`State::lay_out`] prepared for a terminal of this size.
@@ -85,15 +85,15 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
         _ => {
             let waiting = state.rows().all().iter().filter(|row| waits(&row.pending, now).1).count();
             let left = match waiting {
-                0 => "Nothing waits for you".to_owned(),
-                1 => "1 question waits for you".to_owned(),
-                more => format!("{more} questions wait for you"),
+                0 => "No pending proposals".to_owned(),
+                1 => "1 proposal waits for you".to_owned(),
+                more => format!("{more} proposals wait for you"),
             };
             let right = match total - waiting {
                 0 if total > 1 => "oldest first".to_owned(),
                 0 => String::new(),
-                1 => "1 waits no more".to_owned(),
-                over => format!("{over} wait no more"),
+                1 => "1 no longer waits".to_owned(),
+                over => format!("{over} no longer wait"),
             };
             let names =
                 if total == 0 { Line::default() } else { Line::styled(named(state, columns, styles), dim()) };
@@ -110,8 +110,8 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
 /// Returns the column titles.
 fn named(state: &State, columns: usize, styles: Styles) -> String {
     let wide = Columns::of(state, columns);
-    let kind = if wide.kind > 0 { padded("FOR", wide.kind, styles) } else { String::new() };
-    format!("  {}{}{kind}{}", padded("WAITS", WAITS - 2, styles), padded("BOTTLE", wide.name, styles), "WHAT")
+    let kind = if wide.kind > 0 { padded("KIND", wide.kind, styles) } else { String::new() };
+    format!("  {}{}{kind}{}", padded("LEFT", WAITS - 2, styles), padded("BOTTLE", wide.name, styles), "REQUEST")
 }
 
 /// The widths of a row's parts.
@@ -173,7 +173,7 @@ fn line(
 
 /// Replaces the last line with a remark when there are more lines.
 fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, styles: Styles) -> Vec<Line<'static>> {
-    let more = format!("{} {} lines more: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
+    let more = format!("{} {} more lines: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
     if seen.len() < all
         && let Some(last) = seen.last_mut()
     {
@@ -215,16 +215,16 @@ fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     }
     let words: &[&str] = match (state.over(), state.view(), state.rows().all().is_empty()) {
         (Some(Over::Help), ..) => &["any key goes back"],
-        (_, View::List, true) => &["? help   q leaves"],
+        (_, View::List, true) => &["? help   q quits"],
         (_, View::List, false) => &[
-            "Enter all   a approve   r reject   m edit   o how long   ? help   q leaves",
-            "Enter all  a approve  r reject  m o ? q leaves",
-            "Enter  a  r  m  o  ?  q leaves",
+            "Enter details   a approve   r reject   m edit   o scope   ? help   q quits",
+            "Enter details  a approve  r reject  m o ? q quits",
+            "Enter  a  r  m  o  ?  q quits",
         ],
         (_, View::Detail { .. }, _) => &[
-            "a approve   r reject   m edit   o how long   n next   Esc back   ? help   q leaves",
-            "a approve  r reject  m edit  o how long  Esc back  ?  q leaves",
-            "a  r  m  o  n  Esc  ?  q leaves",
+            "a approve   r reject   m edit   o scope   n next   Esc back   ? help   q quits",
+            "a approve  r reject  m edit  o scope  Esc back  ?  q quits",
+            "a  r  m  o  n  Esc  ?  q quits",
         ],
     };
     let fits = words.iter().find(|words| words.len() <= columns).or(words.last());

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_taken_back_whatever_stands_before_it() {
+    fn ctrl_w_deletes_the_last_word() {
         // The last space has several bytes.
         for (typed, left) in
             [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")]

@@ -69,7 +69,7 @@ const KEYS: [u8; 2] = [2, 3];
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     let Some(unsaved) = shown(host, output)? else { return Ok(false) };
     for (path, Unsaved { why, routes }) in unsaved {
-        output.note(format!("{} was not written: {why}; these routes were to stand in it", path.display()));
+        output.note(format!("cannot write {}: {why}; these are its routes", path.display()));
         output.print(&routes)?;
     }
     Ok(true)
@@ -142,7 +142,7 @@ fn on_terminal(host: Host, styles: Styles, turns: Arc<Turns>) -> Result<Option<B
     let screen = Screen { host, styles, turns, state, tell, told, examined: None };
     screen.run(full).map(Some).map_err(|error| {
         CliError::failed(format!("cannot show the screen: {error}"))
-            .hint("`bottle supervise --plain` lists what waits")
+            .hint("`bottle supervise --plain` lists pending proposals")
     })
 }
 
@@ -252,7 +252,7 @@ impl Screen {
         let full = enter().map_err(|error| io::Error::other(error.message));
         self.turns.editing.store(false, Ordering::SeqCst);
         self.state.edited(id, &text, edited);
-        full?.ok_or_else(|| io::Error::other("the terminal is too small for it by now"))
+        full?.ok_or_else(|| io::Error::other("the terminal is too small now"))
     }
 }
 

@@ -305,7 +305,7 @@ impl State {
         }
         if asked || self.view != View::List {
             self.view = View::List;
-            let words = format!("{name} waits no more: somebody else has answered it, or it was taken back");
+            let words = format!("{name} no longer waits: another process answered it, or the agent withdrew it");
             self.say(Tone::Bad, words);
         }
     }
@@ -321,7 +321,7 @@ impl State {
                     if brought.is_empty() { String::new() } else { format!(": {}", brought.join("; ")) };
                 let unsaved = saved.and_then(|saved| saved.unsaved.map(|unsaved| (saved.path, unsaved)));
                 let (tone, printed) = match &unsaved {
-                    Some(_) => (Tone::Bad, "; the routes are printed when you leave"),
+                    Some(_) => (Tone::Bad, "; the routes are printed when you quit"),
                     None => (Tone::Good, ""),
                 };
                 self.say(tone, format!("{name} {words}{printed}{brought}"));
@@ -349,19 +349,19 @@ impl State {
         };
         if says_nothing(&text) && failed.is_none() {
             self.drafts.remove(id);
-            self.say(Tone::Plain, "nothing stood in it any more: what was asked for is as it was");
+            self.say(Tone::Plain, "the file was empty: the proposal is unchanged");
             return;
         }
         let draft = Draft { checked: checked(&text), text };
         let (tone, words) = match (&failed, &draft.checked) {
-            (Some(why), _) => (Tone::Bad, format!("{why}; what you wrote is kept: `m` goes on with it")),
+            (Some(why), _) => (Tone::Bad, format!("{why}; your edit is kept: `m` continues it")),
             (None, Err(why)) => (
                 Tone::Bad,
-                format!("this cannot be allowed: {why}; `m` goes on with what you wrote, `u` drops it"),
+                format!("this edit cannot be applied: {why}; `m` continues it, `u` drops it"),
             ),
             (None, Ok(_)) => (
                 Tone::Plain,
-                "this is what you wrote: `a` approves it, `m` goes on with it, `u` drops it".to_owned(),
+                "this is your edit: `a` approves it, `m` continues it, `u` drops it".to_owned(),
             ),
         };
         self.drafts.insert(id.clone(), draft);
@@ -411,7 +411,7 @@ impl State {
     pub(super) fn paste(&mut self, text: &str) {
         match &mut self.over {
             Some(Over::Reason { line, .. }) => line.paste(text),
-            _ => drop(self.say(Tone::Plain, "a pasted text decides nothing")),
+            _ => drop(self.say(Tone::Plain, "pasted text decides nothing")),
         }
     }
 
@@ -420,7 +420,7 @@ impl State {
             self.leaving = true;
             return self.say(
                 Tone::Plain,
-                "an answer is being carried out; `q` once more leaves, and `bottle audit show` says what came of it",
+                "an answer is in progress; press `q` again to quit, and `bottle audit show` shows the result",
             );
         }
         Effect::Leave
@@ -472,12 +472,12 @@ impl State {
         let (id, pending) = self.rows.current().map(|row| (row.id().clone(), row.pending.clone()))?;
         if slid {
             let words =
-                format!("{} came here just now; the key once more is for it", name(&pending.proposal));
+                format!("{} has just moved here; press the key again to decide it", name(&pending.proposal));
             self.say(Tone::Plain, words);
             return None;
         }
         if self.under_way.contains_key(&id) {
-            self.say(Tone::Plain, "it is being answered already");
+            self.say(Tone::Plain, "it is already being answered");
             return None;
         }
         Some(pending)
@@ -489,7 +489,7 @@ impl State {
         if pending.state == Stands::Waiting && pending.proposal.expires_at > now {
             return Some(pending);
         }
-        let words = format!("nobody waits for this answer, {}; `r` takes it away", stands(&pending, now));
+        let words = format!("no process waits for this answer ({}); `r` dismisses it", stands(&pending, now));
         self.say(Tone::Bad, words);
         None
     }
@@ -507,18 +507,18 @@ impl State {
         if self.view == View::List && (more || !self.laid.shows_all_of(&id)) {
             self.view = View::Detail { scroll: 0 };
             self.laid.forget();
-            return self.say(Tone::Plain, "this is all of it: `a` once more approves it");
+            return self.say(Tone::Plain, "this is all of it: press `a` again to approve it");
         }
         let Some(Known { opens, holds, .. }) = self.known().filter(|_| self.laid.is_of(&id)).cloned() else {
             // A key typed ahead: the text was not visible yet.
-            return self.say(Tone::Plain, "it was not on the screen yet: `a` once more approves it");
+            return self.say(Tone::Plain, "it was not on the screen yet: press `a` again to approve it");
         };
         if let Some(Err(why)) = opens {
             return self.say(Tone::Bad, format!("it cannot be applied: {why}"));
         }
         let holds = match holds {
             Ok(holds) => holds,
-            Err(why) => return self.say(Tone::Bad, format!("{why}; `o` chooses again how long it holds")),
+            Err(why) => return self.say(Tone::Bad, format!("{why}; `o` changes the scope")),
         };
         match draft.transpose() {
             Ok(routes) => {
@@ -526,7 +526,7 @@ impl State {
             }
             Err(why) => self.say(
                 Tone::Bad,
-                format!("what you wrote cannot be allowed: {why}; `m` goes on with it, `u` drops it"),
+                format!("your edit cannot be applied: {why}; `m` continues it, `u` drops it"),
             ),
         }
     }
@@ -535,7 +535,7 @@ impl State {
         let Some(pending) = self.decided(now) else { return Effect::Nothing };
         if pending.state != Stands::Waiting {
             let decision = Decision::Reject { reason: String::new() };
-            return self.answer(pending, decision, "taking away", now);
+            return self.answer(pending, decision, "dismissing", now);
         }
         let id = pending.proposal.id;
         self.over = Some(Over::Reason { id, yes: false, line: TypedLine::default() });
@@ -546,7 +546,7 @@ impl State {
         let Some(pending) = self.allowed(now) else { return Effect::Nothing };
         let Proposal { id, tool, proposed_file, .. } = &pending.proposal;
         if tool.reports() {
-            let words = format!("there is nothing to edit in a question of {}", tool.name());
+            let words = format!("a proposal of {} has no routes to edit", tool.name());
             return self.say(Tone::Bad, words);
         }
         if let Some(draft) = self.drafts.get(id) {
@@ -566,7 +566,7 @@ impl State {
     fn choose_scope(&mut self) -> Effect {
         let Some(Wants { pending, scope, .. }) = self.wants() else {
             return match self.rows.current() {
-                Some(_) => self.say(Tone::Plain, "a yes to this is for that one thing"),
+                Some(_) => self.say(Tone::Plain, "an approval of this holds for one request only"),
                 None => Effect::Nothing,
             };
         };
@@ -589,8 +589,8 @@ impl State {
         self.laid.forget();
         if none {
             let words = format!(
-                "as long as it runs; there is no file of yours to save it to: `bottle supervise approve {} --scope \
-                 save:NAME` makes one",
+                "scope: this run; you have no bottle file to save to: `bottle supervise approve {} --scope \
+                 save:NAME` creates one",
                 id.short()
             );
             return self.say(Tone::Plain, words);
@@ -604,7 +604,7 @@ impl State {
             return Effect::Nothing;
         }
         self.laid.forget();
-        self.say(Tone::Plain, "what you wrote is dropped: this is what was asked for")
+        self.say(Tone::Plain, "your edit is dropped: this is the proposal")
     }
 
     fn type_reason(
@@ -633,7 +633,7 @@ impl State {
             came => {
                 self.over = Some(Over::Reason { id, yes, line });
                 if came == line::Came::Done {
-                    self.say(Tone::Plain, "say why; Esc leaves it undecided");
+                    self.say(Tone::Plain, "give a reason; Esc cancels");
                 }
                 Effect::Nothing
             }
@@ -659,7 +659,7 @@ fn says_nothing(text: &str) -> bool {
 /// The comment above the routes in the editor.
 fn above(proposal: &Proposal) -> String {
     format!(
-        "# What {} asks for ({}).\n# Change it; nothing applies before you have seen what it opens and pressed `a`.\n",
+        "# Routes that {} requests ({}).\n# Edit them; nothing applies before you see the effect and press `a`.\n",
         proposal.bottle_slug,
         proposal.tool.name(),
     )

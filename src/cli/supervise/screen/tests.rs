@@ -182,45 +182,45 @@ fn given(effect: &Effect) -> String {
 }
 
 #[test]
-fn keys_do_what_they_say() {
+fn each_key_has_its_effect() {
     let stale = || Pending { state: Stands::Stale, ..hosts(4) };
     for (keys, effect, words) in [
         // 1: hosts, 2: a secret, 3: a push, 4: hosts that no process waits for.
         ("a", "yes to 01: -", "approving"),
         ("\na", "yes to 01: -", "approving"),
-        ("aa", "nothing", "it is being answered already"),
+        ("aa", "nothing", "it is already being answered"),
         ("ja", "nothing", ""),
-        ("ja\n", "nothing", "say why; Esc leaves it undecided"),
-        ("ja  \n", "nothing", "say why; Esc leaves it undecided"),
+        ("ja\n", "nothing", "give a reason; Esc cancels"),
+        ("ja  \n", "nothing", "give a reason; Esc cancels"),
         ("jaa fixture\n", "yes to 02: a fixture", "approving"),
         ("jax\x7fok\n", "yes to 02: ok", "approving"),
         ("jawrong\x1b", "nothing", ""),
         ("jjrleave it out\n", "no to 03: leave it out", "rejecting"),
         ("rno\n", "no to 01: no", "rejecting"),
         ("r\x1bq", "leave", ""),
-        ("Ga", "nothing", "nobody waits for this answer, no more: who asked is gone; `r` takes it away"),
-        ("Gr", "no to 04: ", "taking away"),
-        ("Gm", "nothing", "nobody waits for this answer, no more: who asked is gone; `r` takes it away"),
+        ("Ga", "nothing", "no process waits for this answer (the client is gone); `r` dismisses it"),
+        ("Gr", "no to 04: ", "dismissing"),
+        ("Gm", "nothing", "no process waits for this answer (the client is gone); `r` dismisses it"),
         ("m", "edit 01", ""),
-        ("jm", "nothing", "there is nothing to edit in a question of egress-token-allow"),
+        ("jm", "nothing", "a proposal of egress-token-allow has no routes to edit"),
         ("→nna\x1b\x1b", "nothing", ""),
         ("?a", "nothing", ""),
         ("u", "nothing", ""),
         ("oa", "yes once to 01: -", "approving"),
-        ("ooa", "nothing", "this is all of it: `a` once more approves it"),
-        ("ooaa", "nothing", "the file is not yours; `o` chooses again how long it holds"),
+        ("ooa", "nothing", "this is all of it: press `a` again to approve it"),
+        ("ooaa", "nothing", "the file is not yours; `o` changes the scope"),
         ("oooa", "yes to 01: -", "approving"),
         ("ojka", "yes once to 01: -", "approving"),
-        ("jo", "nothing", "a yes to this is for that one thing"),
+        ("jo", "nothing", "an approval of this holds for one request only"),
         ("q", "leave", ""),
         ("\nq", "leave", ""),
         (
             "aq",
             "nothing",
-            "an answer is being carried out; `q` once more leaves, and `bottle audit show` says",
+            "an answer is in progress; press `q` again to quit, and `bottle audit show` shows",
         ),
         ("aqq", "leave", "approving"),
-        ("aqjq", "nothing", "an answer is being carried out"),
+        ("aqjq", "nothing", "an answer is in progress"),
     ] {
         let mut state = state(vec![hosts(1), secret(2), push(3), stale()]);
         let came = press(&mut state, keys);
@@ -254,7 +254,7 @@ fn the_cursor_moves_in_the_list_and_the_view_in_the_detail() {
 }
 
 #[test]
-fn a_scroll_ends_where_the_text_does() {
+fn scrolling_stops_at_the_end_of_the_text() {
     let mut state = state(vec![hosts(1)]);
     press(&mut state, "→G");
     let View::Detail { scroll } = state.view() else { panic!("a detail") };
@@ -265,26 +265,26 @@ fn a_scroll_ends_where_the_text_does() {
 }
 
 #[test]
-fn what_was_not_on_the_screen_is_not_approved() {
+fn approves_only_a_proposal_shown_in_full() {
     let many: String = (0..20).map(|n| format!("- host: h{n}.example\n")).collect();
     let many = pending(1, "one", Tool::EgressAllow, &many, "many");
     let mut state = state(vec![many, hosts(2)]);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(
         (word(&state).as_str(), state.view()),
-        ("this is all of it: `a` once more approves it", View::Detail { scroll: 0 })
+        ("this is all of it: press `a` again to approve it", View::Detail { scroll: 0 })
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
     // Typed ahead, without drawing in between.
     assert_eq!(state.press(key('n'), now()), Effect::Nothing);
     assert_eq!(state.press(key('a'), now()), Effect::Nothing);
-    assert_eq!(word(&state), "it was not on the screen yet: `a` once more approves it");
+    assert_eq!(word(&state), "it was not on the screen yet: press `a` again to approve it");
     show(&mut state, USUAL);
     assert_eq!(given(&press(&mut state, "a")), "yes to 02: -");
 }
 
 #[test]
-fn what_cannot_be_applied_is_not_approved() {
+fn refuses_to_approve_routes_that_cannot_be_applied() {
     let mut state = state(vec![pending(1, "one", Tool::EgressAllow, "- host: 10.0.0.1\n", "why")]);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
@@ -295,7 +295,7 @@ fn what_cannot_be_applied_is_not_approved() {
 }
 
 #[test]
-fn a_key_is_for_the_question_that_was_there_when_it_was_pressed() {
+fn ignores_a_deciding_key_right_after_the_cursor_moved_by_itself() {
     let mut state = state(vec![hosts(1), hosts(2), hosts(3)]);
     press(&mut state, "j");
     state.found(listing(vec![hosts(2), hosts(3), hosts(4)]), now());
@@ -303,7 +303,7 @@ fn a_key_is_for_the_question_that_was_there_when_it_was_pressed() {
     state.found(listing(vec![hosts(3), hosts(4)]), now());
     show(&mut state, USUAL);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert_eq!(word(&state), "egress-allow of claude-demo came here just now; the key once more is for it");
+    assert_eq!(word(&state), "egress-allow of claude-demo has just moved here; press the key again to decide it");
     assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
     // After the delay the key is meant.
     state.found(listing(vec![hosts(4)]), now());
@@ -323,7 +323,7 @@ fn came() -> Came {
 }
 
 #[test]
-fn an_answer_is_told_and_one_that_does_not_count_leaves_all_as_it_was() {
+fn reports_an_answer_and_keeps_the_proposal_when_it_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
     press(&mut state, "\na");
     assert!(state.is_busy());
@@ -342,14 +342,14 @@ fn an_answer_is_told_and_one_that_does_not_count_leaves_all_as_it_was() {
 }
 
 #[test]
-fn whoever_looks_at_a_question_or_types_a_reason_is_told_that_it_is_gone() {
+fn reports_that_the_viewed_proposal_was_removed() {
     for keys in ["\n", "jr because", "\nr because"] {
         let mut state = state(vec![hosts(1), secret(2)]);
         press(&mut state, keys);
         let gone = cursor(&state).expect("one");
         let left = if gone == id(1) { secret(2) } else { hosts(1) };
         state.found(listing(vec![left]), now());
-        let words = "waits no more: somebody else has answered it, or it was taken back";
+        let words = "no longer waits: another process answered it, or the agent withdrew it";
         assert!(word(&state).ends_with(words), "{keys:?}: {}", word(&state));
         assert_eq!(state.view(), View::List, "{keys:?}");
         assert!(state.over().is_none(), "{keys:?}");
@@ -357,7 +357,7 @@ fn whoever_looks_at_a_question_or_types_a_reason_is_told_that_it_is_gone() {
 }
 
 #[test]
-fn one_that_somebody_is_answering_is_not_shown_and_comes_back_when_that_fails() {
+fn hides_a_proposal_that_another_process_answers_and_shows_it_again_if_that_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
     let answered = Pending { state: Stands::Answered, ..secret(2) };
     state.found(listing(vec![hosts(1), answered]), now());
@@ -375,10 +375,10 @@ fn one_that_somebody_is_answering_is_not_shown_and_comes_back_when_that_fails() 
 }
 
 #[test]
-fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
+fn shows_an_edit_before_approval_and_never_loses_it() {
     let mut state = state(vec![hosts(1)]);
     let Effect::Edit { id: of, text } = press(&mut state, "m") else { panic!("an edit") };
-    assert!(text.starts_with("# What claude-demo asks for (egress-allow).\n"), "{text}");
+    assert!(text.starts_with("# Routes that claude-demo requests (egress-allow).\n"), "{text}");
     assert!(text.ends_with("- host: nodejs.org\n  matches:\n  - paths:\n    - type: prefix\n      value: /dist\n    methods:\n    - GET\n"), "{text}");
     let back = |text: &str| Edited { text: Some(text.to_owned()), failed: None };
     let failed = |text: Option<&str>| Edited {
@@ -391,7 +391,7 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
     state.edited(&of, &text, failed(None));
     assert_eq!(word(&state), "the editor ended");
     state.edited(&of, &text, back("# only words\n\n"));
-    assert!(word(&state).starts_with("nothing stood in it any more"), "{}", word(&state));
+    assert!(word(&state).starts_with("the file was empty"), "{}", word(&state));
     assert!(state.draft(&of).is_none());
 
     state.edited(&of, &text, back("- host: nodejs.org\n  private: true\n"));
@@ -402,10 +402,10 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
     let Effect::Edit { text: again, .. } = press(&mut state, "m") else { panic!("an edit") };
     assert_eq!(again, "- host: nodejs.org\n  private: true\n", "as it was left");
     state.edited(&of, &again, failed(Some("- host: nodejs.org\n")));
-    assert!(word(&state).ends_with("what you wrote is kept: `m` goes on with it"), "{}", word(&state));
+    assert!(word(&state).ends_with("your edit is kept: `m` continues it"), "{}", word(&state));
 
     state.edited(&of, &again, back("# mine\n[{host: nodejs.org, matches: [{methods: [GET]}]}]\n"));
-    assert!(word(&state).starts_with("this is what you wrote: `a` approves it"), "{}", word(&state));
+    assert!(word(&state).starts_with("this is your edit: `a` approves it"), "{}", word(&state));
     show(&mut state, USUAL);
     let Effect::Answer { decision: Decision::Approve { routes, .. }, .. } = press(&mut state, "a") else {
         panic!("an answer")
@@ -413,7 +413,7 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
     assert_eq!(
         routes.as_deref(),
         Some("routes:\n- host: nodejs.org\n  matches:\n  - methods:\n    - GET\n"),
-        "in our words"
+        "in the canonical form"
     );
     state.answered(&of, Err("the keeper is gone".to_owned()), now());
     assert!(state.draft(&of).is_some(), "it can be tried again");
@@ -423,10 +423,10 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
 }
 
 #[test]
-fn a_pasted_text_is_letters_and_never_keys() {
+fn pasted_text_never_acts_as_keys() {
     let mut state = state(vec![hosts(1), secret(2)]);
     state.paste("aaarrr\nq");
-    assert_eq!(word(&state), "a pasted text decides nothing");
+    assert_eq!(word(&state), "pasted text decides nothing");
     press(&mut state, "ja");
     state.paste("a fixture\nof \u{1b}[2Jmine");
     assert_eq!(given(&press(&mut state, "\n")), "yes to 02: a fixture of [2Jmine");
@@ -438,7 +438,7 @@ fn anything() -> impl Strategy<Value = (u8, u8)> {
 
 proptest! {
     #[test]
-    fn no_keys_and_no_news_lead_out_of_it(
+    fn random_keys_and_events_keep_the_state_consistent(
         steps in proptest::collection::vec(anything(), 0..60), columns in 0u16..100, rows in 0u16..40,
     ) {
         let all = || vec![hosts(1), secret(2), push(3), Pending { state: Stands::Stale, ..hosts(4) }, hosts(5)];
@@ -504,27 +504,27 @@ fn some() -> Vec<Pending> {
 }
 
 #[test]
-fn the_list_as_it_looks() {
+fn draws_the_list() {
     let mut state = state(some());
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn a_secret_and_the_reason_for_it_as_it_looks() {
+fn draws_a_secret_report_and_the_reason_prompt() {
     let mut state = state(some());
     press(&mut state, "jaa fixture of the tests");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn all_of_a_question_as_it_looks() {
+fn draws_a_proposal_in_full() {
     let mut state = state(some());
     press(&mut state, "\n");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn readme_shows_a_question_as_it_looks() {
+fn readme_shows_a_proposal_as_drawn() {
     let asked = "- host: nodejs.org\n  matches: [{methods: [GET], paths: [{type: prefix, value: /dist}]}]\n";
     let why = "npm install builds a native module and needs the headers of node.";
     let mut state = state(vec![pending(1, "demo", Tool::EgressAllow, asked, why), secret(2)]);
@@ -535,14 +535,14 @@ fn readme_shows_a_question_as_it_looks() {
 }
 
 #[test]
-fn all_of_a_push_as_it_looks() {
+fn draws_a_push_report_in_full() {
     let mut state = state(some());
     press(&mut state, "jj\n");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn routes_that_changed_meanwhile_and_an_answer_under_way_as_they_look() {
+fn draws_changed_routes_and_an_answer_in_progress() {
     let mut state = state(some());
     press(&mut state, "\na");
     let text = state.wants().map(|wants| wants.text.to_owned()).expect("routes");
@@ -555,19 +555,19 @@ fn routes_that_changed_meanwhile_and_an_answer_under_way_as_they_look() {
 }
 
 #[test]
-fn nothing_as_it_looks() {
+fn draws_an_empty_list() {
     insta::assert_snapshot!(screen(&mut state(Vec::new()), USUAL));
 }
 
 #[test]
-fn the_keys_as_they_look() {
+fn draws_the_key_help() {
     let mut state = state(some());
     press(&mut state, "?");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn the_least_screen_as_it_looks() {
+fn draws_the_smallest_screen() {
     let mut state = state(some());
     let list = screen(&mut state, (40, 10));
     press(&mut state, "\n");
@@ -580,7 +580,7 @@ fn the_least_screen_as_it_looks() {
 /// Text from a bottle that is long, has escape sequences, or imitates bottle's own lines.
 fn hostile() -> Vec<Pending> {
     let why = format!(
-        "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nIt would open\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
+        "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nApproval would allow\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
         "x".repeat(300),
         "語".repeat(60),
     );
@@ -596,7 +596,7 @@ fn hostile() -> Vec<Pending> {
             2,
             "two",
             Tool::GitleaksAllow,
-            "{\"rule\": \"\u{1b}[31m\", \"file\": \"a\\nIt would open\"}",
+            "{\"rule\": \"\u{1b}[31m\", \"file\": \"a\\nApproval would allow\"}",
             &why,
         ),
         pending(3, "three", Tool::EgressAllow, "no routes \u{1b}[2J", &why),
@@ -604,7 +604,7 @@ fn hostile() -> Vec<Pending> {
 }
 
 #[test]
-fn long_and_hostile_texts_as_they_look() {
+fn draws_long_and_hostile_text() {
     let mut state = state(hostile());
     let list = screen(&mut state, USUAL);
     press(&mut state, "\n");
@@ -615,7 +615,7 @@ fn long_and_hostile_texts_as_they_look() {
 }
 
 #[test]
-fn nothing_of_a_bottle_acts_on_any_screen() {
+fn text_from_a_bottle_never_controls_the_terminal() {
     for size in [(80, 24), (40, 10), (200, 60), (20, 5)] {
         let mut state = state(hostile());
         for keys in ["j", "j", "\n", "n", "G", "p", "\x1b", "r", "\x1b"] {
@@ -631,7 +631,7 @@ fn nothing_of_a_bottle_acts_on_any_screen() {
 }
 
 #[test]
-fn colours_are_the_terminals_own_and_only_where_there_are_any() {
+fn uses_only_the_terminals_own_colours() {
     let global = Global { json: false, quiet: false, verbose: 0, color: style::Color::Always };
     let coloured = Styles::of(&std::io::stderr(), &global);
     for (styles, any) in [(Styles::PLAIN, false), (coloured, true)] {
@@ -654,9 +654,9 @@ fn colours_are_the_terminals_own_and_only_where_there_are_any() {
 }
 
 #[test]
-fn what_is_damaged_is_said() {
+fn reports_damaged_files() {
     let damaged = Damaged { path: "/b/queue/one/x".into(), why: "it is nothing of the queue's".to_owned() };
     let both = Listing { pending: vec![hosts(1)], damaged: vec![damaged.clone(), damaged] };
     let state = State::new(both, now());
-    assert_eq!(word(&state), "/b/queue/one/x: it is nothing of the queue's; it was passed over (and 1 more)");
+    assert_eq!(word(&state), "/b/queue/one/x: it is nothing of the queue's; it was skipped (and 1 more)");
 }

@@ -48,9 +48,9 @@ pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
 pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
     let ago = span(now.duration_since(pending.proposal.arrival_timestamp));
     let stands = match waits(pending, now) {
-        (left, true) => format!("waits {left} more"),
-        (gone, false) if gone == "gone" => "nobody waits for the answer: who asked is gone".to_owned(),
-        _ => "nobody waits for the answer any more: it expired".to_owned(),
+        (left, true) => format!("{left} left"),
+        (gone, false) if gone == "gone" => "no process waits for the answer: the client is gone".to_owned(),
+        _ => "no process waits for the answer: it expired".to_owned(),
     };
     format!("{stands}; asked {ago} ago")
 }
@@ -111,16 +111,16 @@ impl Lines {
     fn before(&mut self, count: u32) {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
-            self.ours(&format!("Asked {times} since it was rejected."), tinted(Color::Yellow, self.styles));
+            self.ours(&format!("Proposed {times} since it was rejected."), tinted(Color::Yellow, self.styles));
         }
     }
 
     fn opens(&mut self, opens: &Opens) {
         if opens.gains.is_empty() {
-            self.ours("It would open nothing: all of it is allowed already.", bold());
+            self.ours("It changes nothing: all of it is already allowed.", bold());
             return;
         }
-        self.ours("It would open", bold());
+        self.ours("Approval would allow", bold());
         for gain in &opens.gains {
             self.put("  + ", "    ", gain, tinted(Color::Yellow, self.styles), usize::MAX);
         }
@@ -134,13 +134,13 @@ impl Lines {
         let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
         match &known.holds {
             Ok(Holds::Run) => {}
-            Ok(Holds::Once) => self.ours("It would hold for the next request that it lets through.", chosen),
+            Ok(Holds::Once) => self.ours("Scope: the next request that the routes allow.", chosen),
             Ok(Holds::Saved(addition)) => {
                 let path = addition.path.display();
                 match addition.diff() {
-                    Ok(_) => self.ours(&format!("It would be added to {path}, once it is live."), chosen),
+                    Ok(_) => self.ours(&format!("Scope: saved to {path}, once it is live."), chosen),
                     Err(why) => {
-                        self.ours(&format!("It cannot be added to {path}: {why}. It would be printed."), bad);
+                        self.ours(&format!("Cannot save to {path}: {why}. The routes will be printed instead."), bad);
                     }
                 }
             }
@@ -154,7 +154,7 @@ impl Lines {
             && let Ok(diff) = addition.diff()
         {
             self.blank();
-            self.ours(&format!("{}, as it would be", addition.path.display()), bold());
+            self.ours(&format!("{} after the approval", addition.path.display()), bold());
             self.diff(&diff);
         }
     }
@@ -186,7 +186,7 @@ pub(super) fn preview(
     lines.theirs(&proposal.justification, WHY_SHORT);
     lines.before(proposal.asked_before);
     if edited {
-        lines.ours("You wrote something else to apply instead.", tinted(Color::Cyan, styles));
+        lines.ours("Your edit applies instead.", tinted(Color::Cyan, styles));
     }
     match known.map(|known| &known.opens) {
         Some(Some(Ok(opens))) => lines.opens(opens),
@@ -204,7 +204,7 @@ pub(super) fn preview(
 }
 
 /// Shown when the bottle's routes are unavailable.
-const UNKNOWN: &str = "What it would open is not known: the routes of this bottle are not here.";
+const UNKNOWN: &str = "The effect is unknown: the routes of this bottle are unavailable.";
 
 /// Formats a proposal in full, below the heading.
 pub(super) fn page(
@@ -218,7 +218,7 @@ pub(super) fn page(
     let proposal = &row.pending.proposal;
     lines.lines.push(Line::default());
     if draft.is_some_and(|draft| draft.checked.is_ok()) {
-        lines.ours("What you wrote, instead of what was asked for:", tinted(Color::Cyan, styles));
+        lines.ours("Your edit, instead of the proposal:", tinted(Color::Cyan, styles));
     }
     if let Some(since) = known.and_then(|known| known.since.as_ref()) {
         changed_since(&mut lines, since);
@@ -235,22 +235,22 @@ pub(super) fn page(
         lines.holds(known);
     }
     lines.blank();
-    lines.ours("Why, in the words of who asks", bold());
+    lines.ours("Justification from the bottle", bold());
     let whole = lines.theirs(&proposal.justification, WHY_FIRST);
     lines.before(proposal.asked_before);
     lines.blank();
     match known.map(|known| &known.opens) {
         Some(Some(Ok(opens))) if !opens.diff.is_empty() => {
-            lines.ours("The routes, as they would be", bold());
+            lines.ours("The routes after the approval", bold());
             lines.diff(&opens.diff);
         }
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
-            lines.ours("What was found", bold());
+            lines.ours("Findings", bold());
             lines.theirs(&report(&proposed(row)), usize::MAX);
         }
         _ => {
-            lines.ours("What it asks for", bold());
+            lines.ours("Request", bold());
             lines.theirs(&proposed(row), usize::MAX);
         }
     }
@@ -259,7 +259,7 @@ pub(super) fn page(
     }
     if !whole {
         lines.blank();
-        lines.ours("All of why", bold());
+        lines.ours("Full justification", bold());
         lines.theirs(&proposal.justification, usize::MAX);
     }
     lines.blank();
@@ -271,16 +271,16 @@ pub(super) fn page(
 /// Appends that the routes changed since the agent asked.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     let style = tinted(Color::Yellow, lines.styles);
-    lines.ours("The routes changed after this was asked, and it is laid over those of now.", style);
+    lines.ours("The routes changed after this was proposed; it would be merged into the current ones.", style);
     match since {
         Ok(gains) if gains.is_empty() => {}
         Ok(gains) => {
-            lines.ours("Became live since:", style);
+            lines.ours("Live since then:", style);
             for gain in gains {
                 lines.put("  - ", "    ", gain, Style::new(), usize::MAX);
             }
         }
-        Err(why) => lines.ours(&format!("What became live since is not known: {why}"), style),
+        Err(why) => lines.ours(&format!("Cannot read what is live since then: {why}"), style),
     }
     lines.blank();
 }
@@ -336,18 +336,18 @@ fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
 /// The text of an empty list.
 pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
-    lines.ours("What a bottle may not do by itself comes here, and waits for your yes or no:", Style::new());
+    lines.ours("Requests that need your approval appear here:", Style::new());
     lines.blank();
     for (sign, text) in [
-        ("  hosts    ", "an agent asks to reach what its routes do not list"),
-        ("  secrets  ", "a request holds what may be a secret, and is held"),
-        ("  pushes   ", "a push holds what may be a secret, and is held"),
+        ("  hosts    ", "an agent wants to reach a host that its routes do not allow"),
+        ("  secrets  ", "a request may contain a secret, and waits"),
+        ("  pushes   ", "a push may contain a secret, and waits"),
     ] {
         lines.put(sign, "           ", text, Style::new(), usize::MAX);
     }
     lines.blank();
     lines.ours(
-        "Leave this open beside your agents, or come back when one waits: a question stays until it is answered or \
+        "Leave this open next to your agents, or come back later: a proposal stays until it is answered or \
          expires.",
         dim(),
     );
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_fields_and_what_is_no_report_stays_as_it_is() {
+    fn formats_json_reports_and_keeps_other_text() {
         let text = r#"{"repository": "work", "refs": ["refs/heads/a", "b"], "findings":
             [{"rule": "r", "line": 3, "deep": {"x": null}}, {"rule": "two\nlines"}], "empty": []}"#;
         assert_eq!(

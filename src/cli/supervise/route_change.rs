@@ -115,6 +115,6 @@ pub(super) fn asked(proposal: &Proposal) -> String {
 /// The warning for a host name that can be mistaken for another.
 pub(super) fn disguise(host: &str) -> String {
     format!(
-        "{host} is a name with letters outside ASCII: it may look like another name where it is shown otherwise"
+        "{host} has letters outside ASCII and can be mistaken for another name"
     )
 }

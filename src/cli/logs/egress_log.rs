@@ -21,9 +21,9 @@ use crate::instance::{State, Store};
 pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
     let files = files(folder);
     if files.is_empty() && !logs.follow {
-        return Err(CliError::new(Kind::State, "the proxy has written nothing")
+        return Err(CliError::new(Kind::State, "the proxy's access log is empty")
             .about(&logs.slug)
-            .hint("`egress.log: 1` in the bottle writes refusals, `2` every request"));
+            .hint("set `egress.log` in the bottle: `1` logs denied requests, `2` every request"));
     }
     let tail = logs.tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
     let mut last: VecDeque<String> = VecDeque::new();
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_shown_when_it_is_whole_and_young_enough() {
+    fn returns_complete_lines_since_a_time() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("egress.jsonl");
         let mut writer = File::create(&path).expect("file");

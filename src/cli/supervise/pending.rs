@@ -25,7 +25,7 @@ pub(crate) fn waiting(home: &Path, slug: &Slug) -> u32 {
 pub(super) fn wanted(text: &str) -> Result<String, String> {
     let good = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let why =
-        || format!("a question's name is at least {SHORTEST} characters of those `bottle supervise` shows");
+        || format!("a proposal's id is at least {SHORTEST} characters of those that `bottle supervise` shows");
     good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
 }
 
@@ -45,18 +45,18 @@ pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -
     found.retain(|pending| pending.proposal.id.as_str().starts_with(begins));
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(CliError::usage(format!("no question's name begins with {begins}"))
+        0 => Err(CliError::usage(format!("no proposal's id starts with {begins}"))
             .about(begins)
-            .hint("`bottle supervise` lists those that wait")),
-        more => Err(CliError::usage(format!("the names of {more} questions begin with {begins}"))
+            .hint("`bottle supervise` lists pending proposals")),
+        more => Err(CliError::usage(format!("the ids of {more} proposals start with {begins}"))
             .about(begins)
-            .hint("`bottle supervise list --json` has their whole names")),
+            .hint("`bottle supervise list --json` shows full ids")),
     }
 }
 
 /// Words the warning about an unreadable file in the queue.
 pub(super) fn passed_over(damaged: &Damaged) -> String {
-    format!("{}: {}; it was passed over", damaged.path.display(), damaged.why)
+    format!("{}: {}; it was skipped", damaged.path.display(), damaged.why)
 }
 
 /// Words the state of a proposal.
@@ -64,8 +64,8 @@ pub(super) fn stands(pending: &Pending, now: Timestamp) -> String {
     match pending.state {
         State::Waiting => format!("{} left", span(pending.proposal.expires_at.duration_since(now))),
         State::Answered => "answered".to_owned(),
-        State::Expired => "no more: expired".to_owned(),
-        State::Stale => "no more: who asked is gone".to_owned(),
+        State::Expired => "expired".to_owned(),
+        State::Stale => "the client is gone".to_owned(),
     }
 }
 
@@ -84,6 +84,6 @@ pub(super) fn first_line(text: &str) -> String {
 }
 
 pub(super) fn unusable(error: std::io::Error) -> CliError {
-    CliError::new(Kind::State, format!("the queue cannot be used: {error}"))
-        .hint("the folder `queue` in $BOTTLE_HOME must be yours, and a folder")
+    CliError::new(Kind::State, format!("cannot use the queue: {error}"))
+        .hint("`queue` in $BOTTLE_HOME must be a folder that you own")
 }

@@ -63,9 +63,9 @@ impl<'a> Inside<'a> {
         if found.code != 0 {
             let said = String::from_utf8_lossy(&found.complaints);
             let message = if said.contains("not a git repository") {
-                format!("the workspace of {} is no git repository", self.slug)
+                format!("the workspace of {} is not a git repository", self.slug)
             } else {
-                format!("the git in {} failed: {}", self.slug, said.trim())
+                format!("git in {} failed: {}", self.slug, said.trim())
             };
             return Err(CliError::new(Kind::State, message).about(self.slug).hint(as_it_is(self.slug)));
         }
@@ -91,7 +91,7 @@ impl<'a> Inside<'a> {
         };
         let run = self.to_its_end(process);
         tokio::time::timeout(WITHIN, run).await.map_err(|_| {
-            CliError::failed(format!("`{}` in the bottle does not end", argv.join(" ")))
+            CliError::failed(format!("`{}` in the bottle timed out", argv.join(" ")))
                 .hint(as_it_is(self.slug))
         })?
     }
@@ -128,7 +128,7 @@ impl<'a> Inside<'a> {
     }
 
     fn no_git(&self) -> CliError {
-        CliError::new(Kind::State, format!("there is no git in {}", self.slug))
+        CliError::new(Kind::State, format!("git is not installed in {}", self.slug))
             .about(self.slug)
             .hint(as_it_is(self.slug))
     }
@@ -136,7 +136,7 @@ impl<'a> Inside<'a> {
 
 /// The hint for workspaces that git cannot export.
 pub(crate) fn as_it_is(slug: &Slug) -> String {
-    format!("`bottle cp {slug}:. FOLDER` copies the workspace out as it is, while the bottle runs")
+    format!("`bottle cp {slug}:. FOLDER` copies the workspace out while the bottle runs")
 }
 
 impl Workspace<'_> {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slug_before_a_colon_is_a_bottle() {
+    fn a_slug_before_a_colon_names_a_bottle() {
         let inside = |slug: &str, path: &str| Place::Inside(slug.parse().expect("slug"), path.to_owned());
         for (argument, place) in [
             ("fix-it:src/a", inside("fix-it", "src/a")),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_goes_into_a_folder_or_gets_a_new_name() {
+    fn splits_a_destination_into_folder_and_name() {
         for (path, folder, name) in [
             (".", ".", "own"),
             ("dir/", "dir/", "own"),

@@ -51,7 +51,7 @@ fn text(answer: &PolicyAnswer, output: &Output) -> String {
 /// Parses `Name: value`.
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
-    let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is no header's name"))?;
-    let value = HeaderValue::from_str(value.trim()).map_err(|_| "this is no header's value".to_owned())?;
+    let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is not a header name"))?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| "this is not a header value".to_owned())?;
     Ok((name, value))
 }

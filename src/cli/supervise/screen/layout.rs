@@ -125,8 +125,8 @@ fn parts(rows: u16, list: bool, word: usize) -> Rows {
 /// Returns the question and the typed text above the keys.
 pub(super) fn prompt(over: Option<&Over>) -> Option<(&'static str, &str)> {
     match over {
-        Some(Over::Reason { yes: true, line, .. }) => Some(("Why may it pass? ", line.text())),
-        Some(Over::Reason { yes: false, line, .. }) => Some(("Why not? ", line.text())),
+        Some(Over::Reason { yes: true, line, .. }) => Some(("Reason to approve: ", line.text())),
+        Some(Over::Reason { yes: false, line, .. }) => Some(("Reason to reject: ", line.text())),
         _ => None,
     }
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_fits_whatever_the_size() {
+    fn every_part_fits_any_height() {
         for rows in 0..60 {
             for word in 0..4 {
                 for list in [false, true] {
