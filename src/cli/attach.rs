@@ -11,10 +11,10 @@ use bottle_contract::session::guest::{
 use bottle_contract::terminal::Pass;
 
 use super::completions;
-use super::connect::{connect, lost, open_guest};
+use super::connect::{connect, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, cut_off};
+use super::output::{Output, output_failed};
 use super::select_bottle::{Question, is_running};
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
@@ -26,10 +26,10 @@ use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resum
 use crate::manifest::resources::ByteSize;
 
 /// How long the keeper may take to confirm a detach.
-const DETACHED_WITHIN: Duration = Duration::from_secs(2);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a live guest may take to answer a status request.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent after the user interrupts the client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
@@ -50,9 +50,9 @@ pub(crate) struct Attach {
     read_only: bool,
 }
 
-const WHICH: Question = Question {
-    words: "Attach to which bottle?",
-    able: is_running,
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Attach to which bottle?",
+    suits: is_running,
     none: "no bottle is running",
     hint: "`bottle start` starts one",
 };
@@ -60,25 +60,25 @@ const WHICH: Question = Question {
 impl Attach {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        let slug = WHICH.answer(self.slug, host, output)?;
+        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
         super::block_on(async {
             let channel = connect(host, &slug).await?;
             let (terminal, title, color) = match Store::of(host).state(&slug) {
                 Some(State::Alive(record)) => (record.terminal, title_of(&record), record.color),
                 _ => (false, slug.to_string(), None),
             };
-            if terminal && !terminal::is_here() && !self.read_only {
+            if terminal && !terminal::is_terminal() && !self.read_only {
                 return Err(CliError::usage("cannot attach: the agent needs a terminal, and there is none")
                     .about(&slug)
                     .hint(format!("`bottle logs --follow {}` shows its output", slug)));
             }
-            let style = if terminal && terminal::is_here() {
+            let style = if terminal && terminal::is_terminal() {
                 on_terminal(&settings, title, color, self.read_only)
             } else {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
             let host = host.clone();
-            let joined = Joined { host, channel, slug, ours: false, pass: settings.terminal_pass };
+            let joined = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
             joined.run(style, self.read_only, &mut catch()?, output).await
         })
     }
@@ -106,17 +106,17 @@ pub(crate) fn catch() -> Result<Signals, CliError> {
 }
 
 /// A client connected to a running bottle.
-pub(crate) struct Joined {
+pub(crate) struct Client {
     pub(crate) host: Host,
     pub(crate) channel: Channel,
     pub(crate) slug: Slug,
     /// Whether this client started the bottle. Such a bottle ends with the client unless the user detaches.
-    pub(crate) ours: bool,
+    pub(crate) owns_bottle: bool,
     /// The setting `terminal.pass`.
     pub(crate) pass: Pass,
 }
 
-impl Joined {
+impl Client {
     /// Runs the session until the agent or the client ends it. Returns the exit code.
     pub(crate) async fn run(
         self,
@@ -136,7 +136,7 @@ impl Joined {
         let size = on_terminal.then(terminal::size);
         let request = GuestRequest::Attach(AttachRequest { read_only, size });
         let stream = open_guest(&self.channel, request).await?;
-        let session = Session { stream, style, pass: self.pass, aside: Some(watch.aside()) };
+        let session = Session { stream, style, pass: self.pass, title_notices: Some(watch.title_notices()) };
         match session::run(session, signals, output).await? {
             Outcome::Exited(exit) => {
                 if let Some(offer) = offer {
@@ -144,23 +144,23 @@ impl Joined {
                 }
                 self.ended(watch, Some(exit), output).await
             }
-            Outcome::Left => self.left(watch, output).await,
+            Outcome::Detached => self.detached(watch, output).await,
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),
             Outcome::Reset(why) => self.reset(why, watch, output).await,
-            Outcome::OutputClosed(error) => Err(cut_off(error)),
+            Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
     }
 
     /// Handles the agent's exit: waits until the bottle has ended, then reports how.
     async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
-        let end = watch.until_the_end().await;
+        let end = watch.wait_for_end().await;
         for line in end.summary() {
             output.note(line);
         }
         let agent = seen.or_else(|| end.ended.as_ref().and_then(|ended| ended.agent));
         if let Some(ended) = &end.ended {
-            tell(&self.slug, ended, output);
+            report_end(&self.slug, ended, output);
         }
         match agent {
             Some(exit) => Ok(exit.shell_code()),
@@ -171,13 +171,13 @@ impl Joined {
     }
 
     /// Handles the detach keys: the bottle keeps running.
-    async fn left(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
+    async fn detached(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
         self.detach().await?;
-        if terminal::is_here() && !output.quiet {
+        if terminal::is_terminal() && !output.quiet {
             // The agent left the cursor anywhere.
             output.say("");
         }
-        for line in watch.so_far() {
+        for line in watch.summary_so_far() {
             output.note(line);
         }
         output.note(format!("{0} keeps running; `bottle attach {0}` returns to it", self.slug));
@@ -186,12 +186,12 @@ impl Joined {
 
     /// Waits for the keeper's confirmation. A connection that closes before it ends an attached bottle.
     async fn detach(&self) -> Result<(), CliError> {
-        let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(lost)?;
-        match tokio::time::timeout(DETACHED_WITHIN, stream.receive::<KeeperEvent>()).await {
+        let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
+        match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
             Ok(Ok(KeeperEvent::Detached)) => Ok(()),
             Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
-            Ok(Err(error)) => Err(lost(error)),
-            Ok(Ok(_)) | Err(_) => Err(lost("it did not answer")),
+            Ok(Err(error)) => Err(keeper_lost(error)),
+            Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
         }
     }
 
@@ -204,14 +204,14 @@ impl Joined {
         output: &Output,
     ) -> Result<u8, CliError> {
         // After a hang-up no terminal is left to report to, and the keeper ends an attached bottle itself.
-        if self.ours && number != HANGUP {
+        if self.owns_bottle && number != HANGUP {
             output.note(format!("signal {number}: stopping {}", self.slug));
             let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
-            let _stop = self.channel.open(&stop).await.map_err(lost)?;
+            let _stop = self.channel.open(&stop).await.map_err(keeper_lost)?;
             tokio::select! {
-                end = watch.until_the_end() => {
+                end = watch.wait_for_end() => {
                     if let Some(ended) = &end.ended {
-                        tell(&self.slug, ended, output);
+                        report_end(&self.slug, ended, output);
                     }
                 }
                 _ = signals.end() => output.note("no longer waiting; the keeper continues to stop it"),
@@ -223,18 +223,18 @@ impl Joined {
     /// Handles a reset stream: another client took over the agent, or the bottle or its keeper died.
     async fn reset(self, why: String, watch: Watch, output: &Output) -> Result<u8, CliError> {
         if self.guest_answers().await {
-            if self.ours {
+            if self.owns_bottle {
                 // Another client owns the session now, so the bottle must outlive this client.
                 self.detach().await?;
             }
             output.note(format!("the session ended: {why}"));
             return Ok(exit::DONE);
         }
-        let end = watch.until_the_end().await;
+        let end = watch.wait_for_end().await;
         let broken = |message: &str| CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED);
         match &end.ended {
             Some(ended) => {
-                tell(&self.slug, ended, output);
+                report_end(&self.slug, ended, output);
                 match ended.agent {
                     Some(exit) => Ok(exit.shell_code()),
                     None => Err(broken("the bottle failed before its agent ended")),
@@ -252,13 +252,13 @@ impl Joined {
             let mut stream = open_guest(&self.channel, GuestRequest::Status).await.ok()?;
             stream.receive::<GuestEvent>().await.ok()
         };
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, ask).await;
+        let answer = tokio::time::timeout(STATUS_TIMEOUT, ask).await;
         matches!(answer, Ok(Some(GuestEvent::Status { agent: AgentState::Running, .. })))
     }
 }
 
 /// Reports how a bottle ended.
-pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
+pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
         EndCause::Stopped => output.note(format!("{slug} was stopped")),
@@ -266,7 +266,7 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
         EndCause::GuestDied => output.note(format!("{slug} failed: its first process died")),
     }
     if let Some(overrun) = &ended.overrun {
-        output.note(beyond(slug, overrun));
+        output.note(describe_overrun(slug, overrun));
     }
     if let Some(path) = &ended.kept {
         output.note(format!("its workspace has work, preserved at {path}"));
@@ -275,9 +275,12 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
         output.note(format!("its conversations are in {path}"));
     }
     if let Some(hosts) = ended.learned.filter(|hosts| *hosts > 0) {
-        let were = if hosts == 1 { "requests to 1 host were".to_owned() } else { format!("requests to {hosts} hosts were") };
-        output
-            .note(format!("{were} denied: `bottle learn {slug}` shows routes that would allow them"));
+        let were = if hosts == 1 {
+            "requests to 1 host were".to_owned()
+        } else {
+            format!("requests to {hosts} hosts were")
+        };
+        output.note(format!("{were} denied: `bottle learn {slug}` shows routes that would allow them"));
     }
     if let Some(head) = &ended.audit {
         output.note(format!("its audit log ends at {head}"));
@@ -293,7 +296,7 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
 }
 
 /// Names the limit that ended a bottle, and the manifest key that changes it.
-fn beyond(slug: &Slug, overrun: &Overrun) -> String {
+fn describe_overrun(slug: &Slug, overrun: &Overrun) -> String {
     let limit = ByteSize(overrun.limit);
     match (overrun.resource, overrun.asked) {
         (Limited::Memory, true) => format!("{slug} used up its memory, {limit} (`resources.memory`)"),

@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{Audited, Verified};
+use super::json_schema::{AuditLine, VerifiedLog};
 use super::layout::Table;
 use super::output::{Output, one_line};
 use crate::host::Host;
@@ -41,7 +41,7 @@ impl Audit {
 }
 
 /// Returns the named bottle, or every bottle that has an audit log.
-fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
+fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
         CliError::new(Kind::State, format!("cannot read the audit log: {error}"))
             .hint("`audit` in $BOTTLE_HOME must be a folder that you own")
@@ -66,7 +66,7 @@ fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
 fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
     let mut all = Vec::new();
     let mut broken = false;
-    for slug in meant(host, slug)? {
+    for slug in selected(host, slug)? {
         match Trail::of(&host.home, &slug).read() {
             Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
             Err(error) => {
@@ -80,7 +80,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     if output.json {
         let audited = all.into_iter().map(|(slug, record)| {
             let Record { seq, time, by, entry, .. } = record;
-            Audited { slug: slug.to_string(), seq, time, by, entry }
+            AuditLine { slug: slug.to_string(), seq, time, by, entry }
         });
         output.print_json(&audited.collect::<Vec<_>>())?;
         return Ok(code);
@@ -92,16 +92,20 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
         .iter()
         .map(|(slug, record)| {
             let time = record.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-            let (what, of) = words(&record.entry);
-            vec![slug.to_string(), time, one_line(&record.by), what.to_owned(), one_line(&of)]
+            let (event, subject) = describe(&record.entry);
+            vec![slug.to_string(), time, one_line(&record.by), event.to_owned(), one_line(&subject)]
         })
         .collect();
-    output.print_table(&Table { heading: &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"], name: 0, rows: &rows })?;
+    output.print_table(&Table {
+        heading: &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"],
+        name: 0,
+        rows: &rows,
+    })?;
     Ok(code)
 }
 
 /// Returns the kind of an entry and its subject.
-fn words(entry: &Entry) -> (&'static str, String) {
+fn describe(entry: &Entry) -> (&'static str, String) {
     use bottle_contract::queue::{Scope, Status};
     let status = |status: &Status| match status {
         Status::Approved => "approved",
@@ -139,19 +143,19 @@ fn words(entry: &Entry) -> (&'static str, String) {
 
 fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
     let mut verified = Vec::new();
-    for slug in meant(host, slug)? {
+    for slug in selected(host, slug)? {
         let read = Trail::of(&host.home, &slug).read();
         let slug = slug.to_string();
         verified.push(match read {
             Ok((_, head)) => {
-                Verified { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
+                VerifiedLog { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
             }
             Err(error) => {
                 let why = match error {
                     AuditError::Broken { why, .. } => why,
                     error @ AuditError::Io { .. } => error.to_string(),
                 };
-                Verified { slug, whole: false, lines: 0, head: None, why: Some(why) }
+                VerifiedLog { slug, whole: false, lines: 0, head: None, why: Some(why) }
             }
         });
     }
@@ -167,7 +171,7 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     let styles = output.styles();
     let rows: Vec<Vec<String>> = verified
         .iter()
-        .map(|Verified { slug, lines, head, why, .. }| match (head, why) {
+        .map(|VerifiedLog { slug, lines, head, why, .. }| match (head, why) {
             (Some(head), _) => {
                 vec![slug.clone(), styles.green("intact"), lines.to_string(), head.clone()]
             }

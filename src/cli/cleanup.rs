@@ -8,7 +8,7 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
-use super::error::{CliError, answered};
+use super::error::{CliError, require_answer};
 use super::exit;
 use super::json_schema::{CleanupReport, Leftover};
 use super::output::{Output, inert};
@@ -45,7 +45,8 @@ impl Cleanup {
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let backends = registry::all(host);
         let find = async |_| cleanup::find(host, &backends).await.map_err(unlistable);
-        let mut found = progress::shown("searching for leftovers", "nothing was removed", output, find).await?;
+        let mut found =
+            progress::with_progress("searching for leftovers", "nothing was removed", output, find).await?;
         let living = if self.all { living(host)? } else { Vec::new() };
         let nothing = found.is_empty() && living.is_empty();
         let mut failures = Vec::new();
@@ -65,7 +66,7 @@ impl Cleanup {
                 failures.extend(cleanup::remove(host, &backends, &found).await);
                 Ok(failures)
             };
-            failures = progress::shown("removing", left, output, remove).await?;
+            failures = progress::with_progress("removing", left, output, remove).await?;
         }
         failures.extend(found.errors.iter().cloned());
         report(&found, &living, &failures, self.dry_run, output)
@@ -113,7 +114,7 @@ fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, Cl
     }
     output.say(&inert(&lines));
     let asked = TerminalUser::find().and_then(|mut user| user.confirm("Remove this?"));
-    answered(asked, "nothing was removed")
+    require_answer(asked, "nothing was removed")
 }
 
 fn report(
@@ -124,7 +125,7 @@ fn report(
     output: &Output,
 ) -> Result<u8, CliError> {
     if output.json {
-        output.print_json(&shape(found, living, failures, dry_run))?;
+        output.print_json(&to_report(found, living, failures, dry_run))?;
     } else {
         let verb = if dry_run { "would be" } else { "was" };
         let text = lines(found, living, verb);
@@ -168,8 +169,10 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     }
     for Unnamed { backend, snapshot } in &found.snapshots {
         let Snapshot { slug, reference, .. } = snapshot;
-        let _ =
-            writeln!(text, "the snapshot {reference} of {slug} {verb} removed: no bottle refers to it ({backend})");
+        let _ = writeln!(
+            text,
+            "the snapshot {reference} of {slug} {verb} removed: no bottle refers to it ({backend})"
+        );
     }
     for (backend, unused) in &found.unused {
         let Unused { kind, id, why, bytes } = unused;
@@ -186,7 +189,7 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     text
 }
 
-fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
+fn to_report(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
     let leftover = |orphan: &cleanup::Orphan| Leftover {
         slug: orphan.slug.to_string(),
         backend: orphan.backend.clone(),
@@ -228,7 +231,7 @@ mod tests {
         the image sha256:0a would be removed: a build left it (docker, 277.00 MiB)
         the volume bottle-program-1 would be removed: it holds the program of another version (docker)
         ");
-        let shown = serde_json::to_value(&shape(&found, &[], &[], true).unused[0]).expect("JSON");
+        let shown = serde_json::to_value(&to_report(&found, &[], &[], true).unused[0]).expect("JSON");
         let expected = serde_json::json!({"kind": "image", "id": "sha256:0a", "why": "a build left it", "bytes": 277 << 20});
         assert_eq!(shown, expected);
     }

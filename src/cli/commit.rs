@@ -4,7 +4,7 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, keeper_lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema;
@@ -25,21 +25,21 @@ use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
     /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = completions::bottles_there())]
+    #[arg(add = completions::all_bottles())]
     slug: Option<Slug>,
 }
 
 impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = WHICH.answer(self.slug, host, output)?;
+        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
         let committed = super::block_on(commit(host, &slug, output)).map_err(|error| error.about(&slug))?;
         report(&slug, committed, output)
     }
 }
 
-const WHICH: Question = Question {
-    words: "Make a snapshot of which bottle?",
-    able: is_able,
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Make a snapshot of which bottle?",
+    suits: is_able,
     none: "no bottle is running or preserved",
     hint: "`bottle start` starts one",
 };
@@ -58,7 +58,7 @@ async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, 
         Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
         Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
         // `connect` words the error for a slug that does not exist.
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("its state changed"))),
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))),
     }
 }
 
@@ -69,19 +69,19 @@ async fn commit_running(
     output: &Output,
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
-    say_what_is_left_out(&*backend_of(host, record)?, slug, output).await;
+    warn_omissions(&*backend_of(host, record)?, slug, output).await;
     let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
-    progress::shown("saving a snapshot", left, output, async |progress| {
-        let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(lost)?;
+    progress::with_progress("saving a snapshot", left, output, async |progress| {
+        let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(keeper_lost)?;
         loop {
-            match stream.receive::<KeeperEvent>().await.map_err(lost)? {
-                KeeperEvent::Copied(copied) => progress.say(&words(copied)),
+            match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
+                KeeperEvent::Copied(copied) => progress.say(&progress_text(copied)),
                 KeeperEvent::Committed(committed) => return Ok(committed),
                 KeeperEvent::Failed(failure) => {
                     return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
                 }
                 KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
-                _ => return Err(lost("it sent an unexpected answer")),
+                _ => return Err(keeper_lost("it sent an unexpected answer")),
             }
         }
     })
@@ -100,12 +100,12 @@ async fn commit_kept(
             .hint(format!("`bottle resume {slug}` starts from it")));
     }
     let backend = backend_of(host, record)?;
-    let claim = Store::of(host).adopt(slug).map_err(taken)?;
-    say_what_is_left_out(&*backend, slug, output).await;
+    let claim = Store::of(host).adopt(slug).map_err(claim_failed)?;
+    warn_omissions(&*backend, slug, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
-    let commit = progress::shown("saving a snapshot", left, output, async |progress| {
-        let told = ProgressSink::new(move |copied| progress.say(&words(copied)));
-        freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)
+    let commit = progress::with_progress("saving a snapshot", left, output, async |progress| {
+        let progress_sink = ProgressSink::new(move |copied| progress.say(&progress_text(copied)));
+        freeze::commit(&*backend, &claim, progress_sink).await.map_err(freeze_failed)
     });
     let commit = commit.await?;
     Ok(Committed {
@@ -115,7 +115,7 @@ async fn commit_kept(
     })
 }
 
-async fn say_what_is_left_out(backend: &dyn Backend, slug: &Slug, output: &Output) {
+async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
     match backend.not_frozen(slug).await {
         Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
         Err(error) => output.warn(format!("cannot list what the snapshot omits: {error}")),
@@ -148,7 +148,7 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
     Ok(exit::DONE)
 }
 
-fn words(copied: Copied) -> String {
+fn progress_text(copied: Copied) -> String {
     format!("saving a snapshot: {} files read, {} copied", copied.files, HumanBytes(copied.bytes))
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend
 }
 
 /// The error when another command works on the same bottle.
-pub(crate) fn taken(error: ClaimError) -> CliError {
+pub(crate) fn claim_failed(error: ClaimError) -> CliError {
     match error {
         ClaimError::Taken { .. } => {
             CliError::new(Kind::State, error.to_string()).hint("try again in a moment")
@@ -172,7 +172,7 @@ pub(crate) fn taken(error: ClaimError) -> CliError {
 }
 
 /// The error when a snapshot cannot be made or removed.
-pub(crate) fn not_frozen(error: FreezeError) -> CliError {
+pub(crate) fn freeze_failed(error: FreezeError) -> CliError {
     match error {
         FreezeError::Backend(error) => backend_error(error),
         FreezeError::State(_) => CliError::failed(error.to_string()),

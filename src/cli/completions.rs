@@ -1,6 +1,6 @@
 //! Shell completion: the shell calls this program, which completes names of agents, bottles and running bottles.
 //!
-//! `bottle completions SHELL` prints the registration script; the shell then calls the program with [`ASKED`] set.
+//! `bottle completions SHELL` prints the registration script; the shell then calls the program with [`COMPLETE_VARIABLE`] set.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::instance::{State, Store};
 use crate::manifest::Kind;
 
 /// The variable with which a shell requests completions; its value is the shell's name.
-const ASKED: &str = "BOTTLE_COMPLETE";
+const COMPLETE_VARIABLE: &str = "BOTTLE_COMPLETE";
 
 /// Print a script that completes bottle's commands and names in a shell
 ///
@@ -43,7 +43,7 @@ impl Completions {
         };
         let mut text = Vec::new();
         shell
-            .write_registration(ASKED, "bottle", "bottle", "bottle", &mut text)
+            .write_registration(COMPLETE_VARIABLE, "bottle", "bottle", "bottle", &mut text)
             .map_err(|error| CliError::failed(format!("cannot write completions: {error}")))?;
         output.print(&String::from_utf8_lossy(&text))?;
         Ok(exit::DONE)
@@ -51,11 +51,12 @@ impl Completions {
 }
 
 /// Answers a completion request; none when no shell sent one.
-pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
-    std::env::var_os(ASKED).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
+pub(crate) fn complete(arguments: &[OsString]) -> Option<ExitCode> {
+    std::env::var_os(COMPLETE_VARIABLE).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
     let here = std::env::current_dir().ok();
-    let complete = CompleteEnv::with_factory(Cli::command).var(ASKED).bin("bottle").completer("bottle");
-    match complete.try_complete(arguments.iter().cloned(), here.as_deref()) {
+    let environment =
+        CompleteEnv::with_factory(Cli::command).var(COMPLETE_VARIABLE).bin("bottle").completer("bottle");
+    match environment.try_complete(arguments.iter().cloned(), here.as_deref()) {
         Ok(true) => Some(ExitCode::from(exit::DONE)),
         Ok(false) => None,
         // The shell shows nothing then, and this program prints nothing either.
@@ -84,17 +85,17 @@ pub(crate) fn running() -> ArgValueCandidates {
 }
 
 /// Slugs of preserved bottles.
-pub(crate) fn kept() -> ArgValueCandidates {
+pub(crate) fn preserved() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Preserved(_))))
 }
 
 /// Slugs of all bottles.
-pub(crate) fn bottles_there() -> ArgValueCandidates {
+pub(crate) fn all_bottles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|_| true))
 }
 
 /// Ids of pending proposals.
-pub(crate) fn questions() -> ArgValueCandidates {
+pub(crate) fn proposals() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let Ok(host) = Host::of_this_process() else { return Vec::new() };
         let listing = bottle_queue::list(&host.home, jiff::Timestamp::now()).unwrap_or_default();

@@ -21,7 +21,7 @@ pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliErro
 
 /// Opens a stream to the guest, through the keeper.
 pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
-    channel.open(&KeeperRequest::Guest(request)).await.map_err(lost)
+    channel.open(&KeeperRequest::Guest(request)).await.map_err(keeper_lost)
 }
 
 /// The error for a slug that no bottle has.
@@ -30,7 +30,7 @@ pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
 }
 
 /// The error when the keeper's connection breaks.
-pub(crate) fn lost(error: impl Display) -> CliError {
+pub(crate) fn keeper_lost(error: impl Display) -> CliError {
     CliError::failed(format!("lost the connection to the bottle's keeper: {error}"))
         .hint("`bottle list` shows its state")
 }

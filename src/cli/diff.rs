@@ -9,11 +9,11 @@ use super::completions;
 use super::connect::connect;
 use super::error::CliError;
 use super::exit;
-use super::git::{Compared, Inside, LeftOut, ObjectId, Repository, Scratch};
+use super::git::{BottleGit, Compared, LeftOut, ObjectId, Repository, Scratch};
 use super::json_schema;
 use super::output::{Output, Styles, inert, one_line};
 use super::progress;
-use super::pull::running;
+use super::pull::running_record;
 use crate::host::Host;
 use crate::instance::record::Record;
 
@@ -35,15 +35,15 @@ impl Diff {
     }
 
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let record = running(host, &self.slug).await?;
+        let record = running_record(host, &self.slug).await?;
         let channel = connect(host, &self.slug).await?;
         let comparing = async |_| self.compare(host, &record, &channel, output).await;
-        let compared = progress::shown("comparing", "nothing was changed", output, comparing).await?;
+        let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
         let Compared { base, diff, committed, left_out } = compared;
         let (text, aside) = (String::from_utf8_lossy(&diff.bytes), String::from_utf8_lossy(&committed.bytes));
         let cut = diff.cut || committed.cut;
         if output.json {
-            say_left_out(&left_out, output);
+            warn_left_out(&left_out, output);
             output.print_json(&json_schema::Difference {
                 slug: self.slug.to_string(),
                 base: base.commit.map(|base| base.as_str().to_owned()),
@@ -56,13 +56,15 @@ impl Diff {
         if text.is_empty() {
             output.note("the workspace has no changes");
         } else {
-            output.print(&shown(&text, output.styles()))?;
+            output.print(&colorize(&text, output.styles()))?;
         }
         if !aside.is_empty() {
-            output.warn("the bottle's last commit, which `bottle pull` fetches, differs from the workspace here:");
-            output.print(&shown(&aside, output.styles()))?;
+            output.warn(
+                "the bottle's last commit, which `bottle pull` fetches, differs from the workspace here:",
+            );
+            output.print(&colorize(&aside, output.styles()))?;
         }
-        say_left_out(&left_out, output);
+        warn_left_out(&left_out, output);
         if cut {
             output.warn("the diff is truncated; `bottle pull` fetches all commits");
         }
@@ -78,14 +80,14 @@ impl Diff {
     ) -> Result<Compared, CliError> {
         let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
         // Without a local repository the base is the bottle's own last commit.
-        let own = Repository::around(host, folder).await.ok().flatten();
+        let own = Repository::containing(host, folder).await.ok().flatten();
         let head = match &own {
             Some(own) => own.head().await?,
             None => None,
         };
-        let workspace = Inside { channel, slug: &self.slug }.workspace().await;
+        let workspace = BottleGit { channel, slug: &self.slug }.workspace().await;
         let like = head.clone().or_else(|| workspace.as_ref().ok()?.head.clone());
-        let scratch = Scratch::beside(host, own.as_ref(), like.as_ref()).await?;
+        let scratch = Scratch::create(host, own.as_ref(), like.as_ref()).await?;
         let fetched = match workspace {
             Ok(_) => scratch.fetch(&self.slug).await,
             Err(error) => Err(error),
@@ -112,7 +114,7 @@ impl Diff {
 }
 
 /// Reports the files that were not compared, because the agent controls that choice.
-fn say_left_out(left_out: &LeftOut, output: &Output) {
+fn warn_left_out(left_out: &LeftOut, output: &Output) {
     let name = |path: &PathBuf| one_line(&path.display().to_string());
     let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
     let mut ignored: Vec<String> =
@@ -121,7 +123,8 @@ fn say_left_out(left_out: &LeftOut, output: &Output) {
         ignored.push(format!("{} more", files(left_out.more_ignored)));
     }
     if !ignored.is_empty() {
-        output.warn(format!("left out by ignore rules that exist only in the bottle: {}", ignored.join(", ")));
+        output
+            .warn(format!("left out by ignore rules that exist only in the bottle: {}", ignored.join(", ")));
     }
     for (path, why) in &left_out.places {
         output.warn(format!("{} was not compared: {why}", name(path)));
@@ -132,7 +135,7 @@ fn say_left_out(left_out: &LeftOut, output: &Output) {
 }
 
 /// Escapes the diff for the terminal, and colours it where colours are on.
-fn shown(text: &str, styles: Styles) -> String {
+fn colorize(text: &str, styles: Styles) -> String {
     let line = |line: &str| {
         let shown = inert(line);
         match line.as_bytes() {

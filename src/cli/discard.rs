@@ -4,7 +4,7 @@ use bottle_contract::names::Slug;
 
 use super::commit::backend_of;
 use super::completions;
-use super::error::{CliError, Kind, answered};
+use super::error::{CliError, Kind, require_answer};
 use super::exit;
 use super::json_schema::Discarded;
 use super::output::Output;
@@ -20,24 +20,24 @@ use crate::instance::{State, Store, cleanup};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
     /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = completions::kept())]
+    #[arg(add = completions::preserved())]
     slug: Option<Slug>,
     /// Delete without asking
     #[arg(short, long)]
     yes: bool,
 }
 
-const WHICH: Question = Question {
-    words: "Discard which bottle?",
-    able: |state| matches!(state, State::Preserved(record) if record.kept),
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Discard which bottle?",
+    suits: |state| matches!(state, State::Preserved(record) if record.kept),
     none: "no bottle is preserved",
     hint: "`bottle list` shows all bottles",
 };
 
 impl Discard {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = WHICH.answer(self.slug.clone(), host, output)?;
-        let record = super::block_on(kept(host, &slug)).map_err(|error| error.about(&slug))?;
+        let slug = BOTTLE_QUESTION.select(self.slug.clone(), host, output)?;
+        let record = super::block_on(discardable(host, &slug)).map_err(|error| error.about(&slug))?;
         let backend = backend_of(host, &record)?;
         if !self.yes && !confirmed(&slug, output)? {
             output.note("nothing was deleted");
@@ -53,7 +53,7 @@ impl Discard {
                     .hint(next_step(host, &slug))
             })
         };
-        let snapshot = super::block_on(progress::shown(&words, &left, output, discarding))?;
+        let snapshot = super::block_on(progress::with_progress(&words, &left, output, discarding))?;
         if output.json {
             output.print_json(&Discarded { slug: slug.to_string(), snapshot })?;
         } else if snapshot {
@@ -66,7 +66,7 @@ impl Discard {
 }
 
 /// Returns the record of a bottle with preserved files, or an error with the next step.
-async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+async fn discardable(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
         let hint = format!("`bottle stop {slug}` stops it");
         return Err(CliError::new(Kind::State, format!("{slug} is still running")).hint(hint));
@@ -92,11 +92,13 @@ fn next_step(host: &Host, slug: &Slug) -> String {
 
 fn confirmed(slug: &Slug, output: &Output) -> Result<bool, CliError> {
     if !terminal::interactive() || output.json {
-        return Err(CliError::usage("cannot ask whether to delete it: there is no terminal").about("--yes").hint(
-            format!("`bottle resume {slug}` starts it again; `bottle discard {slug} --yes` deletes it"),
-        ));
+        return Err(CliError::usage("cannot ask whether to delete it: there is no terminal")
+            .about("--yes")
+            .hint(format!(
+                "`bottle resume {slug}` starts it again; `bottle discard {slug} --yes` deletes it"
+            )));
     }
     let question = format!("Delete {slug} and all work in it that was not pulled or pushed?");
     let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
-    answered(asked, "nothing was deleted")
+    require_answer(asked, "nothing was deleted")
 }

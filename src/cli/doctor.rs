@@ -16,7 +16,7 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         Settings::load(host)?;
-        say_rules(&OwnRules::load(host)?, output);
+        report_rules(&OwnRules::load(host)?, output);
         host.open_runtime()?;
         let report = super::block_on(async {
             let mut report = Vec::new();
@@ -40,7 +40,7 @@ impl Doctor {
 }
 
 /// Reports which files of the user's own rules are in use, and which are ignored.
-fn say_rules(own: &OwnRules, output: &Output) {
+fn report_rules(own: &OwnRules, output: &Output) {
     if own.files.is_empty() {
         return;
     }

@@ -5,7 +5,7 @@ use bottle_contract::names::Name;
 use super::choice::manifests;
 use super::completions;
 use super::editor::Draft;
-use super::error::{CliError, Kind, answered};
+use super::error::{CliError, Kind, require_answer};
 use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice, List};
@@ -56,8 +56,8 @@ egress:
 ";
 
 /// The user's choice for a file that does not parse.
-enum Then {
-    Again,
+enum NextStep {
+    EditAgain,
     Keep,
     Discard,
 }
@@ -70,9 +70,9 @@ impl Edit {
                 .hint("edit the file directly; `bottle info AGENT --explain` shows its path"));
         }
         let all = manifests(host);
-        let (kind, name) = self.which(&all, output)?;
+        let (kind, name) = self.select(&all, output)?;
         let before = text_of(&all, kind, &name)?;
-        let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(new_of(kind)))?;
+        let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(template(kind)))?;
         loop {
             draft.edit(host).map_err(unchanged)?;
             let after = draft.read()?;
@@ -80,14 +80,14 @@ impl Edit {
                 output.note("nothing was changed");
                 return Ok(exit::DONE);
             }
-            match look_over(kind, &name, &after, host) {
-                Ok(()) => return keep(host, kind, &name, &after, output),
+            match check(kind, &name, &after, host) {
+                Ok(()) => return save(host, kind, &name, &after, output),
                 Err(error) => {
                     output.error(&CliError::from(crate::resolve::ResolveError::from(error)));
-                    match ask_then()? {
-                        Then::Again => {}
-                        Then::Keep => return keep(host, kind, &name, &after, output),
-                        Then::Discard => {
+                    match ask_next_step()? {
+                        NextStep::EditAgain => {}
+                        NextStep::Keep => return save(host, kind, &name, &after, output),
+                        NextStep::Discard => {
                             output.note("nothing was changed");
                             return Ok(exit::DONE);
                         }
@@ -98,7 +98,7 @@ impl Edit {
     }
 
     /// Decides which file is meant: by the flag, by the existing file, or by asking.
-    fn which(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
+    fn select(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
         let Some(name) = self.name.clone() else { return pick(all, output) };
         let wanted = match (self.agent, self.bottle) {
             (true, _) => Some(ManifestKind::Agent),
@@ -114,7 +114,7 @@ impl Edit {
                 let question = if there {
                     format!("There is an agent `{name}` and a bottle `{name}`. Which?")
                 } else {
-                    unknown(all, &name, output);
+                    suggest_name(all, &name, output);
                     format!("Create `{name}` as what?")
                 };
                 let word = ask(|user| user.word(&question, &["agent", "bottle"]))?;
@@ -125,7 +125,7 @@ impl Edit {
 }
 
 /// Suggests the nearest name: an unknown name may be a typo.
-fn unknown(all: &Manifests, name: &Name, output: &Output) {
+fn suggest_name(all: &Manifests, name: &Name, output: &Output) {
     let names: Vec<String> = [ManifestKind::Agent, ManifestKind::Bottle]
         .into_iter()
         .flat_map(|kind| all.list(kind).entries)
@@ -156,7 +156,7 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
         }
     }
     let asked = picker::pick("Change which manifest?", List::one(choices), output.err_styles());
-    let chosen = answered(asked, UNCHANGED)?;
+    let chosen = require_answer(asked, UNCHANGED)?;
     chosen.first().and_then(|&index| named.get(index).cloned()).ok_or_else(cancelled)
 }
 
@@ -168,14 +168,12 @@ fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<St
     if entry.source.place == Place::Project {
         return Err(CliError::usage(format!("the agent `{name}` belongs to this project"))
             .about(entry.source)
-            .hint(
-                "edit that file directly: it hides a file of this name in $BOTTLE_HOME",
-            ));
+            .hint("edit that file directly: it hides a file of this name in $BOTTLE_HOME"));
     }
     Ok(Some(all.text(kind, name, &entry.source).map_err(crate::resolve::ResolveError::from)?))
 }
 
-fn new_of(kind: ManifestKind) -> &'static str {
+fn template(kind: ManifestKind) -> &'static str {
     match kind {
         ManifestKind::Agent => NEW_AGENT,
         ManifestKind::Bottle => NEW_BOTTLE,
@@ -187,7 +185,7 @@ fn unchanged(error: CliError) -> CliError {
 }
 
 /// Parses the manifest alone, without the manifests that it names.
-fn look_over(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(), ManifestError> {
+fn check(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(), ManifestError> {
     let source = Source { place: Place::Home, path: path_of(&host.home, kind, name).into() };
     match kind {
         ManifestKind::Agent => AgentManifest::parse(name.clone(), source, text).map(drop),
@@ -195,7 +193,7 @@ fn look_over(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result
     }
 }
 
-fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Output) -> Result<u8, CliError> {
+fn save(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Output) -> Result<u8, CliError> {
     let path = path_of(&host.home, kind, name);
     write_manifest(&host.home, kind, name, text).map_err(|error| {
         CliError::failed(format!("cannot write {}: {error}", path.display())).about(path.display())
@@ -210,19 +208,19 @@ fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
     Ok(exit::DONE)
 }
 
-fn ask_then() -> Result<Then, CliError> {
+fn ask_next_step() -> Result<NextStep, CliError> {
     let word = ask(|user| {
         user.word("Edit again, keep it anyway, or discard the change?", &["edit", "keep", "discard"])
     })?;
     Ok(match word {
-        0 => Then::Again,
-        1 => Then::Keep,
-        _ => Then::Discard,
+        0 => NextStep::EditAgain,
+        1 => NextStep::Keep,
+        _ => NextStep::Discard,
     })
 }
 
 fn ask<T>(question: impl FnOnce(&mut TerminalUser) -> std::io::Result<Option<T>>) -> Result<T, CliError> {
-    answered(TerminalUser::find().and_then(|mut user| question(&mut user)), UNCHANGED)
+    require_answer(TerminalUser::find().and_then(|mut user| question(&mut user)), UNCHANGED)
 }
 
 fn cancelled() -> CliError {

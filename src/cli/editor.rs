@@ -10,7 +10,7 @@ use super::error::CliError;
 use crate::host::Host;
 
 /// The longest text read back from the editor, in bytes.
-const MOST: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// A temporary copy for the editor. The caller decides whether it replaces the original.
 pub(crate) struct Draft {
@@ -66,8 +66,8 @@ impl Draft {
     pub(crate) fn read(&self) -> Result<String, CliError> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
-            let length = File::open(&self.path)?.take(MOST + 1).read_to_string(&mut text)?;
-            if length as u64 > MOST { Err(io::Error::other("it is too long")) } else { Ok(text) }
+            let length = File::open(&self.path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+            if length as u64 > MAX_BYTES { Err(io::Error::other("it is too long")) } else { Ok(text) }
         };
         read().map_err(|error| {
             CliError::failed(format!("cannot read the edited copy {}: {error}", self.path.display()))

@@ -126,7 +126,7 @@ impl CliError {
 ///
 /// # Errors
 /// When there is no terminal, and when the user cancelled the question.
-pub(crate) fn answered<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
+pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
     asked
         .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?
         .ok_or_else(|| CliError::new(Kind::Interrupted, left))

@@ -8,10 +8,10 @@ use bottle_contract::terminal::Pass;
 
 use super::attach::catch;
 use super::completions;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, cut_off};
+use super::output::{Output, output_failed};
 use super::session::{self, Outcome, Session, Style};
 use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
@@ -46,11 +46,11 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        host.and_then(|host| self.run_on(&host, output)).map_err(ours)
+        host.and_then(|host| self.run_on(&host, output)).map_err(map_exit_code)
     }
 
     fn run_on(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        if self.tty && !terminal::is_here() {
+        if self.tty && !terminal::is_terminal() {
             return Err(CliError::usage("cannot allocate a terminal: standard input and output are not one")
                 .about("--tty")
                 .hint("omit `-t` to use plain pipes"));
@@ -86,7 +86,7 @@ impl Exec {
         } else {
             Style::Pipes { stdin: self.interactive, pass_signals: true }
         };
-        let session = Session { stream, style, pass, aside: None };
+        let session = Session { stream, style, pass, title_notices: None };
         match session::run(session, &mut catch()?, output).await? {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
             Outcome::Failed(failure) => Err(guest_failure(failure)),
@@ -95,15 +95,15 @@ impl Exec {
                 channel.flush().await;
                 Ok(128u8.saturating_add(number))
             }
-            Outcome::Left => Ok(exit::DONE),
-            Outcome::Reset(why) => Err(lost(why)),
-            Outcome::OutputClosed(error) => Err(cut_off(error)),
+            Outcome::Detached => Ok(exit::DONE),
+            Outcome::Reset(why) => Err(keeper_lost(why)),
+            Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
     }
 }
 
 /// Maps a failure of bottle to an exit code that cannot be the command's own.
-fn ours(error: CliError) -> CliError {
+fn map_exit_code(error: CliError) -> CliError {
     if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
 }
 

@@ -6,7 +6,7 @@ use super::args::Cli;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use super::page::shown;
+use super::page::render;
 use crate::suggest::suggest;
 
 /// Show help on all commands, one command, or a topic
@@ -50,7 +50,7 @@ impl Help {
         match self.words.first() {
             None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,
             Some(word) => match TOPICS.iter().find(|topic| topic.name == word) {
-                Some(topic) => output.print(&shown(topic.text, output.styles()))?,
+                Some(topic) => output.print(&render(topic.text, output.styles()))?,
                 None => output.print(&of_command(&command, &self.words)?)?,
             },
         }

@@ -46,22 +46,22 @@ impl Info {
 fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     let manifest = &resolved.manifest;
     let home = &host.user_home;
-    let mut brief = Summary::new(resolved, home);
+    let mut summary = Summary::new(resolved, home);
     let files = manifest
         .layers
         .iter()
         .map(|layer| format!("{}  {}", layer.name, from_home(&layer.source.to_string(), home)));
-    brief.row("files", Tone::Plain, files.collect());
-    brief.row("provider", Tone::Plain, vec![manifest.provider.template.value.to_string()]);
+    summary.row("files", Tone::Plain, files.collect());
+    summary.row("provider", Tone::Plain, vec![manifest.provider.template.value.to_string()]);
     let command = manifest.provider.command.as_ref().map(|command| command.value.join(" "));
-    brief.row("command", Tone::Plain, command.into_iter().collect());
+    summary.row("command", Tone::Plain, command.into_iter().collect());
     let backend = manifest.backend.as_ref().map_or("any", |backend| backend.value.as_str());
-    brief.row("backend", Tone::Plain, vec![backend.to_owned()]);
+    summary.row("backend", Tone::Plain, vec![backend.to_owned()]);
     let skills: Vec<&str> = manifest.agent.skills.iter().map(|skill| skill.value.name.as_str()).collect();
     if !skills.is_empty() {
-        brief.row("skills", Tone::Plain, vec![skills.join(", ")]);
+        summary.row("skills", Tone::Plain, vec![skills.join(", ")]);
     }
-    brief.reach(manifest, home, Vec::new());
-    brief.project(resolved);
-    brief.text(styles, None)
+    summary.reach(manifest, home, Vec::new());
+    summary.project(resolved);
+    summary.text(styles, None)
 }

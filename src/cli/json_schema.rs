@@ -220,7 +220,7 @@ pub(crate) struct Answered {
 
 /// One line of `bottle audit show --json`: the record in the file, without its hashes.
 #[derive(Debug, Serialize)]
-pub(crate) struct Audited {
+pub(crate) struct AuditLine {
     pub(crate) slug: String,
     pub(crate) seq: u64,
     pub(crate) time: Timestamp,
@@ -230,7 +230,7 @@ pub(crate) struct Audited {
 
 /// One line of `bottle audit verify --json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedLog {
     pub(crate) slug: String,
     pub(crate) whole: bool,
     /// Consecutive lines.
@@ -243,7 +243,7 @@ pub(crate) struct Verified {
 
 /// `bottle learn --json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Learnt {
+pub(crate) struct LearnReport {
     pub(crate) slug: String,
     /// The learned routes, as `egress.routes` writes them.
     pub(crate) routes: Option<String>,

@@ -10,10 +10,10 @@ use super::style::Styles;
 const GAP: usize = 2;
 
 /// The minimum width of a shrunk table column.
-const LEAST: usize = 6;
+const MIN_COLUMN: usize = 6;
 
 /// The width that a table's last column gets before other columns shrink.
-const LAST: usize = 16;
+const MIN_LAST_COLUMN: usize = 16;
 
 /// A table.
 #[derive(Debug)]
@@ -31,7 +31,8 @@ impl Table<'_> {
     /// last one wraps.
     pub(crate) fn aligned(&self, styles: Styles) -> String {
         let heading: Vec<String> = self.heading.iter().map(|word| styles.dim(word)).collect();
-        let readable = |row: &Vec<String>| row.iter().map(|cell| styles.letters(cell).into_owned()).collect();
+        let readable =
+            |row: &Vec<String>| row.iter().map(|cell| styles.displayable(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = std::iter::once(heading).chain(self.rows.iter().map(readable)).collect();
         let widths = self.widths(&rows, styles.columns());
         let lines: Vec<String> = rows.iter().map(|row| line(row, &widths, styles)).collect();
@@ -48,10 +49,11 @@ impl Table<'_> {
             }
         }
         let Some(last) = widths.pop() else { return widths };
-        let room = columns.unwrap_or(usize::MAX).saturating_sub(GAP * (count - 1) + last.min(LAST));
+        let room =
+            columns.unwrap_or(usize::MAX).saturating_sub(GAP * (count - 1) + last.min(MIN_LAST_COLUMN));
         while widths.iter().sum::<usize>() > room {
             let widest = (0..widths.len()).filter(|&at| at != self.name).max_by_key(|&at| widths[at]);
-            match widest.filter(|&at| widths[at] > LEAST) {
+            match widest.filter(|&at| widths[at] > MIN_COLUMN) {
                 Some(at) => widths[at] -= 1,
                 None => break,
             }
@@ -85,7 +87,7 @@ fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
 /// can be copied. A terminal that is too narrow wraps by itself.
 pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usize>) -> String {
     let rooms = columns.and_then(|columns| Some((columns.checked_sub(at)?, columns.checked_sub(indent)?)));
-    let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= LAST) else {
+    let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= MIN_LAST_COLUMN) else {
         return text.to_owned();
     };
     let mut lines = Vec::new();
@@ -158,7 +160,7 @@ mod tests {
     fn truncates_wide_columns_but_not_the_name() {
         let rows: [&[&str]; 1] =
             [&["a-name-to-be-typed", "a label that is long", "damaged: nobody can read it"]];
-        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Styles::PLAIN.wide(44));
+        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Styles::PLAIN.with_columns(44));
         assert_eq!(
             text,
             "SLUG                LABEL   STATUS\na-name-to-be-typed  a lab…  damaged: nobody\n                            can read it"
@@ -196,7 +198,7 @@ mod tests {
             let laid = hanging(&text, indent, indent, Some(columns));
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             prop_assert_eq!(words(&laid), words(&text));
-            if columns - indent >= LAST {
+            if columns - indent >= MIN_LAST_COLUMN {
                 for (at, line) in laid.lines().enumerate() {
                     let taken = if at == 0 { indent } else { 0 };
                     let whole = line.trim_start().contains(' ') && !line.contains('`');

@@ -12,10 +12,10 @@ use bottle_contract::session::bundle::Routes;
 use bottle_queue::question;
 
 use super::completions;
-use super::connect::{connect, lost, no_such_bottle};
+use super::connect::{connect, keeper_lost, no_such_bottle};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{Learnt, LearntHost, LeftOut};
+use super::json_schema::{LearnReport, LearntHost, LeftOut};
 use super::output::{Output, one_line};
 use super::supervise::{Addition, show_addition};
 use crate::host::Host;
@@ -25,7 +25,7 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 use crate::learn::{self, Learned};
 
 /// How long the proposal stays open.
-const WAITS: Duration = Duration::from_secs(24 * 3600);
+const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Show routes that would allow a bottle's denied requests, and propose them
 ///
@@ -34,7 +34,7 @@ const WAITS: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Learn {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::bottles_there())]
+    #[arg(add = completions::all_bottles())]
     slug: Slug,
     /// Show the routes, and propose nothing
     #[arg(long)]
@@ -52,20 +52,20 @@ impl Learn {
         let (learned, now) = learned(host, slug)?;
         let asked = match &learned.routes {
             Some(routes) if !self.dry_run && self.save.is_none() && matches!(state, State::Alive(_)) => {
-                ask(host, slug, wanted(&learned, routes, &now))?;
+                propose(host, slug, proposal_of(&learned, routes, &now))?;
                 true
             }
             _ => false,
         };
         let opens = opens(&now, &learned);
         if output.json {
-            output.print_json(&shape(slug, &learned, opens, asked))?;
+            output.print_json(&to_report(slug, &learned, opens, asked))?;
         } else {
             show(slug, &learned, &opens, output)?;
         }
         match (&self.save, learned.routes) {
             (Some(name), Some(routes)) => save(host, slug, name, routes, output)?,
-            (_, routes) => next(slug, routes.is_some(), asked, output),
+            (_, routes) => hint_next_step(slug, routes.is_some(), asked, output),
         }
         Ok(exit::DONE)
     }
@@ -89,7 +89,7 @@ fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
 }
 
 /// The proposal, with the justification that the user reads.
-fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
+fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
     let mut why = format!("learned from {times} denied requests");
     for rule in &learned.rules {
@@ -97,29 +97,32 @@ fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Quest
         why.push_str(rule);
     }
     let why = why.chars().take(4_000).collect();
-    Question { revision: Some(now.revision), ..question(Tool::EgressAllow, routes.render(), why, WAITS) }
+    Question {
+        revision: Some(now.revision),
+        ..question(Tool::EgressAllow, routes.render(), why, PROPOSAL_TTL)
+    }
 }
 
-fn ask(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
+fn propose(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
     super::block_on(async {
         let channel = connect(host, slug).await?;
-        let mut stream = channel.open(&KeeperRequest::Ask(Box::new(question))).await.map_err(lost)?;
-        match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+        let mut stream = channel.open(&KeeperRequest::Ask(Box::new(question))).await.map_err(keeper_lost)?;
+        match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
             KeeperEvent::Done => Ok(()),
             KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why).about(slug)),
-            _ => Err(lost("it sent an unexpected answer")),
+            _ => Err(keeper_lost("it sent an unexpected answer")),
         }
     })
 }
 
-fn shape(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> Learnt {
+fn to_report(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> LearnReport {
     let host = |(host, times): &(String, usize)| LearntHost { host: host.clone(), times: *times };
     let left = |(host, times, why): &(String, usize, String)| LeftOut {
         host: host.clone(),
         times: *times,
         why: why.clone(),
     };
-    Learnt {
+    LearnReport {
         slug: slug.to_string(),
         routes: learned.routes.as_ref().map(proposal::Proposal::render),
         opens,
@@ -168,7 +171,7 @@ fn save(
     routes: proposal::Proposal,
     output: &Output,
 ) -> Result<(), CliError> {
-    let addition = Addition::of(host, slug, Some(name), routes)
+    let addition = Addition::new(host, slug, Some(name), routes)
         .map_err(|error| error.about("--save").hint("use a new name to create a bottle with them"))?;
     let path = addition.path.display().to_string();
     show_addition(output, &addition, "").and_then(|()| addition.write(host)).map_err(|why| {
@@ -180,7 +183,7 @@ fn save(
     Ok(())
 }
 
-fn next(slug: &Slug, any: bool, asked: bool, output: &Output) {
+fn hint_next_step(slug: &Slug, any: bool, asked: bool, output: &Output) {
     if !any {
         output.note(format!("{slug} has no denied requests that routes can allow"));
     } else if asked {

@@ -49,11 +49,11 @@ impl List {
 
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
-    let with_questions = |listed: Listed| {
-        let pending = supervise::waiting(&host.home, &listed.slug);
+    let with_proposals = |listed: Listed| {
+        let pending = supervise::count_pending(&host.home, &listed.slug);
         ActiveBottle { pending, ..ActiveBottle::from(listed) }
     };
-    let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_questions).collect();
+    let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
     if output.json {
         return output.print_json(&bottles);
     }
@@ -63,7 +63,7 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output)).collect();
     let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
     output.print_table(&Table { heading, name: 1, rows: &rows })?;
-    if has_room(output) {
+    if is_on_terminal(output) {
         for (slug, problem) in
             bottles.iter().filter_map(|bottle| Some((&bottle.slug, bottle.problem.as_ref()?)))
         {
@@ -74,7 +74,7 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
 }
 
 /// Whether the output is a terminal: problems are then listed below the table.
-fn has_room(output: &Output) -> bool {
+fn is_on_terminal(output: &Output) -> bool {
     output.styles().columns().is_some()
 }
 
@@ -105,8 +105,11 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
                 None => manifest.from.to_owned(),
             };
             // Only a terminal shows `~`.
-            let file =
-                if has_room(output) { from_home(&manifest.file, &host.user_home) } else { manifest.file };
+            let file = if is_on_terminal(output) {
+                from_home(&manifest.file, &host.user_home)
+            } else {
+                manifest.file
+            };
             vec![manifest.name, from, super::output::one_line(&file)]
         })
         .collect();
@@ -121,7 +124,7 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         None => format!("({agent})"),
     };
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
-        (status, _, Some(_)) if has_room(output) => styles.red(status),
+        (status, _, Some(_)) if is_on_terminal(output) => styles.red(status),
         (status, _, Some(problem)) => format!("{}: {}", styles.red(status), super::output::one_line(problem)),
         ("running", Some(mode), None) => format!("{} ({mode})", styles.green("running")),
         (status, ..) => styles.yellow(status),
@@ -137,9 +140,9 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
     // The supervise queue isolates nothing: it is shown only when it is down.
-    let told = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
+    let is_shown = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
-        bottle.services.iter().filter(told).map(|service| named_service(service, styles)).collect();
+        bottle.services.iter().filter(is_shown).map(|service| named_service(service, styles)).collect();
     vec![backend, styles.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
 }
 
@@ -152,11 +155,11 @@ impl From<Listed> for ActiveBottle {
     fn from(listed: Listed) -> Self {
         let slug = listed.slug;
         match listed.state {
-            State::Alive(record) => of_record(*record, None),
-            State::Dead(record) if record.is_adoptable() => of_record(*record, Some("unkept")),
-            State::Dead(record) if record.agent_exit.is_some() => of_record(*record, Some("ended")),
-            State::Dead(record) => of_record(*record, Some("orphaned")),
-            State::Preserved(record) => of_record(*record, Some("preserved")),
+            State::Alive(record) => from_record(*record, None),
+            State::Dead(record) if record.is_adoptable() => from_record(*record, Some("unkept")),
+            State::Dead(record) if record.agent_exit.is_some() => from_record(*record, Some("ended")),
+            State::Dead(record) => from_record(*record, Some("orphaned")),
+            State::Preserved(record) => from_record(*record, Some("preserved")),
             State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),
             State::Newer(schema) => {
                 unreadable(slug.to_string(), "newer", format!("written by a newer bottle (schema {schema})"))
@@ -165,7 +168,7 @@ impl From<Listed> for ActiveBottle {
     }
 }
 
-fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
+fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
     let mode = match record.mode {
         Mode::Attached => "attached",
         Mode::Detached => "detached",
@@ -182,7 +185,7 @@ fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         bottles: record.bottles.iter().map(ToString::to_string).collect(),
         backend: Some(record.backend),
         mode: Some(mode),
-        status: status.unwrap_or(word(record.status)),
+        status: status.unwrap_or(status_name(record.status)),
         started_at: Some(record.started_at),
         pending: 0,
         problem: None,
@@ -207,7 +210,7 @@ fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBott
     }
 }
 
-fn word(status: Status) -> &'static str {
+fn status_name(status: Status) -> &'static str {
     match status {
         Status::Starting => "starting",
         Status::Running => "running",

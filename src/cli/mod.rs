@@ -87,7 +87,7 @@ use crate::host::Host;
 /// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(code) = completions::answer(&arguments) {
+    if let Some(code) = completions::complete(&arguments) {
         return code;
     }
     terminal::restore_on_panic();
@@ -112,7 +112,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
         let host = Host::of_this_process()?;
         host.check_home()?;
-        terminal::put_right(&host.runtime);
+        terminal::restore_after_kill(&host.runtime);
         Ok(host)
     };
     match command {
@@ -149,7 +149,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
 /// Prints help and version, or reports wrong usage.
 fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match error.print().map_err(output::closed) {
+        return match error.print().map_err(output::write_failed) {
             Ok(()) => ExitCode::from(exit::DONE),
             Err(error) => {
                 Output::for_errors(false).error(&error);

@@ -19,7 +19,7 @@ use super::layout::Table;
 pub(crate) use super::style::Styles;
 
 /// The poll interval for followed files.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The output streams of a command and their format.
 #[derive(Debug, Clone)]
@@ -38,8 +38,8 @@ impl Output {
         Self {
             json: global.json,
             quiet: global.quiet,
-            stdout: Styles::of(&io::stdout(), global),
-            stderr: Styles::of(&io::stderr(), global),
+            stdout: Styles::for_stream(&io::stdout(), global),
+            stderr: Styles::for_stream(&io::stderr(), global),
         }
     }
 
@@ -61,7 +61,7 @@ impl Output {
     /// Prints data: `text` on standard output, ended by a line break.
     pub(crate) fn print(&self, text: &str) -> Result<(), CliError> {
         let text = text.strip_suffix('\n').unwrap_or(text);
-        write_all(&mut io::stdout().lock(), &format!("{}\n", self.stdout.letters(text)))
+        write_all(&mut io::stdout().lock(), &format!("{}\n", self.stdout.displayable(text)))
     }
 
     /// Prints data as one indented JSON document.
@@ -125,7 +125,7 @@ impl Output {
     /// Prints lines to standard error unchanged: untrusted text must already be [`inert`]. A write error is
     /// ignored, since there is no other stream to report it on.
     pub(crate) fn say(&self, text: &str) {
-        let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.letters(text)));
+        let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.displayable(text)));
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
-    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(closed)
+    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(write_failed)
 }
 
 /// Waits for `patience`, or less when the reader of standard output is gone. Only a pipe reports that.
@@ -152,7 +152,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
         match poll(&mut polled, Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(1..) if polled[0].revents().contains(PollFlags::ERR) => {
-                return Err(closed(io::ErrorKind::BrokenPipe.into()));
+                return Err(write_failed(io::ErrorKind::BrokenPipe.into()));
             }
             // Another condition: the next write reports it.
             Ok(1..) | Err(_) => {
@@ -165,9 +165,9 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
 }
 
 /// Resolves when the reader of standard output is gone.
-pub(crate) async fn unread() -> CliError {
+pub(crate) async fn reader_gone() -> CliError {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         if let Err(error) = wait_while_read(Duration::ZERO) {
             return error;
         }
@@ -175,7 +175,7 @@ pub(crate) async fn unread() -> CliError {
 }
 
 /// The error for a failed write to standard output.
-pub(crate) fn closed(error: io::Error) -> CliError {
+pub(crate) fn write_failed(error: io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Kind::OutputClosed, "standard output was closed")
     } else {
@@ -184,7 +184,7 @@ pub(crate) fn closed(error: io::Error) -> CliError {
 }
 
 /// The same for a program's output, with the exit code of bottle instead of the program's.
-pub(crate) fn cut_off(error: io::Error) -> CliError {
-    let error = closed(error);
+pub(crate) fn output_failed(error: io::Error) -> CliError {
+    let error = write_failed(error);
     if error.kind == Kind::OutputClosed { error } else { error.exit(exit::BOTTLE_FAILED) }
 }

@@ -9,11 +9,11 @@ use super::style::Styles;
 const WIDEST: usize = 100;
 
 /// Renders the page for this stream.
-pub(crate) fn shown(markdown: &str, styles: Styles) -> String {
+pub(crate) fn render(markdown: &str, styles: Styles) -> String {
     let Some(columns) = styles.columns() else { return markdown.to_owned() };
     // Without bold text a heading keeps its mark.
-    let mark = if styles.is_on() { "" } else { "# " };
-    let markdown = unwrapped(&styles.letters(markdown), mark);
+    let mark = if styles.has_color() { "" } else { "# " };
+    let markdown = unwrapped(&styles.displayable(markdown), mark);
     skin(styles).text(&markdown, Some(columns.min(WIDEST))).to_string()
 }
 
@@ -21,14 +21,14 @@ fn skin(styles: Styles) -> MadSkin {
     let mut skin = MadSkin::no_style();
     skin.headers.iter_mut().for_each(|header| header.align = Alignment::Left);
     skin.code_block.left_margin = 2;
-    if styles.is_on() {
+    if styles.has_color() {
         skin.headers.iter_mut().for_each(|header| header.add_attr(Attribute::Bold));
         skin.bold.add_attr(Attribute::Bold);
         skin.italic.add_attr(Attribute::Italic);
         skin.inline_code.set_fg(Color::DarkCyan);
         skin.code_block.set_fg(Color::DarkCyan);
     }
-    if !styles.knows_unicode() {
+    if !styles.supports_unicode() {
         skin.limit_to_ascii();
     }
     skin
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn wraps_for_a_terminal_and_not_for_a_pipe() {
-        assert_eq!(shown(PAGE, Styles::PLAIN), PAGE);
-        let narrow = shown(PAGE, Styles::PLAIN.wide(40));
+        assert_eq!(render(PAGE, Styles::PLAIN), PAGE);
+        let narrow = render(PAGE, Styles::PLAIN.with_columns(40));
         for line in narrow.lines() {
             assert!(measure_text_width(line) <= 40, "{line:?} in\n{narrow}");
             assert!(!line.contains("```"), "{line:?}");
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn every_topic_fits_eighty_columns() {
         for topic in super::super::help::TOPICS {
-            for line in shown(topic.text, Styles::PLAIN.wide(80)).lines() {
+            for line in render(topic.text, Styles::PLAIN.with_columns(80)).lines() {
                 assert!(measure_text_width(line) <= 80, "{}: {line:?}", topic.name);
             }
         }

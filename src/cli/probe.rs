@@ -14,7 +14,7 @@ use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe a
 use super::args::Global;
 use super::commit::backend_of;
 use super::completions;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::json_schema::ProbeAttempt;
@@ -54,7 +54,7 @@ impl Probe {
         let channel = connect(host, &self.slug).await?;
         let others = match Store::of(host).state(&self.slug) {
             Some(State::Alive(record)) => backend_of(host, &record)?.others(&self.slug).await?,
-            _ => return Err(lost("it ended")),
+            _ => return Err(keeper_lost("it ended")),
         };
         let controls = Controls::stand().await;
         let controls = controls
@@ -62,10 +62,10 @@ impl Probe {
         let request = controls.request(others, false);
         let mut stream = open_guest(&channel, GuestRequest::Probe(request)).await?;
         let answer = tokio::time::timeout(PROBED_WITHIN, stream.receive::<GuestEvent>());
-        match answer.await.map_err(|_| lost("the probe did not end"))?.map_err(lost)? {
+        match answer.await.map_err(|_| keeper_lost("the probe did not end"))?.map_err(keeper_lost)? {
             GuestEvent::Probed { attempts } => Ok(controls.judge(attempts).await),
             GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
-            _ => Err(lost("it sent an unexpected answer")),
+            _ => Err(keeper_lost("it sent an unexpected answer")),
         }
     }
 }

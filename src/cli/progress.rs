@@ -15,22 +15,22 @@ use super::attach::catch;
 use super::error::CliError;
 use super::output::{Output, Styles};
 use super::session::interrupted;
-use super::style::knows_sequences;
+use super::style::supports_escapes;
 use super::terminal::size_of;
 use crate::backend::Step;
 
 /// The frame interval of the spinner.
 const TICK: Duration = Duration::from_millis(80);
 /// After this the spinner shows the elapsed time.
-const LONG: Duration = Duration::from_secs(3);
+const SHOW_ELAPSED_AFTER: Duration = Duration::from_secs(3);
 /// Shorter operations show no spinner, unless they have several phases.
-const SOON: Duration = Duration::from_millis(300);
+const APPEAR_DELAY: Duration = Duration::from_millis(300);
 /// The maximum redraw rate.
 const DRAWN_A_SECOND: u8 = 20;
 /// Columns of the line reserved for the spinner and for a `^C` behind the text.
-const APART: usize = 5;
+const RESERVED: usize = 5;
 /// The longest step shown, in characters; a failed build shows all of it.
-const STEP_MAX: usize = 120;
+const MAX_STEP: usize = 120;
 
 /// The minimum and maximum width of a bar, in columns.
 const BAR: std::ops::RangeInclusive<usize> = 6..=30;
@@ -49,7 +49,7 @@ pub(crate) struct Shown {
 #[derive(Debug, Clone, Copy)]
 struct Part {
     done: u64,
-    of: u64,
+    total: u64,
 }
 
 /// Shown until dropped.
@@ -70,7 +70,7 @@ impl Progress {
     fn hidden(output: &Output) -> Self {
         if output.quiet || output.json {
             Self::Nothing
-        } else if io::stderr().is_terminal() && knows_sequences(|name| std::env::var(name).ok()) {
+        } else if io::stderr().is_terminal() && supports_escapes(|name| std::env::var(name).ok()) {
             let words = Words::default();
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             bar.set_style(style(output.err_styles(), words.clone()));
@@ -103,7 +103,7 @@ impl Progress {
     /// Shows a step of an image build.
     pub(crate) fn step(&self, step: &Step) {
         let words = format!("{}: {}", step.of, step.line.trim());
-        let words = match words.char_indices().nth(STEP_MAX) {
+        let words = match words.char_indices().nth(MAX_STEP) {
             Some((end, _)) => format!("{}…", &words[..end]),
             None => words,
         };
@@ -116,9 +116,9 @@ impl Progress {
     }
 
     /// Shows the number of bytes, with a bar if the total is known and the width suffices.
-    pub(crate) fn bytes(&self, words: &str, done: u64, of: Option<u64>) {
+    pub(crate) fn bytes(&self, words: &str, done: u64, total: Option<u64>) {
         let words = format!("{words}: {}", HumanBytes(done));
-        self.show(Shown { words, part: of.filter(|of| *of > 0).map(|of| Part { done, of }) });
+        self.show(Shown { words, part: total.filter(|total| *total > 0).map(|total| Part { done, total }) });
     }
 
     /// Clears the line; nothing is shown afterwards.
@@ -139,10 +139,10 @@ impl Progress {
 impl Shown {
     /// Renders for this width: a narrow line drops first the bar, then the total, then the end of the text.
     fn line(&self, styles: Styles, columns: usize) -> String {
-        let words = styles.letters(&self.words);
+        let words = styles.displayable(&self.words);
         let short = truncate_str(&words, columns, styles.ellipsis()).into_owned();
         let Some(part) = self.part else { return short };
-        for text in [format!("{words} of {}", HumanBytes(part.of)), words.into_owned()] {
+        for text in [format!("{words} of {}", HumanBytes(part.total)), words.into_owned()] {
             // A space and both brackets.
             let room = columns.saturating_sub(measure_text_width(&text) + 3);
             if room >= *BAR.start() {
@@ -156,9 +156,9 @@ impl Shown {
 impl Part {
     fn bar(self, columns: usize, styles: Styles) -> String {
         let whole = columns as u128;
-        let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.of)).unwrap_or(columns);
+        let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.total)).unwrap_or(columns);
         let full = full.min(columns);
-        let (done, open) = if styles.knows_unicode() { ("━", "─") } else { ("#", "-") };
+        let (done, open) = if styles.supports_unicode() { ("━", "─") } else { ("#", "-") };
         format!("[{}{}]", done.repeat(full), open.repeat(columns - full))
     }
 }
@@ -174,7 +174,7 @@ impl Drop for Progress {
 ///
 /// # Errors
 /// The error of `work`, or an interruption.
-pub(crate) async fn shown<T>(
+pub(crate) async fn with_progress<T>(
     words: &str,
     left: &str,
     output: &Output,
@@ -184,7 +184,7 @@ pub(crate) async fn shown<T>(
     let progress = Arc::new(Progress::hidden(output));
     progress.say(words);
     let appear = async {
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(APPEAR_DELAY).await;
         progress.appear();
         std::future::pending().await
     };
@@ -210,8 +210,8 @@ impl Line {
         Ok(())
     }
 
-    fn put_move(&self, count: usize, way: char) -> io::Result<()> {
-        if count > 0 { self.put(&format!("\x1b[{count}{way}")) } else { Ok(()) }
+    fn put_move(&self, count: usize, direction: char) -> io::Result<()> {
+        if count > 0 { self.put(&format!("\x1b[{count}{direction}")) } else { Ok(()) }
     }
 }
 
@@ -261,15 +261,15 @@ impl TermLike for Line {
 fn style(styles: Styles, words: Words) -> ProgressStyle {
     let line = move |state: &ProgressState, out: &mut dyn fmt::Write| {
         let taken = state.elapsed().as_secs();
-        let taken = if state.elapsed() >= LONG { format!(" {taken} s") } else { String::new() };
-        let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(APART + taken.len());
+        let taken = if state.elapsed() >= SHOW_ELAPSED_AFTER { format!(" {taken} s") } else { String::new() };
+        let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(RESERVED + taken.len());
         let shown = words.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = write!(out, "{}{taken}", shown.line(styles, columns));
     };
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
     // The last character is the one of a finished spinner, which is never visible.
-    if styles.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
+    if styles.supports_unicode() { style } else { style.tick_chars(r"-\|/ ") }
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn shows_a_bar_only_where_it_fits() {
         let words = "copying in: 12.00 MiB".to_owned();
-        let shown = Shown { words, part: Some(Part { done: 12 << 20, of: 48 << 20 }) };
+        let shown = Shown { words, part: Some(Part { done: 12 << 20, total: 48 << 20 }) };
         let plain = Styles::PLAIN;
         for (columns, line) in [
             (75, "copying in: 12.00 MiB of 48.00 MiB [━━━━━━━───────────────────────]"),
@@ -295,6 +295,6 @@ mod tests {
             assert!(measure_text_width(&shown.line(plain, columns)) <= columns.max(1), "{columns}");
         }
         // A file may grow meanwhile.
-        assert_eq!(Part { done: 3, of: 2 }.bar(6, plain), "[━━━━━━]");
+        assert_eq!(Part { done: 3, total: 2 }.bar(6, plain), "[━━━━━━]");
     }
 }

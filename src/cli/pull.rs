@@ -5,10 +5,10 @@ use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
 
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, keeper_lost};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::git::{Fetched, Inside, Repository, Scratch, as_it_is};
+use super::git::{BottleGit, Fetched, Repository, Scratch, copy_out_hint};
 use super::json_schema;
 use super::output::Output;
 use super::progress;
@@ -42,7 +42,7 @@ pub(crate) struct Pulled {
 
 impl Pulled {
     /// Whether git has no more work to lose in the bottle.
-    pub(crate) fn is_all(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.uncommitted == 0 && self.elsewhere == 0
     }
 }
@@ -50,12 +50,12 @@ impl Pulled {
 impl Pull {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         super::block_on(async {
-            let record = running(host, &self.slug).await?;
+            let record = running_record(host, &self.slug).await?;
             let channel = connect(host, &self.slug).await?;
             let branch = self.branch.as_deref();
             let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, branch).await;
-            let pulled = progress::shown("pulling", left, output, pulling).await?;
+            let pulled = progress::with_progress("pulling", left, output, pulling).await?;
             report(&self.slug, &pulled, output)?;
             Ok(exit::DONE)
         })
@@ -64,17 +64,15 @@ impl Pull {
 }
 
 /// Returns the record of a bottle whose git can run.
-pub(crate) async fn running(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+pub(crate) async fn running_record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(_)) => Err(CliError::new(
-            Kind::State,
-            format!("cannot run git in {slug}: it is stopped"),
-        )
-        .hint(format!(
-            "`bottle resume {slug} --detach` starts it; then run this command again, or `bottle cp`"
-        ))),
+        Some(State::Preserved(_)) => {
+            Err(CliError::new(Kind::State, format!("cannot run git in {slug}: it is stopped")).hint(format!(
+                "`bottle resume {slug} --detach` starts it; then run this command again, or `bottle cp`"
+            )))
+        }
         Some(State::Alive(record) | State::Dead(record)) => Ok(*record),
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("its state changed"))),
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))),
     }
 }
 
@@ -86,14 +84,14 @@ pub(crate) async fn pull(
     branch: Option<&str>,
 ) -> Result<Pulled, CliError> {
     let repository = repository(host, record).await?;
-    let workspace = Inside { channel, slug: &record.slug }.workspace().await?;
+    let workspace = BottleGit { channel, slug: &record.slug }.workspace().await?;
     if workspace.head.is_none() && branch.is_none() {
         return Err(CliError::new(Kind::State, format!("{} has no commits", record.slug))
             .about(&record.slug)
             .hint("`bottle diff` shows its files, `bottle cp` copies them out"));
     }
     // Later changes by the agent may not be included.
-    let begun = before_any_change();
+    let started_at = before_any_change();
     let tips = workspace.tips().await?;
     let fetched = repository.fetch(&record.slug, branch).await?;
     let uncommitted = uncommitted(host, &repository, &record.slug, channel, &fetched).await?;
@@ -102,8 +100,9 @@ pub(crate) async fn pull(
         elsewhere += usize::from(!repository.has(tip).await?);
     }
     let pulled = Pulled { fetched, uncommitted, elsewhere };
-    if pulled.is_all() {
-        let mut stream = channel.open(&KeeperRequest::Pulled { at: begun }).await.map_err(lost)?;
+    if pulled.is_complete() {
+        let mut stream =
+            channel.open(&KeeperRequest::Pulled { at: started_at }).await.map_err(keeper_lost)?;
         match stream.receive::<KeeperEvent>().await {
             Ok(KeeperEvent::Done) => {}
             // The bottle is then preserved at its end without need.
@@ -123,7 +122,7 @@ async fn uncommitted(
     fetched: &Fetched,
 ) -> Result<usize, CliError> {
     let counted = async {
-        let scratch = Scratch::beside(host, Some(repository), Some(&fetched.after)).await?;
+        let scratch = Scratch::create(host, Some(repository), Some(&fetched.after)).await?;
         let tip = scratch.fetch(slug).await?;
         scratch.uncommitted(channel, slug, tip.as_ref()).await
     };
@@ -139,9 +138,9 @@ async fn uncommitted(
 /// Returns the repository that the workspace came from, else the one around the working directory.
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-    Repository::around(host, folder).await?.ok_or_else(|| {
+    Repository::containing(host, folder).await?.ok_or_else(|| {
         CliError::new(Kind::State, format!("{} is not in a git repository", folder.display()))
-            .hint(as_it_is(&record.slug))
+            .hint(copy_out_hint(&record.slug))
     })
 }
 
@@ -174,8 +173,7 @@ pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<()
     if *elsewhere > 0 {
         let branches =
             if *elsewhere == 1 { "1 other branch".to_owned() } else { format!("{elsewhere} other branches") };
-        output
-            .warn(format!("commits on {branches} in the bottle were not pulled; `--branch` pulls one"));
+        output.warn(format!("commits on {branches} in the bottle were not pulled; `--branch` pulls one"));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use bottle_contract::names::Slug;
 
 use super::connect::unlistable;
-use super::error::{CliError, Kind, answered};
+use super::error::{CliError, Kind, require_answer};
 use super::json_schema::ActiveBottle;
 use super::output::{Output, one_line};
 use super::picker::{self, Choice, List};
@@ -14,9 +14,9 @@ use crate::instance::{State, Store};
 /// The question of a command, and the bottles it applies to.
 pub(crate) struct Question {
     /// Shown above the list.
-    pub(crate) words: &'static str,
+    pub(crate) prompt: &'static str,
     /// Whether the command works on a bottle in this state.
-    pub(crate) able: fn(&State) -> bool,
+    pub(crate) suits: fn(&State) -> bool,
     /// The error when no bottle is suitable.
     pub(crate) none: &'static str,
     /// The hint of that error.
@@ -28,17 +28,17 @@ impl Question {
     ///
     /// # Errors
     /// When no bottle is suitable, there is no terminal, or the user cancels.
-    pub(crate) fn answer(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
+    pub(crate) fn select(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let Some(slug) = named else { return self.ask(host, output) };
         Ok(slug)
     }
 
     fn ask(&self, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let listed = Store::of(host).list().map_err(unlistable)?;
-        let able: Vec<ActiveBottle> =
-            listed.into_iter().filter(|listed| (self.able)(&listed.state)).map(ActiveBottle::from).collect();
-        let names: Vec<String> = able.iter().map(|bottle| bottle.slug.clone()).collect();
-        if able.is_empty() {
+        let suits: Vec<ActiveBottle> =
+            listed.into_iter().filter(|listed| (self.suits)(&listed.state)).map(ActiveBottle::from).collect();
+        let names: Vec<String> = suits.iter().map(|bottle| bottle.slug.clone()).collect();
+        if suits.is_empty() {
             return Err(CliError::new(Kind::NoSuchBottle, self.none).hint(self.hint));
         }
         if !terminal::interactive() || output.json {
@@ -46,12 +46,12 @@ impl Question {
                 .about("SLUG")
                 .hint(format!("name one of {}", names.join(", "))));
         }
-        let choices = able.iter().map(described).collect();
-        let asked = picker::pick(self.words, List::one(choices), output.err_styles()).map(|chosen| {
+        let choices = suits.iter().map(described).collect();
+        let asked = picker::pick(self.prompt, List::one(choices), output.err_styles()).map(|chosen| {
             // A listed folder name is a slug.
             chosen.and_then(|chosen| names.get(*chosen.first()?)?.parse().ok())
         });
-        answered(asked, "nothing was done")
+        require_answer(asked, "nothing was done")
     }
 }
 

@@ -67,16 +67,12 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("detach_keys", "keys that detach from a session", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),
-    ("docker.transport", "how containers reach their proxy", |s| {
-        s.docker.transport.word().to_owned()
-    }),
+    ("docker.transport", "how containers reach their proxy", |s| s.docker.transport.word().to_owned()),
     ("docker.subnets", "address pool of the containers' networks", |s| s.docker.subnets.to_string()),
     ("docker.runtime", "container runtime", |s| {
         s.docker.runtime.clone().unwrap_or_else(|| "the engine's default".to_owned())
     }),
-    ("egress.body_limit", "longest request body", |s| {
-        indicatif::HumanBytes(s.limits.body).to_string()
-    }),
+    ("egress.body_limit", "longest request body", |s| indicatif::HumanBytes(s.limits.body).to_string()),
     ("egress.spool_quota", "disk space for buffered request bodies, encrypted", |s| {
         indicatif::HumanBytes(s.limits.spool).to_string()
     }),
@@ -87,7 +83,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),
-    ("supervise.call_wait", "how long an agent's call waits for your answer", |s| clock(s.waits.call_seconds)),
+    ("supervise.call_wait", "how long an agent's call waits for your answer", |s| {
+        clock(s.waits.call_seconds)
+    }),
     ("supervise.git_timeout", "how long a push waits for your answer", |s| clock(s.waits.git_seconds)),
     ("supervise.notify", "command to run for each new proposal", |s| {
         let line = s.notify.as_ref().and_then(|words| shlex::try_join(words.iter().map(String::as_str)).ok());

@@ -42,7 +42,7 @@ impl Styles {
     pub(crate) const PLAIN: Self = Self { color: false, unicode: true, columns: None };
 
     /// Reads the capabilities from the stream, the flags and the environment. A pipe gets all characters unchanged.
-    pub(crate) fn of(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
+    pub(crate) fn for_stream(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
         let terminal = stream.is_terminal();
         let color = match global.color {
             Color::Always => true,
@@ -52,30 +52,30 @@ impl Styles {
         let columns = usize::from(super::terminal::size_of(stream).columns);
         Self {
             color,
-            unicode: !terminal || knows_unicode(|name| std::env::var(name).ok()),
+            unicode: !terminal || supports_unicode(|name| std::env::var(name).ok()),
             columns: terminal.then_some(columns),
         }
     }
 
     /// Sets the width, for tests.
     #[cfg(test)]
-    pub(crate) const fn wide(self, columns: usize) -> Self {
+    pub(crate) const fn with_columns(self, columns: usize) -> Self {
         Self { columns: Some(columns), ..self }
     }
 
     /// Whether colours are on.
-    pub(crate) fn is_on(self) -> bool {
+    pub(crate) fn has_color(self) -> bool {
         self.color
     }
 
     /// Whether the stream shows characters beyond ASCII.
-    pub(crate) fn knows_unicode(self) -> bool {
+    pub(crate) fn supports_unicode(self) -> bool {
         self.unicode
     }
 
     /// Replaces characters that the stream cannot show. Those without an ASCII form are escaped, so that different
     /// names stay different.
-    pub(crate) fn letters(self, text: &str) -> Cow<'_, str> {
+    pub(crate) fn displayable(self, text: &str) -> Cow<'_, str> {
         if self.unicode || text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) }
     }
 
@@ -101,7 +101,7 @@ impl Styles {
 
     /// Wraps text that starts at one column and continues at another.
     pub(crate) fn hanging_from(self, text: &str, at: usize, indent: usize) -> String {
-        layout::hanging(&self.letters(text), at, indent, self.columns())
+        layout::hanging(&self.displayable(text), at, indent, self.columns())
     }
 
     fn paint(self, style: Style, text: &str) -> String {
@@ -158,17 +158,17 @@ fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> boo
     if is_set("CLICOLOR_FORCE") && !is_zero("CLICOLOR_FORCE") {
         return true;
     }
-    terminal && !is_zero("CLICOLOR") && knows_sequences(variable)
+    terminal && !is_zero("CLICOLOR") && supports_escapes(variable)
 }
 
 /// Whether the terminal understands escape sequences.
-pub(crate) fn knows_sequences(variable: impl Fn(&str) -> Option<String>) -> bool {
+pub(crate) fn supports_escapes(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// Reads the locale as the C library does: the first of the three variables that is set counts, and `C`, `POSIX` or
 /// none mean ASCII.
-fn knows_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
+fn supports_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|word| !word.is_empty());
     locale.is_some_and(|locale| {
@@ -237,14 +237,14 @@ mod tests {
             (&[("LANG", "POSIX")], false),
             (&[], false),
         ] {
-            assert_eq!(knows_unicode(among(set)), unicode, "{set:?}");
+            assert_eq!(supports_unicode(among(set)), unicode, "{set:?}");
         }
     }
 
     #[test]
     fn escapes_characters_without_an_ascii_form() {
         let styles = Styles { unicode: false, ..Styles::PLAIN };
-        assert_eq!(styles.letters("a … b · 名 é"), "a ... b - \\u{540d} \\u{e9}");
-        assert_eq!(Styles::PLAIN.letters("a … 名"), "a … 名");
+        assert_eq!(styles.displayable("a … b · 名 é"), "a ... b - \\u{540d} \\u{e9}");
+        assert_eq!(Styles::PLAIN.displayable("a … 名"), "a … 名");
     }
 }

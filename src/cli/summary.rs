@@ -62,13 +62,13 @@ impl Summary {
         let manifest = &resolved.manifest;
         let heading =
             format!("{}  {}", manifest.agent.name, from_home(&manifest.agent.source.to_string(), home));
-        let mut brief = Self { heading, rows: Vec::new() };
-        brief.row("bottles", Tone::Plain, vec![names(&manifest.bottles)]);
+        let mut summary = Self { heading, rows: Vec::new() };
+        summary.row("bottles", Tone::Plain, vec![names(&manifest.bottles)]);
         let line: Vec<Name> = manifest.layers.iter().map(|layer| layer.name.clone()).collect();
         if line != manifest.bottles {
-            brief.row("layers", Tone::Plain, vec![names(&line)]);
+            summary.row("layers", Tone::Plain, vec![names(&line)]);
         }
-        brief
+        summary
     }
 
     /// Adds a row, unless it has no lines.
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn a_long_row_counts_the_omitted_lines() {
-        let mut brief = Summary { heading: "a".to_owned(), rows: Vec::new() };
-        brief.row("few", Tone::Plain, vec!["1".into(), "2".into(), "3".into()]);
-        brief.row("many", Tone::Alarm, (1..=9).map(|number| number.to_string()).collect());
-        brief.row("none", Tone::Plain, Vec::new());
+        let mut summary = Summary { heading: "a".to_owned(), rows: Vec::new() };
+        summary.row("few", Tone::Plain, vec!["1".into(), "2".into(), "3".into()]);
+        summary.row("many", Tone::Alarm, (1..=9).map(|number| number.to_string()).collect());
+        summary.row("none", Tone::Plain, Vec::new());
         let expected = "a\n  few       1\n            2\n            3\n  many      1\n            2\n            and 7 more\n";
-        assert_eq!(brief.text(Styles::PLAIN, Some(3)), expected);
+        assert_eq!(summary.text(Styles::PLAIN, Some(3)), expected);
     }
 }

@@ -11,7 +11,7 @@ use super::style::Styles;
 
 /// Fits a text into one line of so many columns; marks truncation.
 pub(crate) fn fitted(text: &str, columns: usize, styles: Styles) -> String {
-    truncate_str(&styles.letters(&one_line(text)), columns, styles.ellipsis()).into_owned()
+    truncate_str(&styles.displayable(&one_line(text)), columns, styles.ellipsis()).into_owned()
 }
 
 /// Fits a text into `width` columns and pads it to two more.
@@ -24,7 +24,7 @@ pub(crate) fn padded(text: &str, width: usize, styles: Styles) -> String {
 /// Wraps every line of a text to so many columns, between words or within long ones. Loses nothing.
 pub(crate) fn wrapped(text: &str, columns: usize, styles: Styles) -> Vec<String> {
     let text = inert(text).replace('\t', "    ");
-    let text = styles.letters(&text);
+    let text = styles.displayable(&text);
     let lines = text.split('\n').flat_map(|line| layout::wrapped(line, columns, columns));
     lines.flat_map(|line| broken(line, columns)).collect()
 }
@@ -60,7 +60,7 @@ pub(crate) fn dim() -> Style {
 
 /// Returns a style with one of the terminal's colours, if colours are on.
 pub(crate) fn tinted(color: Color, styles: Styles) -> Style {
-    if styles.is_on() { Style::new().fg(color) } else { Style::new() }
+    if styles.has_color() { Style::new().fg(color) } else { Style::new() }
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndChoice, KeeperEvent};
 
 /// How long the keeper may take to search a large workspace for work.
-const LOOKED_WITHIN: Duration = Duration::from_secs(30);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The possible answers; an empty answer preserves the work.
-const WORDS: [&str; 3] = ["keep", "pull", "discard"];
+const CHOICES: [&str; 3] = ["keep", "pull", "discard"];
 
 /// Asks if there is unsaved work, and sends the choice to the keeper.
 pub(crate) async fn decide(
@@ -32,14 +32,14 @@ pub(crate) async fn decide(
     signals: &mut Signals,
     output: &Output,
 ) {
-    let looked = tokio::time::timeout(LOOKED_WITHIN, offer.receive::<KeeperEvent>()).await;
+    let looked = tokio::time::timeout(SEARCH_TIMEOUT, offer.receive::<KeeperEvent>()).await;
     if !matches!(looked, Ok(Ok(KeeperEvent::Work(true)))) {
         return;
     }
     let choice = loop {
         let question = format!("There is unsaved work in {slug}.");
         // On its own thread, so that signals are handled while the user thinks.
-        let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &WORDS));
+        let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &CHOICES));
         let answer = tokio::select! {
             answer = asking => answer,
             _ = signals.end() => {
@@ -49,7 +49,7 @@ pub(crate) async fn decide(
             }
         };
         match answer {
-            Ok(Ok(Some(1))) => match take(host, slug, channel, output).await {
+            Ok(Ok(Some(1))) => match pull_all(host, slug, channel, output).await {
                 Ok(true) => break EndChoice::Keep,
                 // Some work exists only in the bottle.
                 Ok(false) => {}
@@ -65,9 +65,9 @@ pub(crate) async fn decide(
 }
 
 /// Pulls, and returns whether no work is left to lose.
-async fn take(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
+async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
     let pulled = pull::pull(host, &record, channel, None).await?;
     pull::report(slug, &pulled, output)?;
-    Ok(pulled.is_all())
+    Ok(pulled.is_complete())
 }

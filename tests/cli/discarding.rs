@@ -1,4 +1,4 @@
-//! Throwing away what was kept of a bottle.
+//! `bottle discard`.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -7,7 +7,7 @@ use crate::home::{run, snapshot, transcripts};
 use crate::resuming::{committed_and_kept, kept};
 
 #[test]
-fn what_was_kept_goes_and_a_snapshot_stays() -> Result<()> {
+fn discards_the_preserved_files_and_keeps_the_snapshot() -> Result<()> {
     let home = committed_and_kept("one")?;
     let mut text = transcripts(
         &home,
@@ -49,11 +49,11 @@ fn a_user_is_asked_first() -> Result<()> {
 }
 
 #[test]
-fn what_fails_leaves_the_bottle_to_be_discarded_again() -> Result<()> {
+fn a_failed_discard_can_be_repeated() -> Result<()> {
     let home = kept("one")?;
     let mut failing = home.program(["discard", "one", "--yes"])?;
     let failed = failing.env("BOTTLE_FAKE_FAIL", "remove").run()?.expect_code(1);
-    assert!(failed.stderr.contains("`bottle discard one` goes on"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("`bottle discard one` continues"), "{}", failed.stderr);
     assert!(run(&home, &["list"])?.stdout.contains("preserved"));
     let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
     assert_eq!(run(&home, &["list"])?.stdout, "");
@@ -61,10 +61,10 @@ fn what_fails_leaves_the_bottle_to_be_discarded_again() -> Result<()> {
 }
 
 #[test]
-fn nothing_of_it_is_left_on_any_backend() -> Result<()> {
+fn discard_removes_everything_on_every_backend() -> Result<()> {
     for backend in ["linux", "docker"] {
         let mut home = TestHome::new()?;
-        if !home.runs("nothing_of_it_is_left_on_any_backend", backend)? {
+        if !home.runs("discard_removes_everything_on_every_backend", backend)? {
             continue;
         }
         home.agent("nap", "---\nbottle: nap\n---\n")?;

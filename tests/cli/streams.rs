@@ -1,4 +1,4 @@
-//! Nobody to ask, nobody who reads, nowhere to write: said in a sentence or quietly ended, and the state unharmed.
+//! No terminal, no reader, or no space for output: a one-line error or a quiet end, and unharmed state.
 
 use std::process::{Output, Stdio};
 
@@ -7,7 +7,7 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcript};
 
-/// The command behind a redirection of the shell's.
+/// Runs the command behind a shell redirection.
 fn behind(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Output> {
     let program = home.program(arguments.iter().copied())?;
     let mut shell = std::process::Command::new("/bin/sh");
@@ -21,7 +21,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A home with a bottle that runs and one that was kept.
+/// A home with a running and a preserved bottle.
 fn lived_in() -> Result<TestHome> {
     let home = home()?;
     for label in ["runs", "kept"] {
@@ -32,7 +32,7 @@ fn lived_in() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Every command that asks when there is somebody.
+/// Every command that asks on a terminal.
 const ASKING: [&[&str]; 9] = [
     &["start"],
     &["attach"],
@@ -46,13 +46,13 @@ const ASKING: [&[&str]; 9] = [
 ];
 
 #[test]
-fn without_a_terminal_nothing_is_asked_and_the_way_to_say_it_is_named() -> Result<()> {
+fn without_a_terminal_commands_name_the_missing_flag() -> Result<()> {
     let home = lived_in()?;
     let mut text = String::new();
     for arguments in ASKING {
         text += &transcript(&home, arguments)?;
         text += "\n";
-        // With standard input closed, instead of empty, it is the same.
+        // A closed standard input gives the same result as an empty one.
         let open = run(&home, arguments)?;
         let closed = behind(&home, "<&-", arguments)?;
         assert_eq!((closed.status.code(), said(&closed)), (Some(open.code), open.stderr), "{arguments:?}");
@@ -63,7 +63,7 @@ fn without_a_terminal_nothing_is_asked_and_the_way_to_say_it_is_named() -> Resul
     Ok(())
 }
 
-/// Commands that print, with the code they have when they can.
+/// Commands that print, with their exit code when they can.
 const PRINTING: [&[&str]; 14] = [
     &["--help"],
     &["--version"],
@@ -82,7 +82,7 @@ const PRINTING: [&[&str]; 14] = [
 ];
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_and_no_panic() -> Result<()> {
+fn a_closed_output_pipe_is_no_error() -> Result<()> {
     let home = lived_in()?;
     for arguments in PRINTING.iter().chain(&[&["logs", "runs"][..]]) {
         let mut command = home.program(arguments.iter().copied())?.command();
@@ -92,13 +92,13 @@ fn a_reader_that_goes_away_is_no_error_and_no_panic() -> Result<()> {
         assert!(matches!(output.status.code(), Some(0 | 141)), "{arguments:?}: {output:?}");
         assert!(!said(&output).contains("error") && !said(&output).contains("panicked"), "{}", said(&output));
     }
-    // The bottle is not the reader's.
+    // The reader's end does not affect the bottle.
     assert!(run(&home, &["list"])?.stdout.contains("runs\truns (nap)\trunning"));
     Ok(())
 }
 
 #[test]
-fn an_output_that_is_full_is_said() -> Result<()> {
+fn reports_a_full_output_device() -> Result<()> {
     let home = lived_in()?;
     let mut text = String::new();
     for arguments in PRINTING {
@@ -112,7 +112,7 @@ fn an_output_that_is_full_is_said() -> Result<()> {
 }
 
 #[test]
-fn streams_that_are_closed_change_no_answer() -> Result<()> {
+fn closed_standard_streams_change_no_result() -> Result<()> {
     let home = lived_in()?;
     for (redirection, reads) in [("<&-", true), (">&-", false), ("2>&-", true), ("<&- >&- 2>&-", false)] {
         for arguments in PRINTING {
@@ -127,7 +127,7 @@ fn streams_that_are_closed_change_no_answer() -> Result<()> {
                 );
             }
         }
-        // What is started so lives on, and nothing of ours is opened in place of a stream.
+        // A bottle started so keeps running, and no file is opened in place of a stream.
         let label = ["start", "nap", "--detach", "--label", "closed", "-q"];
         assert_eq!(behind(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");
         let echoed = run(&home, &["exec", "closed", "--", "echo", "there"])?.expect_code(0);

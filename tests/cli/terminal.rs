@@ -1,4 +1,4 @@
-//! A user at a terminal. Whatever happens, the terminal is theirs again afterwards.
+//! A user at a terminal. Every command restores it.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn signal(pty: &Pty, signal: Signal) -> Result<()> {
     }
 }
 
-/// The program leaves raw mode a moment before it ends, and the test must not look in between.
+/// The program leaves raw mode just before it ends; the test must not look in between.
 fn assert_given_back(pty: &Pty) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     while !pty.is_cooked()? {
@@ -42,7 +42,7 @@ fn asking_home() -> Result<TestHome> {
 }
 
 #[test]
-fn a_user_sees_what_will_be_started_and_may_say_no() -> Result<()> {
+fn the_preflight_shows_the_plan_and_asks() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     let screen = pty.wait_for("Start hi on fake? [y/N/e/?]")?;
@@ -58,7 +58,7 @@ fn a_user_sees_what_will_be_started_and_may_say_no() -> Result<()> {
 }
 
 #[test]
-fn ctrl_c_at_the_question_starts_nothing() -> Result<()> {
+fn ctrl_c_in_the_preflight_starts_nothing() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     pty.wait_for("[y/N/e/?]")?;
@@ -68,7 +68,7 @@ fn ctrl_c_at_the_question_starts_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_signal_at_the_question_gives_the_terminal_back() -> Result<()> {
+fn a_signal_in_the_preflight_restores_the_terminal() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     pty.wait_for("[y/N/e/?]")?;
@@ -78,7 +78,7 @@ fn a_signal_at_the_question_gives_the_terminal_back() -> Result<()> {
 }
 
 #[test]
-fn a_missing_secret_is_asked_for_without_showing_it() -> Result<()> {
+fn asks_for_a_missing_secret_without_echo() -> Result<()> {
     let mut home = home()?;
     home.bottle(
         "needy",
@@ -95,7 +95,7 @@ fn a_missing_secret_is_asked_for_without_showing_it() -> Result<()> {
 }
 
 #[test]
-fn an_agent_gets_the_keys_and_the_size() -> Result<()> {
+fn an_agent_receives_keys_and_terminal_size() -> Result<()> {
     let home = asking_home()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes"])?;
     pty.wait_for("? ")?;
@@ -129,12 +129,12 @@ fn a_resize_reaches_the_bottle() -> Result<()> {
 }
 
 #[test]
-fn detached_from_and_attached_to_again() -> Result<()> {
+fn detaches_and_attaches_again() -> Result<()> {
     let home = asking_home()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
     pty.type_keys(DETACH)?;
-    pty.wait_for("`bottle attach one` comes back")?;
+    pty.wait_for("`bottle attach one` returns to it")?;
     assert_eq!(pty.wait_exit()?, 0);
     assert_given_back(&pty)?;
 
@@ -169,7 +169,7 @@ fn another_client_takes_over() -> Result<()> {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_and_ends_the_bottle() -> Result<()> {
+fn a_signal_restores_the_terminal_and_ends_the_bottle() -> Result<()> {
     let home = asking_home()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
@@ -184,7 +184,7 @@ fn a_signal_gives_the_terminal_back_and_ends_the_bottle() -> Result<()> {
 }
 
 #[test]
-fn a_keeper_that_dies_gives_the_terminal_back_and_is_said() -> Result<()> {
+fn a_dead_keeper_restores_the_terminal_and_is_reported() -> Result<()> {
     let home = asking_home()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
@@ -202,7 +202,7 @@ fn a_keeper_that_dies_gives_the_terminal_back_and_is_said() -> Result<()> {
     Ok(())
 }
 
-/// A session whose agent waits for a line, with a file put into its workspace meanwhile.
+/// A session whose agent waits for a line, with a file added to its workspace.
 fn with_work(home: &TestHome) -> Result<Pty> {
     home.write("project/note", "remember\n")?;
     let mut pty = on_terminal(home, &["start", "ask", "--yes", "--label", "one"])?;
@@ -214,12 +214,12 @@ fn with_work(home: &TestHome) -> Result<Pty> {
 }
 
 #[test]
-fn unsaved_work_is_kept_unless_the_user_says_otherwise() -> Result<()> {
+fn unsaved_work_is_preserved_by_default() -> Result<()> {
     for keys in ["\r", "k\r", "\x1b"] {
         let home = asking_home()?;
         let mut pty = with_work(&home)?;
         pty.type_keys(keys)?;
-        pty.wait_for("`bottle resume one` goes on with it")?;
+        pty.wait_for("`bottle resume one` starts it again")?;
         assert_eq!(pty.wait_exit()?, 0);
         assert_given_back(&pty)?;
         assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{keys:?}");
@@ -228,7 +228,7 @@ fn unsaved_work_is_kept_unless_the_user_says_otherwise() -> Result<()> {
 }
 
 #[test]
-fn unsaved_work_is_discarded_when_the_user_says_so() -> Result<()> {
+fn unsaved_work_is_discarded_on_request() -> Result<()> {
     let home = asking_home()?;
     let mut pty = with_work(&home)?;
     pty.type_keys("what\r")?;
@@ -241,14 +241,14 @@ fn unsaved_work_is_discarded_when_the_user_says_so() -> Result<()> {
 }
 
 #[test]
-fn a_pull_that_cannot_be_is_said_and_asked_about_again() -> Result<()> {
+fn a_failed_pull_asks_about_unsaved_work_again() -> Result<()> {
     let home = asking_home()?;
     let mut pty = with_work(&home)?;
     pty.type_keys("p\r")?;
-    pty.wait_for("is in no git repository")?;
+    pty.wait_for("is not in a git repository")?;
     pty.wait_until("asked again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
     signal(&pty, Signal::TERM)?;
-    pty.wait_for("goes on with it")?;
+    pty.wait_for("starts it again")?;
     pty.wait_exit()?;
     assert_given_back(&pty)?;
     assert!(run(&home, &["list"])?.stdout.contains("preserved"));
@@ -256,7 +256,7 @@ fn a_pull_that_cannot_be_is_said_and_asked_about_again() -> Result<()> {
 }
 
 #[test]
-fn a_user_who_goes_away_at_the_question_has_their_work_kept() -> Result<()> {
+fn a_hang_up_at_the_question_preserves_the_work() -> Result<()> {
     let home = asking_home()?;
     let pty = with_work(&home)?;
     signal(&pty, Signal::KILL)?;

@@ -6,22 +6,22 @@ use bottle_contract::names::Slug;
 
 /// The side on which a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     /// On this machine.
-    Here(PathBuf),
+    Local(PathBuf),
     /// In a bottle.
-    Inside(Slug, String),
+    InBottle(Slug, String),
 }
 
-impl Place {
+impl Endpoint {
     /// Parses an argument. A valid slug before the first colon names a bottle; `./a:b` names a local file with a
     /// colon.
-    pub(super) fn of(argument: &str) -> Self {
+    pub(super) fn parse(argument: &str) -> Self {
         match argument.split_once(':').map(|(name, path)| (name.parse(), path)) {
             Some((Ok(slug), path)) => {
-                Self::Inside(slug, if path.is_empty() { ".".to_owned() } else { path.to_owned() })
+                Self::InBottle(slug, if path.is_empty() { ".".to_owned() } else { path.to_owned() })
             }
-            _ => Self::Here(PathBuf::from(argument)),
+            _ => Self::Local(PathBuf::from(argument)),
         }
     }
 }
@@ -46,17 +46,18 @@ mod tests {
 
     #[test]
     fn a_slug_before_a_colon_names_a_bottle() {
-        let inside = |slug: &str, path: &str| Place::Inside(slug.parse().expect("slug"), path.to_owned());
+        let inside =
+            |slug: &str, path: &str| Endpoint::InBottle(slug.parse().expect("slug"), path.to_owned());
         for (argument, place) in [
             ("fix-it:src/a", inside("fix-it", "src/a")),
             ("fix-it:", inside("fix-it", ".")),
             ("fix-it:/tmp/a:b", inside("fix-it", "/tmp/a:b")),
-            ("./fix-it:a", Place::Here("./fix-it:a".into())),
-            ("/a/b", Place::Here("/a/b".into())),
-            ("a", Place::Here("a".into())),
-            ("A:b", Place::Here("A:b".into())),
+            ("./fix-it:a", Endpoint::Local("./fix-it:a".into())),
+            ("/a/b", Endpoint::Local("/a/b".into())),
+            ("a", Endpoint::Local("a".into())),
+            ("A:b", Endpoint::Local("A:b".into())),
         ] {
-            assert_eq!(Place::of(argument), place, "{argument}");
+            assert_eq!(Endpoint::parse(argument), place, "{argument}");
         }
     }
 

@@ -7,37 +7,37 @@ use bottle_contract::names::{Slug, WORKSPACE};
 use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
 
 use super::ObjectId;
-use crate::cli::connect::{lost, open_guest};
+use crate::cli::connect::{keeper_lost, open_guest};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 
 /// How long one command may take.
-const WITHIN: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The most bytes read of standard output.
-const MOST: usize = 16 << 20;
+const MAX_OUTPUT: usize = 16 << 20;
 
 /// The most bytes kept of standard error.
-const COMPLAINTS: usize = 4096;
+const MAX_STDERR: usize = 4096;
 
 /// The most branches of a workspace that are read.
 const BRANCHES: usize = 1000;
 
 /// A bottle that runs commands.
-pub(crate) struct Inside<'a> {
+pub(crate) struct BottleGit<'a> {
     pub(crate) channel: &'a Channel,
     /// The bottle's slug.
     pub(crate) slug: &'a Slug,
 }
 
 /// The result of a command.
-pub(crate) struct Said {
+pub(crate) struct GitOutput {
     code: u8,
     output: Vec<u8>,
-    complaints: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
-impl Said {
+impl GitOutput {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
@@ -45,12 +45,12 @@ impl Said {
 
 /// The git repository in a bottle's workspace.
 pub(crate) struct Workspace<'a> {
-    inside: Inside<'a>,
+    inside: BottleGit<'a>,
     /// The commit of `HEAD`; none without commits.
     pub(crate) head: Option<ObjectId>,
 }
 
-impl<'a> Inside<'a> {
+impl<'a> BottleGit<'a> {
     /// Finds the repository in the workspace.
     ///
     /// # Errors
@@ -61,20 +61,20 @@ impl<'a> Inside<'a> {
             return Err(self.no_git());
         }
         if found.code != 0 {
-            let said = String::from_utf8_lossy(&found.complaints);
-            let message = if said.contains("not a git repository") {
+            let output = String::from_utf8_lossy(&found.stderr);
+            let message = if output.contains("not a git repository") {
                 format!("the workspace of {} is not a git repository", self.slug)
             } else {
-                format!("git in {} failed: {}", self.slug, said.trim())
+                format!("git in {} failed: {}", self.slug, output.trim())
             };
-            return Err(CliError::new(Kind::State, message).about(self.slug).hint(as_it_is(self.slug)));
+            return Err(CliError::new(Kind::State, message).about(self.slug).hint(copy_out_hint(self.slug)));
         }
         let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await?;
         let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
         Ok(Workspace { inside: self, head })
     }
 
-    async fn git(&self, arguments: &[&str]) -> Result<Said, CliError> {
+    async fn git(&self, arguments: &[&str]) -> Result<GitOutput, CliError> {
         let mut argv = vec!["git", "--no-pager", "-C", WORKSPACE];
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
@@ -89,31 +89,31 @@ impl<'a> Inside<'a> {
             user: None,
             awaited: false,
         };
-        let run = self.to_its_end(process);
-        tokio::time::timeout(WITHIN, run).await.map_err(|_| {
+        let run = self.run_to_end(process);
+        tokio::time::timeout(TIMEOUT, run).await.map_err(|_| {
             CliError::failed(format!("`{}` in the bottle timed out", argv.join(" ")))
-                .hint(as_it_is(self.slug))
+                .hint(copy_out_hint(self.slug))
         })?
     }
 
-    async fn to_its_end(&self, process: Process) -> Result<Said, CliError> {
+    async fn run_to_end(&self, process: Process) -> Result<GitOutput, CliError> {
         let mut stream = open_guest(self.channel, GuestRequest::Exec(process)).await?;
-        let mut said = Said { code: 0, output: Vec::new(), complaints: Vec::new() };
+        let mut output = GitOutput { code: 0, output: Vec::new(), stderr: Vec::new() };
         while let Some(event) = stream.next().await {
             match event {
                 Event::Data { fd: STDOUT, bytes } => {
-                    let room = MOST - said.output.len();
-                    said.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                    let room = MAX_OUTPUT - output.output.len();
+                    output.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
                 }
                 Event::Data { fd: STDERR, bytes } => {
-                    let room = COMPLAINTS - said.complaints.len();
-                    said.complaints.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                    let room = MAX_STDERR - output.stderr.len();
+                    output.stderr.extend_from_slice(&bytes[..bytes.len().min(room)]);
                 }
                 Event::Data { .. } => {}
                 Event::Message(json) => match serde_json::from_slice(&json) {
                     Ok(GuestEvent::Exited(exit)) => {
-                        said.code = Exit::shell_code(exit);
-                        return Ok(said);
+                        output.code = Exit::shell_code(exit);
+                        return Ok(output);
                     }
                     Ok(GuestEvent::Failed(failure)) if failure.kind == FailureKind::NotFound => {
                         return Err(self.no_git());
@@ -124,18 +124,18 @@ impl<'a> Inside<'a> {
                 Event::End | Event::Reset(_) => break,
             }
         }
-        Err(lost("the bottle ended the command"))
+        Err(keeper_lost("the bottle ended the command"))
     }
 
     fn no_git(&self) -> CliError {
         CliError::new(Kind::State, format!("git is not installed in {}", self.slug))
             .about(self.slug)
-            .hint(as_it_is(self.slug))
+            .hint(copy_out_hint(self.slug))
     }
 }
 
 /// The hint for workspaces that git cannot export.
-pub(crate) fn as_it_is(slug: &Slug) -> String {
+pub(crate) fn copy_out_hint(slug: &Slug) -> String {
     format!("`bottle cp {slug}:. FOLDER` copies the workspace out while the bottle runs")
 }
 
@@ -144,17 +144,17 @@ impl Workspace<'_> {
     pub(crate) async fn tips(&self) -> Result<Vec<ObjectId>, CliError> {
         let count = format!("--count={BRANCHES}");
         let arguments = ["for-each-ref", &count, "--format=%(objectname)", "refs/heads", "refs/stash"];
-        let said = self.expect(&arguments).await?;
-        Ok(said.text().lines().filter_map(ObjectId::parse).collect())
+        let output = self.expect(&arguments).await?;
+        Ok(output.text().lines().filter_map(ObjectId::parse).collect())
     }
 
-    async fn expect(&self, arguments: &[&str]) -> Result<Said, CliError> {
-        let said = self.inside.git(arguments).await?;
-        if said.code == 0 {
-            return Ok(said);
+    async fn expect(&self, arguments: &[&str]) -> Result<GitOutput, CliError> {
+        let output = self.inside.git(arguments).await?;
+        if output.code == 0 {
+            return Ok(output);
         }
-        let complaints = String::from_utf8_lossy(&said.complaints).trim().to_owned();
-        Err(CliError::failed(format!("`git {}` in the bottle failed: {complaints}", arguments[0]))
-            .hint(as_it_is(self.inside.slug)))
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(CliError::failed(format!("`git {}` in the bottle failed: {stderr}", arguments[0]))
+            .hint(copy_out_hint(self.inside.slug)))
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use bottle_contract::names::Slug;
 
-use super::{ObjectId, as_it_is, pipe};
+use super::{ObjectId, copy_out_hint, pipe};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::output::inert;
 use crate::host::Host;
@@ -35,7 +35,7 @@ const CONFIGURATION: [&str; 12] = [
 const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 
 /// Characters of git's standard error that an error quotes, from its end.
-const LAST_WORDS: usize = 2000;
+const STDERR_TAIL: usize = 2000;
 
 /// Git's message when the remote has no such reference.
 pub(super) const NO_SUCH_REFERENCE: &str = "couldn't find remote ref";
@@ -63,7 +63,7 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// When git is not installed or fails.
-    pub(crate) async fn around(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
+    pub(crate) async fn containing(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
         let here = Self { host, folder: folder.to_owned() };
         if !folder.is_dir() {
             return Ok(None);
@@ -72,7 +72,7 @@ impl<'a> Repository<'a> {
         if found.status.success() {
             return Ok(Some(here));
         }
-        let words = last_words(&found);
+        let words = stderr_tail(&found);
         if words.contains("not a git repository") {
             return Ok(None);
         }
@@ -83,11 +83,11 @@ impl<'a> Repository<'a> {
     ///
     /// # Errors
     /// When git fails.
-    pub(super) async fn place_of(&self, part: &str) -> Result<PathBuf, CliError> {
+    pub(super) async fn git_path(&self, part: &str) -> Result<PathBuf, CliError> {
         let found = self.git(&["rev-parse", "--git-path", part]).await?;
         let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
         let path = path.ok_or_else(|| {
-            CliError::failed(format!("git cannot use {}: {}", self.folder.display(), last_words(&found)))
+            CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(&found)))
         })?;
         let place = self.folder.join(OsStr::from_bytes(path));
         std::path::absolute(place).map_err(|error| CliError::failed(error.to_string()))
@@ -112,11 +112,11 @@ impl<'a> Repository<'a> {
     pub(crate) async fn fetch(&self, slug: &Slug, branch: Option<&str>) -> Result<Fetched, CliError> {
         let source = match branch {
             None => "HEAD".to_owned(),
-            Some(branch) => self.checked(branch).await?,
+            Some(branch) => self.branch_reference(branch).await?,
         };
         let target = format!("refs/heads/bottle/{slug}");
         let before = self.resolve(&target).await?;
-        self.fetch_as(slug, &source, &target).await?.map_err(|words| explain(&words, slug, branch))?;
+        self.fetch_as(slug, &source, &target).await?.map_err(|words| fetch_error(&words, slug, branch))?;
         let after = self.resolve(&target).await?;
         let after = after.ok_or_else(|| {
             CliError::failed(format!("cannot find bottle/{slug} after the fetch"))
@@ -150,18 +150,17 @@ impl<'a> Repository<'a> {
         command.args(["--no-auto-maintenance", "--refmap=", "--upload-pack=git-upload-pack"]);
         command.args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
         let fetched = run(command).await?;
-        Ok(if fetched.status.success() { Ok(()) } else { Err(last_words(&fetched)) })
+        Ok(if fetched.status.success() { Ok(()) } else { Err(stderr_tail(&fetched)) })
     }
 
     /// The transport command, quoted for git's shell.
     fn transport(&self) -> Result<String, CliError> {
         let program = self.host.program.to_str().and_then(|program| shlex::try_quote(program).ok());
-        let program =
-            program.ok_or_else(|| CliError::failed("cannot pass this program's path to git"))?;
+        let program = program.ok_or_else(|| CliError::failed("cannot pass this program's path to git"))?;
         Ok(format!("{program} __git-pipe"))
     }
 
-    async fn checked(&self, branch: &str) -> Result<String, CliError> {
+    async fn branch_reference(&self, branch: &str) -> Result<String, CliError> {
         let name = format!("refs/heads/{branch}");
         let good = self.git(&["check-ref-format", &name]).await?.status.success();
         // A colon would make it a refspec, a star a pattern.
@@ -190,7 +189,7 @@ impl<'a> Repository<'a> {
         String::from_utf8_lossy(&counted.stdout)
             .trim()
             .parse()
-            .map_err(|_| CliError::failed(format!("git cannot count commits: {}", last_words(&counted))))
+            .map_err(|_| CliError::failed(format!("git cannot count commits: {}", stderr_tail(&counted))))
     }
 
     pub(super) async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
@@ -225,11 +224,11 @@ async fn run(mut command: Command) -> Result<Output, CliError> {
     let mut command = tokio::process::Command::from(command);
     // Killed with this process: an interrupted fetch must not look complete.
     command.kill_on_drop(true);
-    command.output().await.map_err(|error| not_run(&error))
+    command.output().await.map_err(|error| spawn_failed(&error))
 }
 
 /// The error when git cannot be run.
-pub(super) fn not_run(error: &std::io::Error) -> CliError {
+pub(super) fn spawn_failed(error: &std::io::Error) -> CliError {
     let failed = CliError::failed(format!("cannot run git: {error}"));
     if error.kind() == std::io::ErrorKind::NotFound {
         failed.hint("install git on this machine")
@@ -239,21 +238,21 @@ pub(super) fn not_run(error: &std::io::Error) -> CliError {
 }
 
 /// Returns the end of git's standard error; parts of it may come from the bottle.
-pub(super) fn last_words(output: &Output) -> String {
+pub(super) fn stderr_tail(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim();
-    let from = said.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
+    let from = said.char_indices().rev().nth(STDERR_TAIL).map_or(0, |(at, _)| at);
     inert(&said[from..])
 }
 
-fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
+fn fetch_error(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
     let state = |message: String| CliError::new(Kind::State, message);
     if words.contains(NO_SUCH_REFERENCE) {
         return match branch {
             Some(branch) => state(format!("there is no branch {branch:?} in the bottle"))
                 .about("--branch")
                 .hint(format!("`bottle exec {slug} -- git branch` lists its branches")),
-            None => state("the bottle has no commits".to_owned()).hint(as_it_is(slug)),
+            None => state("the bottle has no commits".to_owned()).hint(copy_out_hint(slug)),
         };
     }
     if words.contains("non-fast-forward") || words.contains("[rejected]") {
@@ -265,5 +264,5 @@ fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
         return state(format!("cannot update bottle/{slug}: it is checked out"))
             .hint("check another branch out first");
     }
-    CliError::failed(format!("cannot fetch: {words}")).hint(as_it_is(slug))
+    CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))
 }

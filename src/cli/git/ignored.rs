@@ -11,15 +11,15 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// The name of an ignore file.
-pub(super) const NAME: &str = ".gitignore";
+pub(super) const FILE_NAME: &str = ".gitignore";
 
 /// The longest ignore file that is read, and the most of all of them together, in bytes. Beyond the bounds a diff
 /// shows more, never less.
-pub(super) const LONGEST: usize = 64 << 10;
-const MOST: usize = 256 << 10;
+pub(super) const MAX_FILE: usize = 64 << 10;
+const MAX_TOTAL: usize = 256 << 10;
 
 /// The most paths that are listed individually.
-const NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The ignore rules of one side, by folder.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Rules {
     /// Adds the rules of a file in this folder of the workspace. An unreadable file adds none.
     pub(super) fn add(&mut self, folder: &Path, text: &str) {
         self.bytes += text.len();
-        if text.len() > LONGEST || self.bytes > MOST {
+        if text.len() > MAX_FILE || self.bytes > MAX_TOTAL {
             return;
         }
         let mut builder = GitignoreBuilder::new("");
@@ -46,7 +46,7 @@ impl Rules {
     }
 
     /// Returns the topmost ignored ancestor of this file, or the file itself.
-    fn top(&self, file: &Path) -> Option<PathBuf> {
+    fn topmost(&self, file: &Path) -> Option<PathBuf> {
         if self.folders.is_empty() {
             return None;
         }
@@ -54,7 +54,7 @@ impl Rules {
         let mut parts = file.components().peekable();
         while let Some(part) = parts.next() {
             place.push(part);
-            if self.leaves_out(&place, parts.peek().is_some()) {
+            if self.excludes(&place, parts.peek().is_some()) {
                 return Some(place);
             }
         }
@@ -62,7 +62,7 @@ impl Rules {
     }
 
     /// The rule of the nearest folder decides.
-    fn leaves_out(&self, place: &Path, is_folder: bool) -> bool {
+    fn excludes(&self, place: &Path, is_folder: bool) -> bool {
         for folder in place.ancestors().skip(1) {
             let Ok(below) = place.strip_prefix(folder) else { continue };
             for rules in self.folders.get(folder).into_iter().flatten() {
@@ -85,22 +85,22 @@ pub(super) struct Ignored {
     /// Rules of the workspace.
     pub(super) inside: Rules,
     left_out: BTreeMap<PathBuf, u64>,
-    unnamed: u64,
+    unlisted: u64,
 }
 
 impl Ignored {
     /// Whether a file that is in no commit is left out. Records files that only the workspace's rules ignore.
-    pub(super) fn leaves_out(&mut self, file: &Path) -> bool {
-        if self.own.top(file).is_some() {
+    pub(super) fn excludes(&mut self, file: &Path) -> bool {
+        if self.own.topmost(file).is_some() {
             return true;
         }
-        let Some(top) = self.inside.top(file) else { return false };
-        if let Some(files) = self.left_out.get_mut(&top) {
+        let Some(topmost) = self.inside.topmost(file) else { return false };
+        if let Some(files) = self.left_out.get_mut(&topmost) {
             *files += 1;
-        } else if self.left_out.len() < NAMED {
-            self.left_out.insert(top, 1);
+        } else if self.left_out.len() < MAX_LISTED {
+            self.left_out.insert(topmost, 1);
         } else {
-            self.unnamed += 1;
+            self.unlisted += 1;
         }
         true
     }
@@ -108,7 +108,7 @@ impl Ignored {
     /// Returns the paths that only the workspace's rules ignored, with file counts, and the number of further
     /// files.
     pub(super) fn left_out(self) -> (BTreeMap<PathBuf, u64>, u64) {
-        (self.left_out, self.unnamed)
+        (self.left_out, self.unlisted)
     }
 }
 
@@ -137,24 +137,24 @@ mod tests {
             (".gitignore", true),
             ("src/main.rs", false),
         ] {
-            assert_eq!(ignored.leaves_out(Path::new(file)), out, "{file}");
+            assert_eq!(ignored.excludes(Path::new(file)), out, "{file}");
         }
-        let (left_out, unnamed) = ignored.left_out();
+        let (left_out, unlisted) = ignored.left_out();
         let left_out: Vec<_> =
             left_out.iter().map(|(place, files)| (place.to_str().expect("text"), *files)).collect();
-        assert_eq!((left_out, unnamed), (vec![(".gitignore", 1), ("deep/x", 1), ("hidden", 2)], 0));
+        assert_eq!((left_out, unlisted), (vec![(".gitignore", 1), ("deep/x", 1), ("hidden", 2)], 0));
     }
 
     #[test]
     fn ignore_files_beyond_the_bounds_have_no_effect() {
         let mut ignored = Ignored::default();
-        ignored.inside.add(Path::new(""), &format!("#{}\nhidden\n", "x".repeat(LONGEST)));
-        assert!(!ignored.leaves_out(Path::new("hidden")));
+        ignored.inside.add(Path::new(""), &format!("#{}\nhidden\n", "x".repeat(MAX_FILE)));
+        assert!(!ignored.excludes(Path::new("hidden")));
         for at in 0..100 {
             ignored.inside.add(Path::new(&format!("{at}")), "hidden\n");
         }
-        for at in 0..NAMED + 5 {
-            assert!(ignored.leaves_out(Path::new(&format!("{at}/hidden"))), "{at}");
+        for at in 0..MAX_LISTED + 5 {
+            assert!(ignored.excludes(Path::new(&format!("{at}/hidden"))), "{at}");
         }
         assert_eq!(ignored.left_out().1, 5);
     }

@@ -8,21 +8,21 @@
 //! output selects a message, but never decides which changes the user sees.
 //!
 //! - `host`: the host's git, with only the repository's own configuration and one transport
-//! - `inside`: git commands in the bottle, with bounded output
+//! - `bottle_git`: git commands in the bottle, with bounded output
 //! - `pipe`: the transport
 //! - `scratch`: a temporary repository that compares a bottle's history and workspace with the user's
 //! - `workspace`: imports the files of a workspace into it
 //! - `ignored`: decides which of these files a diff leaves out
 
+mod bottle_git;
 mod host;
 mod ignored;
-mod inside;
 mod pipe;
 mod scratch;
 mod workspace;
 
+pub(crate) use bottle_git::{BottleGit, copy_out_hint};
 pub(crate) use host::{Fetched, Repository};
-pub(crate) use inside::{Inside, as_it_is};
 pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Scratch};
 pub(crate) use workspace::LeftOut;

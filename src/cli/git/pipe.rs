@@ -21,18 +21,18 @@ use crate::host::Host;
 pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
 
 /// The most bytes that one pull reads from a bottle.
-const MOST: u64 = 8 << 30;
+const MAX_BYTES: u64 = 8 << 30;
 
 /// How long either side may be silent: building and checking a large pack is silent.
-const SILENCE: Duration = Duration::from_secs(300);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The most bytes kept of standard error in the bottle.
-const COMPLAINTS: usize = 4096;
+const MAX_STDERR: usize = 4096;
 
 /// Runs the transport to its end.
 #[must_use]
 pub(crate) fn run() -> ExitCode {
-    match super::super::block_on(carry()) {
+    match super::super::block_on(forward()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             // Git passes it on to `bottle pull`.
@@ -42,7 +42,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-async fn carry() -> Result<u8, CliError> {
+async fn forward() -> Result<u8, CliError> {
     let host = Host::of_this_process()?;
     let slug: Slug = host
         .var(SLUG)
@@ -62,13 +62,13 @@ async fn carry() -> Result<u8, CliError> {
     let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
     let (sender, receiver) = stream.split();
     tokio::select! {
-        ended = outward(receiver) => ended,
-        never = inward(&sender) => never,
+        ended = to_git(receiver) => ended,
+        never = to_bottle(&sender) => never,
     }
 }
 
 /// Forwards git's output to the bottle, including its end.
-async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
+async fn to_bottle(sender: &StreamSender) -> Result<u8, CliError> {
     let mut input = tokio::io::stdin();
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -80,18 +80,18 @@ async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
 }
 
 /// Forwards the bottle's output to git.
-async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
+async fn to_git(mut receiver: StreamReceiver) -> Result<u8, CliError> {
     let mut output = tokio::io::stdout();
-    let (mut passed, mut complaints) = (0_u64, Vec::new());
+    let (mut passed, mut stderr) = (0_u64, Vec::new());
     loop {
-        let event = tokio::time::timeout(SILENCE, receiver.next()).await;
+        let event = tokio::time::timeout(IDLE_TIMEOUT, receiver.next()).await;
         match event.map_err(|_| CliError::failed("git in the bottle timed out"))? {
             Some(Event::Data { fd: STDOUT, bytes }) => {
                 passed += bytes.len() as u64;
-                if passed > MOST {
+                if passed > MAX_BYTES {
                     return Err(CliError::failed(format!(
                         "the bottle sent more than {} GiB",
-                        MOST >> 30
+                        MAX_BYTES >> 30
                     )));
                 }
                 let written = async {
@@ -101,15 +101,18 @@ async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
                 written.await.map_err(|error| CliError::failed(format!("cannot write to git: {error}")))?;
             }
             Some(Event::Data { fd: STDERR, bytes }) => {
-                let room = COMPLAINTS - complaints.len();
-                complaints.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                let room = MAX_STDERR - stderr.len();
+                stderr.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
             Some(Event::Data { .. }) => {}
             Some(Event::Message(json)) => match serde_json::from_slice(&json) {
                 Ok(GuestEvent::Exited(Exit::Code(0))) => return Ok(0),
                 Ok(GuestEvent::Exited(_)) => {
-                    let said = String::from_utf8_lossy(&complaints).into_owned();
-                    return Err(CliError::failed(format!("git in the bottle failed: {}", said.trim())));
+                    let stderr_text = String::from_utf8_lossy(&stderr).into_owned();
+                    return Err(CliError::failed(format!(
+                        "git in the bottle failed: {}",
+                        stderr_text.trim()
+                    )));
                 }
                 Ok(GuestEvent::Failed(failure)) => return Err(CliError::failed(failure.message)),
                 _ => {}

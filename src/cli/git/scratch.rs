@@ -22,12 +22,12 @@ use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::host::{NO_SUCH_REFERENCE, Repository, last_words, not_run};
-use super::ignored::{Ignored, LONGEST, NAME};
-use super::workspace::{self, Entry, Known, LeftOut, quoted};
-use super::{ObjectId, as_it_is};
+use super::host::{NO_SUCH_REFERENCE, Repository, spawn_failed, stderr_tail};
+use super::ignored::{FILE_NAME, Ignored, MAX_FILE};
+use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
+use super::{ObjectId, copy_out_hint};
 use crate::archive::{self, ReceiveError};
-use crate::cli::connect::{guest_failure, lost, open_guest};
+use crate::cli::connect::{guest_failure, keeper_lost, open_guest};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::host::{Host, disk};
@@ -41,18 +41,18 @@ const HISTORY: &str = "refs/bottle/history";
 const FILES: &str = "refs/bottle/workspace";
 
 /// How long one step may take: the agent controls the amount of data.
-const WITHIN: Duration = Duration::from_secs(300);
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The most bytes read of one output, and of a list of all files.
-const MOST: usize = 16 << 20;
-const MOST_LISTED: usize = 256 << 20;
+const MAX_OUTPUT: usize = 16 << 20;
+const MAX_LISTING: usize = 256 << 20;
 
 /// The most ignore files read from one commit.
-const RULE_FILES: usize = 200;
+const MAX_IGNORE_FILES: usize = 200;
 
 /// The most paths passed to git on one command line, and the most bytes of them together.
-const PATHS: usize = 500;
-const PATH_BYTES: usize = 64 << 10;
+const MAX_PATHS: usize = 500;
+const MAX_PATH_BYTES: usize = 64 << 10;
 
 /// A temporary bare repository; see the diagram above.
 pub(crate) struct Scratch<'a> {
@@ -92,14 +92,15 @@ impl<'a> Scratch<'a> {
     ///
     /// # Errors
     /// When it cannot be created.
-    pub(crate) async fn beside(
+    pub(crate) async fn create(
         host: &'a Host,
         own: Option<&Repository<'_>>,
         like: Option<&ObjectId>,
     ) -> Result<Self, CliError> {
         let unmade = |error: io::Error| {
             let hint = disk::hint(&error);
-            CliError::failed(format!("cannot create a temporary folder for the comparison: {error}")).hint(hint)
+            CliError::failed(format!("cannot create a temporary folder for the comparison: {error}"))
+                .hint(hint)
         };
         let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
         let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
@@ -112,11 +113,11 @@ impl<'a> Scratch<'a> {
             .and_then(|()| fs::write(info.join("attributes"), ATTRIBUTES))
             .map_err(unmade)?;
         if let Some(own) = own {
-            let objects = own.place_of("objects").await?;
+            let objects = own.git_path("objects").await?;
             let path = folder.path().join("objects/info/alternates");
             fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
             // Copies the boundary of a shallow clone; without it git would look for the missing parents.
-            match fs::copy(own.place_of("shallow").await?, folder.path().join("shallow")) {
+            match fs::copy(own.git_path("shallow").await?, folder.path().join("shallow")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error)),
                 _ => {}
             }
@@ -132,7 +133,7 @@ impl<'a> Scratch<'a> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
             Err(words) if words.contains(NO_SUCH_REFERENCE) => Ok(None),
-            Err(words) => Err(CliError::failed(format!("cannot fetch: {words}")).hint(as_it_is(slug))),
+            Err(words) => Err(CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))),
         }
     }
 
@@ -173,7 +174,7 @@ impl<'a> Scratch<'a> {
         base: Base,
         tip: Option<&ObjectId>,
     ) -> Result<Compared, CliError> {
-        let left_out = self.take(channel, slug, own, &base, tip).await?;
+        let left_out = self.import(channel, slug, own, &base, tip).await?;
         let from = match &base.commit {
             Some(commit) => commit.as_str().to_owned(),
             None => self.empty_tree().await?,
@@ -186,7 +187,7 @@ impl<'a> Scratch<'a> {
         Ok(Compared { base, diff, committed, left_out })
     }
 
-    async fn take(
+    async fn import(
         &self,
         channel: &Channel,
         slug: &Slug,
@@ -213,12 +214,12 @@ impl<'a> Scratch<'a> {
         let take = move |archive: &mut dyn Read| {
             // Deleted with the last reference.
             let _folder = folder;
-            workspace::take(git, FILES, Known { tracked, ignored }, archive)
+            workspace::import(git, FILES, Baseline { tracked, ignored }, archive)
         };
         archive::receive(stream, take).await.map_err(|error| match error {
             ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
             ReceiveError::Unpacked(error) => CliError::failed(format!("cannot read the workspace: {error}")),
-            ReceiveError::BrokeOff => lost(error).about(slug),
+            ReceiveError::BrokeOff => keeper_lost(error).about(slug),
             ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
         })
     }
@@ -234,16 +235,19 @@ impl<'a> Scratch<'a> {
         for (path, (mode, object)) in tracked {
             let Ok(path) = std::str::from_utf8(path) else { continue };
             let path = Path::new(path);
-            if path.file_name().is_none_or(|name| name != NAME) || mode == "120000" || read == RULE_FILES {
+            if path.file_name().is_none_or(|name| name != FILE_NAME)
+                || mode == "120000"
+                || read == MAX_IGNORE_FILES
+            {
                 continue;
             }
             read += 1;
-            let text = bounded(&self.repository, &["cat-file", "blob", object], LONGEST).await?;
+            let text = bounded(&self.repository, &["cat-file", "blob", object], MAX_FILE).await?;
             let folder = path.parent().unwrap_or(Path::new(""));
             ignored.own.add(folder, &String::from_utf8_lossy(&text.bytes));
         }
         if let Some(own) = own {
-            let text = fs::read_to_string(own.place_of("info/exclude").await?);
+            let text = fs::read_to_string(own.git_path("info/exclude").await?);
             text.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
         }
         Ok(())
@@ -252,7 +256,7 @@ impl<'a> Scratch<'a> {
     /// Lists all files of a commit.
     async fn listed(&self, commit: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
-        let listed = bounded(&self.repository, &arguments, MOST_LISTED).await?;
+        let listed = bounded(&self.repository, &arguments, MAX_LISTING).await?;
         if listed.cut {
             return Err(CliError::failed("cannot compare: a commit has too many files"));
         }
@@ -276,7 +280,7 @@ impl<'a> Scratch<'a> {
         if paths.is_empty() {
             return Ok(Text::default());
         }
-        let few = paths.len() <= PATHS && paths.iter().map(Vec::len).sum::<usize>() <= PATH_BYTES;
+        let few = paths.len() <= MAX_PATHS && paths.iter().map(Vec::len).sum::<usize>() <= MAX_PATH_BYTES;
         // A path that is not UTF-8 makes the diff cover all paths.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
@@ -294,7 +298,7 @@ impl<'a> Scratch<'a> {
         tip: Option<&ObjectId>,
     ) -> Result<usize, CliError> {
         let base = Base { commit: tip.cloned(), is_own: false };
-        self.take(channel, slug, None, &base, None).await?;
+        self.import(channel, slug, None, &base, None).await?;
         let from = match tip {
             Some(tip) => tip.as_str().to_owned(),
             None => self.empty_tree().await?,
@@ -305,7 +309,7 @@ impl<'a> Scratch<'a> {
     /// Lists the paths that differ, sorted.
     async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
-        let listed = bounded(&self.repository, &arguments, MOST).await?;
+        let listed = bounded(&self.repository, &arguments, MAX_OUTPUT).await?;
         let paths = listed.bytes.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let mut paths: Vec<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         paths.sort_unstable();
@@ -317,7 +321,7 @@ impl<'a> Scratch<'a> {
             vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv", "--no-color"];
         arguments.extend(["--ignore-submodules=none", from, to, "--"]);
         arguments.extend(paths.iter().map(String::as_str));
-        bounded(&self.repository, &arguments, MOST).await
+        bounded(&self.repository, &arguments, MAX_OUTPUT).await
     }
 
     async fn empty_tree(&self) -> Result<String, CliError> {
@@ -331,7 +335,7 @@ async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), C
     if done.status.success() {
         return Ok(());
     }
-    Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], last_words(&done))))
+    Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], stderr_tail(&done))))
 }
 
 /// Returns the output of a git command, up to `most` bytes.
@@ -341,30 +345,32 @@ async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -
     command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
-    let mut child = command.kill_on_drop(true).spawn().map_err(|error| not_run(&error))?;
-    let (output, complaints) = (child.stdout.take(), child.stderr.take());
+    let mut child = command.kill_on_drop(true).spawn().map_err(|error| spawn_failed(&error))?;
+    let (output, stderr) = (child.stdout.take(), child.stderr.take());
     let read = async {
-        let (output, complaints) = tokio::join!(some(output, most + 1), some(complaints, 2000));
+        let (output, stderr) = tokio::join!(read_at_most(output, most + 1), read_at_most(stderr, 2000));
         let cut = output.len() > most;
         if cut {
             let _ = child.start_kill();
         }
-        child.wait().await.map(|status| (status.success() || cut, cut, output, complaints))
+        child.wait().await.map(|status| (status.success() || cut, cut, output, stderr))
     };
     let word = arguments.iter().find(|word| !word.starts_with('-')).unwrap_or(&"git");
     let late = |_| CliError::failed(format!("`git {word}` timed out"));
-    let (done, cut, mut bytes, complaints) =
-        tokio::time::timeout(WITHIN, read).await.map_err(late)?.map_err(|error| not_run(&error))?;
+    let (done, cut, mut bytes, stderr) = tokio::time::timeout(STEP_TIMEOUT, read)
+        .await
+        .map_err(late)?
+        .map_err(|error| spawn_failed(&error))?;
     bytes.truncate(most);
     if done {
         return Ok(Text { bytes, cut });
     }
-    let complaints = crate::cli::output::inert(String::from_utf8_lossy(&complaints).trim());
-    Err(CliError::failed(format!("`git {word}` failed: {complaints}")))
+    let stderr = crate::cli::output::inert(String::from_utf8_lossy(&stderr).trim());
+    Err(CliError::failed(format!("`git {word}` failed: {stderr}")))
 }
 
 /// Reads at most `most` bytes. Drains the rest of standard error, so that git does not block on a full pipe.
-async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
+async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
         let _ = (&mut from).take(most as u64).read_to_end(&mut bytes).await;
@@ -391,7 +397,7 @@ mod tests {
             runtime: home.path().join("run"),
             program: "/bin/bottle".into(),
         };
-        let scratch = Scratch::beside(&host, None, None).await.expect("a repository");
+        let scratch = Scratch::create(&host, None, None).await.expect("a repository");
         for (name, text) in [
             ("refs/heads/base", "start\n"),
             (HISTORY, "start\nrun evil\n"),

@@ -46,9 +46,9 @@ struct Request {
 }
 
 /// Formats the line in columns; a line that does not parse is shown as it is. The output never controls a terminal.
-pub(super) fn shown(line: &str, styles: Styles) -> String {
+pub(super) fn format_line(line: &str, styles: Styles) -> String {
     match serde_json::from_str(line) {
-        Ok(Line::Request(request)) => request.shown(styles),
+        Ok(Line::Request(request)) => request.format(styles),
         Ok(Line::Lost { lines }) => {
             styles.yellow(&format!("{lines} lines were lost: the disk was slower than the proxy"))
         }
@@ -57,7 +57,7 @@ pub(super) fn shown(line: &str, styles: Styles) -> String {
 }
 
 impl Request {
-    fn shown(&self, styles: Styles) -> String {
+    fn format(&self, styles: Styles) -> String {
         let time = styles.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
         let verdict = self.verdict(styles);
         let method = padded(&one_line(&self.method), METHOD);
@@ -114,8 +114,8 @@ mod tests {
 
     const HEAD: &str = r#""event":"request","time":"2026-01-31T12:00:00.123Z","bottle":"b""#;
 
-    fn of(rest: &str) -> String {
-        shown(&format!("{{{HEAD},{rest}}}"), Styles::PLAIN)
+    fn line_of(rest: &str) -> String {
+        format_line(&format!("{{{HEAD},{rest}}}"), Styles::PLAIN)
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             r#""host":"pinned.example","port":443,"method":"","path":"","verdict":"passed-unopened""#,
             r#""host":"page.example","port":443,"method":"GET","path":"/","verdict":"cut","found":"cut: a phrase in the answer","a-field-of-later":1"#,
         ];
-        insta::assert_snapshot!(lines.map(of).join("\n"), @r"
+        insta::assert_snapshot!(lines.map(line_of).join("\n"), @r"
         2026-01-31 12:00:00Z  denied    GET      blocked.example/a                             no route names the host
         2026-01-31 12:00:00Z  denied    POST     api.example.com/v1/messages                   The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.
         2026-01-31 12:00:00Z  redacted  POST     api.example.com:80/v1                         a GitHub token in the header x-note
@@ -136,12 +136,12 @@ mod tests {
         2026-01-31 12:00:00Z  tunneled           pinned.example
         2026-01-31 12:00:00Z  cut       GET      page.example/                                 a phrase in the answer
         ");
-        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were lost: the disk was slower than the proxy");
+        insta::assert_snapshot!(format_line(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were lost: the disk was slower than the proxy");
     }
 
     #[test]
     fn escapes_hostile_text_on_one_line() {
-        let line = of(
+        let line = line_of(
             r#""host":"a\u001b[2Jb","port":443,"method":"G\nET","path":"/\u009b31m\r\nfake","verdict":"\u001b]0;x\u0007","found":"x\ny\tz""#,
         );
         assert!(line.starts_with("2026-01-31 12:00:00Z  "), "{line}");
@@ -149,7 +149,7 @@ mod tests {
         for text in
             ["not json \u{1b}[2J\n", "{}", r#"{"event":"request"}"#, r#"{"event":"later","x":"\u{9b}"}"#]
         {
-            let line = shown(text, Styles::PLAIN);
+            let line = format_line(text, Styles::PLAIN);
             assert!(!line.contains(|character: char| character.is_control()), "{line:?}");
         }
     }

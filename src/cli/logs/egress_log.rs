@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::{Logs, decision};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
-use crate::cli::output::{LOOK_EVERY, Output, inert, wait_while_read};
+use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
 use crate::host::Host;
 use crate::instance::journal::{LINE_MAX, files, open};
 use crate::instance::{State, Store};
@@ -52,7 +52,7 @@ pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> 
 }
 
 fn print(line: &str, output: &Output) -> Result<(), CliError> {
-    let shown = if output.json { inert(line) } else { decision::shown(line, output.styles()) };
+    let shown = if output.json { inert(line) } else { decision::format_line(line, output.styles()) };
     output.print(&shown)
 }
 
@@ -88,7 +88,7 @@ fn follow(
         if !alive {
             return Ok(());
         }
-        wait_while_read(LOOK_EVERY)?;
+        wait_while_read(POLL_INTERVAL)?;
     }
 }
 

@@ -20,10 +20,10 @@ use jiff::Timestamp;
 
 use self::plain::Plain;
 use super::attach::catch;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::output::{Output, closed, unread};
+use super::output::{Output, reader_gone, write_failed};
 use crate::backend::SIDECAR_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
@@ -36,7 +36,7 @@ const SAVED_MAX: u64 = 8 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
     /// The bottle, as `bottle list` shows it
-    #[arg(add = completions::bottles_there())]
+    #[arg(add = completions::all_bottles())]
     slug: Slug,
     /// Show the proxy's access log, one line per decision; `--json` prints the proxy's own lines. `egress.log` in
     /// the bottle sets how much it has
@@ -79,7 +79,7 @@ impl Logs {
             let event = tokio::select! {
                 event = stream.next() => event,
                 number = signals.end() => return Ok(128u8.saturating_add(number)),
-                gone = unread() => return Err(gone),
+                gone = reader_gone() => return Err(gone),
             };
             match event {
                 Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.take(&bytes)?,
@@ -91,7 +91,7 @@ impl Logs {
                 Some(Event::Data { .. }) => {}
                 Some(Event::Reset(why)) => {
                     printed.finish()?;
-                    return Err(lost(why).about(&self.slug));
+                    return Err(keeper_lost(why).about(&self.slug));
                 }
                 Some(Event::End) | None => break,
             }
@@ -107,9 +107,12 @@ impl Logs {
         match std::fs::File::open(&path) {
             Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CliError::new(Kind::State, "the agent's output was not saved: a client received it")
-                    .about(&self.slug)
-                    .hint("bottle saves the output of an agent that ends with no client attached"));
+                return Err(CliError::new(
+                    Kind::State,
+                    "the agent's output was not saved: a client received it",
+                )
+                .about(&self.slug)
+                .hint("bottle saves the output of an agent that ends with no client attached"));
             }
             Err(error) => Err(error),
         }
@@ -161,7 +164,7 @@ impl Printer {
 
 fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(closed)
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(write_failed)
 }
 
 /// Parses an RFC 3339 time, or a span before now.

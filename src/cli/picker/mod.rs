@@ -36,9 +36,9 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
 
 fn in_lines(question: &str, list: &List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let mut user = TerminalUser::find()?;
-    let name = |choice: &Choice| styles.letters(&inert(&choice.name)).into_owned();
+    let name = |choice: &Choice| styles.displayable(&inert(&choice.name)).into_owned();
     let names: Vec<String> = list.choices().iter().map(name).collect();
-    let question = styles.letters(question);
+    let question = styles.displayable(question);
     let chosen = list.chosen();
     // One number cannot select several items in order, so the preselection is offered as a whole.
     if !chosen.is_empty() {

@@ -50,7 +50,7 @@ fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
     let hint = if list.typed().is_empty() { "type to filter" } else { "" };
     Line::from(vec![
         Span::raw("> "),
-        Span::raw(styles.letters(&inert(list.typed())).into_owned()),
+        Span::raw(styles.displayable(&inert(list.typed())).into_owned()),
         Span::styled(hint, dim()),
         Span::styled(count, dim()),
     ])
@@ -64,7 +64,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
     let height = usize::from(area.height.max(1));
     let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
     let widest = |of: fn(&Choice) -> &str, most: usize| {
-        let width = |choice: &Choice| measure_text_width(&styles.letters(&inert(of(choice))));
+        let width = |choice: &Choice| measure_text_width(&styles.displayable(&inert(of(choice))));
         list.choices().iter().map(width).max().unwrap_or(0).min(most)
     };
     // On a narrow screen a long name leaves room for the description.
@@ -114,7 +114,7 @@ fn line<'a>(
 
 fn known<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
-    let raw = |text: &str| Line::raw(styles.letters(&inert(text)).into_owned());
+    let raw = |text: &str| Line::raw(styles.displayable(&inert(text)).into_owned());
     let mut lines = vec![Line::default()];
     // The selection stays visible when there is no room for all lines.
     if list.is_several() && !list.chosen().is_empty() {

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Whose, word};
+use super::{PolicySource, word};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::json_schema::PolicyAnswer;
@@ -20,14 +20,14 @@ pub(crate) struct Check {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
     #[command(flatten)]
-    whose: Whose,
+    source: PolicySource,
 }
 
 impl Check {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let asked = self.whose.asked(host, output)?;
+        let decider = self.source.decider(host, output)?;
         let headers: HeaderMap = self.headers.iter().cloned().collect();
-        let answer = asked.answered(&self.method, &self.url, &headers, None)?;
+        let answer = decider.decide(&self.method, &self.url, &headers, None)?;
         if output.json {
             output.print_json(&answer)?;
         } else {

@@ -52,9 +52,9 @@ impl Policy {
 /// Selects the bottle or agent whose routes decide.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
-struct Whose {
+struct PolicySource {
     /// Use the routes of this bottle; by default the only running bottle
-    #[arg(long, add = completions::bottles_there())]
+    #[arg(long, add = completions::all_bottles())]
     slug: Option<Slug>,
     /// Use the routes that this agent would start with
     #[arg(long, add = completions::agents())]
@@ -65,15 +65,15 @@ struct Whose {
 }
 
 /// What decides: the routes, their origins, and the user's own rules.
-struct Asked {
+struct Decider {
     table: RouteTable,
     manifest: ResolvedManifest,
     rules: Arc<RuleFiles>,
 }
 
-impl Whose {
-    fn asked(&self, host: &Host, output: &Output) -> Result<Asked, CliError> {
-        let (agent, bottles, record) = self.of(host)?;
+impl PolicySource {
+    fn decider(&self, host: &Host, output: &Output) -> Result<Decider, CliError> {
+        let (agent, bottles, record) = self.select(host)?;
         let resolved = resolved(&manifests(host), agent, bottles)?;
         let plan = plan_of(host, &resolved.manifest)?;
         if let Some(record) = record.filter(|record| record.manifest_hash != plan.manifest_hash) {
@@ -84,11 +84,11 @@ impl Whose {
         }
         let table = parse_routes(&plan.egress.routes, Form::Runtime)
             .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
-        Ok(Asked { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
+        Ok(Decider { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
     }
 
     /// Returns the agent, its bottles, and the record of the bottle, if one is meant.
-    fn of(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
+    fn select(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
         if let Some(agent) = &self.agent {
             return Ok((agent.clone(), self.bottles.clone(), None));
         }
@@ -99,7 +99,9 @@ impl Whose {
                 Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why).about(slug)),
                 Some(State::Newer(schema)) => {
                     let why = format!("{slug} was written by a newer bottle (schema {schema})");
-                    return Err(CliError::new(Kind::State, why).about(slug).hint("use that version of bottle"));
+                    return Err(CliError::new(Kind::State, why)
+                        .about(slug)
+                        .hint("use that version of bottle"));
                 }
                 None => {
                     return Err(CliError::new(
@@ -127,11 +129,9 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
         (None, _) => Err(CliError::usage("cannot choose a bottle: none is running")
             .about("--agent")
             .hint("name an agent (`--agent NAME`, with `--bottle NAME` for its bottles)")),
-        (Some(_), Some(_)) => {
-            Err(CliError::usage("cannot choose a bottle: several are running")
-                .about("--slug")
-                .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`"))
-        }
+        (Some(_), Some(_)) => Err(CliError::usage("cannot choose a bottle: several are running")
+            .about("--slug")
+            .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`")),
     }
 }
 
@@ -159,9 +159,9 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
 }
 
-impl Asked {
+impl Decider {
     /// Decides a request.
-    fn answered(
+    fn decide(
         &self,
         method: &str,
         url: &str,

@@ -12,7 +12,7 @@ use bottle_contract::decide::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, Whose, word};
+use super::{Decider, PolicySource, word};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::layout::Table;
@@ -20,10 +20,10 @@ use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
 /// The longest record in bytes; the proxy writes none near it.
-const LONGEST: u64 = 1 << 20;
+const MAX_RECORD: u64 = 1 << 20;
 
 /// The most distinct changes that are listed.
-const MOST_CHANGES: usize = 1000;
+const MAX_CHANGES: usize = 1000;
 
 /// The arguments of `policy test`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct Test {
     /// input
     file: PathBuf,
     #[command(flatten)]
-    whose: Whose,
+    source: PolicySource,
 }
 
 /// The fields read of a record; others are ignored.
@@ -90,23 +90,23 @@ struct Change {
     times: usize,
     method: String,
     url: String,
-    was: Said,
-    now: Said,
+    was: RecordedVerdict,
+    now: RecordedVerdict,
     /// Today's answer as a sentence.
     sentence: String,
 }
 
 /// A verdict, with its reason if it has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Said {
+struct RecordedVerdict {
     verdict: String,
     reason: Option<String>,
 }
 
 impl Test {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let asked = self.whose.asked(host, output)?;
-        let replayed = replay(&asked, reader(&self.file)?, &self.file)?;
+        let decider = self.source.decider(host, output)?;
+        let replayed = replay(&decider, reader(&self.file)?, &self.file)?;
         if output.json {
             output.print_json(&replayed)?;
         } else {
@@ -132,12 +132,12 @@ fn unreadable(path: &Path, error: &io::Error) -> CliError {
         .hint("name a file of recorded requests: `bottle logs --egress --json SLUG > FILE` writes one")
 }
 
-fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Replayed, CliError> {
+fn replay(decider: &Decider, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Replayed, CliError> {
     let mut replayed = Replayed::default();
     let mut text = Vec::new();
     for number in 1.. {
         text.clear();
-        let mut line = lines.by_ref().take(LONGEST + 1);
+        let mut line = lines.by_ref().take(MAX_RECORD + 1);
         if line.read_until(b'\n', &mut text).map_err(|error| unreadable(path, &error))? == 0 {
             break;
         }
@@ -150,11 +150,11 @@ fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Rep
                 .about(path.display())
                 .hint("a record is a line of JSON with `host`, `method` and `path`, as `bottle logs --egress --json` prints it")
         };
-        if text.len() as u64 > LONGEST {
+        if text.len() as u64 > MAX_RECORD {
             return Err(wrong("the record is longer than 1 MiB"));
         }
         match record(&text) {
-            Ok(Some(record)) => replayed.put(number, &record, asked).map_err(|why| wrong(&why))?,
+            Ok(Some(record)) => replayed.put(number, &record, decider).map_err(|why| wrong(&why))?,
             Ok(None) => replayed.skipped += 1,
             Err(error) => return Err(wrong(&format!("not a record of a request: {error}"))),
         }
@@ -176,8 +176,8 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
 impl Record {
     /// Returns the recorded verdict as far as routes decided it; none for a mismatch of host names, which a record
     /// does not show.
-    fn was(&self) -> Option<Said> {
-        let allow = Said { verdict: "allow".to_owned(), reason: None };
+    fn was(&self) -> Option<RecordedVerdict> {
+        let allow = RecordedVerdict { verdict: "allow".to_owned(), reason: None };
         let Some(reason) =
             self.reason.as_deref().filter(|_| matches!(self.verdict.as_deref(), Some("denied" | "refused")))
         else {
@@ -186,7 +186,7 @@ impl Record {
         match serde_json::from_value::<Reason>(reason.into()) {
             Ok(Reason::AuthorityMismatch) => None,
             Ok(reason) if !is_by_routes(reason) => Some(allow),
-            _ => Some(Said { verdict: "deny".to_owned(), reason: Some(reason.to_owned()) }),
+            _ => Some(RecordedVerdict { verdict: "deny".to_owned(), reason: Some(reason.to_owned()) }),
         }
     }
 
@@ -225,16 +225,19 @@ fn is_by_routes(reason: Reason) -> bool {
 }
 
 impl Replayed {
-    fn put(&mut self, line: usize, record: &Record, asked: &Asked) -> Result<(), String> {
+    fn put(&mut self, line: usize, record: &Record, decider: &Decider) -> Result<(), String> {
         let Some(was) = record.was() else { return Ok(()) };
         let (url, headers) = (record.url(), record.headers());
         let body = record.request.as_ref().and_then(|request| request.body.as_deref());
-        let (now, sentence) = asked
-            .answered(&record.method, &url, &headers, body.map(str::as_bytes))
+        let (now, sentence) = decider
+            .decide(&record.method, &url, &headers, body.map(str::as_bytes))
             .map_err(|error| error.message)
             .map(|answer| {
                 (
-                    Said { verdict: answer.verdict.to_owned(), reason: answer.reason.map(word_of) },
+                    RecordedVerdict {
+                        verdict: answer.verdict.to_owned(),
+                        reason: answer.reason.map(word_of),
+                    },
                     answer.sentence,
                 )
             })?;
@@ -248,7 +251,7 @@ impl Replayed {
         };
         if let Some(known) = self.changed.iter_mut().find(same) {
             known.times += 1;
-        } else if self.changed.len() >= MOST_CHANGES {
+        } else if self.changed.len() >= MAX_CHANGES {
             self.more = true;
         } else {
             self.changed.push(Change { line, times: 1, method, url, was, now, sentence });
@@ -263,7 +266,7 @@ fn word_of(reason: Reason) -> String {
 
 fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
     let styles = output.styles();
-    let shown = |said: &Said| {
+    let shown = |said: &RecordedVerdict| {
         let reason = said.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
         format!("{}{}", word(&said.verdict, styles), inert(&reason))
     };

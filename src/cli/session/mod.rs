@@ -23,7 +23,7 @@ use bottle_contract::terminal::Pass;
 
 use tokio::sync::watch;
 
-pub(crate) use notices::{Aside, Watch};
+pub(crate) use notices::{TitleNotices, Watch};
 pub(crate) use pump::run;
 pub(crate) use signals::{Signals, interrupted};
 
@@ -59,7 +59,7 @@ pub(crate) enum Outcome {
     /// The guest could not carry out the request.
     Failed(Failure),
     /// The user pressed the detach keys.
-    Left,
+    Detached,
     /// A signal interrupted the client: its number.
     Interrupted(u8),
     /// The other side reset the stream, with a message.
@@ -77,5 +77,5 @@ pub(crate) struct Session {
     /// Which terminal features beyond drawing the program may use.
     pub(crate) pass: Pass,
     /// What the title shows behind the name; the bell rings for a new question.
-    pub(crate) aside: Option<watch::Receiver<Aside>>,
+    pub(crate) title_notices: Option<watch::Receiver<TitleNotices>>,
 }

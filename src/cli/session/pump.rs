@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::signals::{Caught, Signals};
-use super::{Aside, Outcome, Session, Style};
+use super::{Outcome, Session, Style, TitleNotices};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::terminal::{self, Detach, RawTerminal};
 
 /// A second Ctrl-C within this time ends the session; the first one goes to the program.
-const AGAIN: Duration = Duration::from_secs(2);
+const REPEAT_WITHIN: Duration = Duration::from_secs(2);
 
 /// The byte that rings the bell.
 const BELL: u8 = 0x07;
@@ -38,24 +38,24 @@ pub(crate) async fn run(
     let mut screen = None;
     let outcome = match session.style {
         Style::Terminal { detach, title, color, watch_only } => {
-            let title = title.map(|title| output.styles().letters(&title).into_owned());
+            let title = title.map(|title| output.styles().displayable(&title).into_owned());
             let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
                 .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
             screen = Some(raw);
-            let shared = session.pass.title;
-            let titled = title.zip(session.aside);
-            let titled = titled.map(|(title, aside)| Titled {
+            let agent_may_set = session.pass.title;
+            let window_title = title.zip(session.title_notices);
+            let window_title = window_title.map(|(title, title_notices)| WindowTitle {
                 title,
-                aside,
-                rung: 0,
+                title_notices,
+                rung_for: 0,
                 locked: false,
-                marked: false,
-                shared,
+                shows_notices: false,
+                agent_may_set,
             });
             let typed =
                 async { if watch_only { watch(detach).await } else { type_keys(detach, &sender).await } };
             tokio::select! {
-                outcome = show(receiver, session.pass, screen.as_ref(), titled) => outcome,
+                outcome = show(receiver, session.pass, screen.as_ref(), window_title) => outcome,
                 outcome = typed => outcome,
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
             }
@@ -75,17 +75,17 @@ pub(crate) async fn run(
 }
 
 /// The window's title and the notices behind it.
-struct Titled {
+struct WindowTitle {
     title: String,
-    aside: watch::Receiver<Aside>,
+    title_notices: watch::Receiver<TitleNotices>,
     /// The number of proposals that the bell has rung for.
-    rung: u64,
+    rung_for: u64,
     /// Whether it has rung for a lock.
     locked: bool,
     /// Whether the title shows notices.
-    marked: bool,
+    shows_notices: bool,
     /// Whether the agent may set the title; its own title is then restored afterwards.
-    shared: bool,
+    agent_may_set: bool,
 }
 
 /// Copies output until the program ends.
@@ -93,7 +93,7 @@ async fn show(
     mut receiver: StreamReceiver,
     pass: Pass,
     screen: Option<&RawTerminal>,
-    mut titled: Option<Titled>,
+    mut window_title: Option<WindowTitle>,
 ) -> Outcome {
     let mut stdout = Sink::new(tokio::io::stdout(), io::stdout().is_terminal(), pass, screen);
     let mut stderr = Sink::new(tokio::io::stderr(), io::stderr().is_terminal(), pass, screen);
@@ -101,9 +101,9 @@ async fn show(
         let event = tokio::select! {
             event = receiver.next() => event,
             // One update at a time: during an unfinished escape sequence of the agent they would pile up.
-            aside = changed(&mut titled), if stdout.own.is_empty() => {
-                if let (Some(titled), Some(screen)) = (&mut titled, screen) {
-                    stdout.own.extend(titled.say(&aside, screen));
+            title_notices = changed(&mut window_title), if stdout.own.is_empty() => {
+                if let (Some(window_title), Some(screen)) = (&mut window_title, screen) {
+                    stdout.own.extend(window_title.update(&title_notices, screen));
                 }
                 if let Err(error) = stdout.write(&[]).await {
                     return Outcome::OutputClosed(error);
@@ -132,35 +132,36 @@ async fn show(
 }
 
 /// Waits for the next title update.
-async fn changed(titled: &mut Option<Titled>) -> Aside {
-    if let Some(Titled { aside, .. }) = titled
-        && aside.changed().await.is_ok()
+async fn changed(window_title: &mut Option<WindowTitle>) -> TitleNotices {
+    if let Some(WindowTitle { title_notices, .. }) = window_title
+        && title_notices.changed().await.is_ok()
     {
-        return aside.borrow_and_update().clone();
+        return title_notices.borrow_and_update().clone();
     }
     // The sender is gone; the output continues.
     std::future::pending().await
 }
 
-impl Titled {
+impl WindowTitle {
     /// Returns the bytes for the terminal: a bell for a proposal or a lock, and the new or the previous title.
-    fn say(&mut self, aside: &Aside, screen: &RawTerminal) -> Vec<u8> {
+    fn update(&mut self, title_notices: &TitleNotices, screen: &RawTerminal) -> Vec<u8> {
         let mut bytes = Vec::new();
         // No bell for proposals that were answered before this client attached.
-        let asks = aside.asked > std::mem::replace(&mut self.rung, aside.asked) && aside.waiting > 0;
-        if asks || (aside.locked && !std::mem::replace(&mut self.locked, true)) {
+        let asks = title_notices.proposals > std::mem::replace(&mut self.rung_for, title_notices.proposals)
+            && title_notices.pending > 0;
+        if asks || (title_notices.locked && !std::mem::replace(&mut self.locked, true)) {
             bytes.push(BELL);
         }
-        let marks = !aside.words.is_empty();
-        if self.shared && marks != self.marked {
-            bytes.extend_from_slice(if marks { screen.push_title() } else { screen.pop_title() });
+        let has_notices = !title_notices.text.is_empty();
+        if self.agent_may_set && has_notices != self.shows_notices {
+            bytes.extend_from_slice(if has_notices { screen.push_title() } else { screen.pop_title() });
         }
-        if marks {
-            bytes.extend(terminal::title_sequence(&format!("{} - {}", self.title, aside.words)));
-        } else if !self.shared && self.marked {
+        if has_notices {
+            bytes.extend(terminal::title_sequence(&format!("{} - {}", self.title, title_notices.text)));
+        } else if !self.agent_may_set && self.shows_notices {
             bytes.extend(terminal::title_sequence(&self.title));
         }
-        self.marked = marks;
+        self.shows_notices = has_notices;
         bytes
     }
 }
@@ -192,7 +193,7 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
                 self.shown.clear();
                 filter.filter(bytes, &mut self.shown);
                 if let Some(screen) = self.screen {
-                    screen.note_output(&self.shown);
+                    screen.track_output(&self.shown);
                 }
                 if filter.is_between() {
                     self.shown.append(&mut self.own);
@@ -214,7 +215,7 @@ async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
             break;
         }
         if left {
-            return Outcome::Left;
+            return Outcome::Detached;
         }
     }
     std::future::pending().await
@@ -225,7 +226,7 @@ async fn watch(mut detach: Detach) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
         if keys.contains(&CTRL_C) || detach.feed(&keys).1 {
-            return Outcome::Left;
+            return Outcome::Detached;
         }
     }
     std::future::pending().await
@@ -261,11 +262,11 @@ async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSen
     loop {
         match signals.next().await {
             Caught::Resize => {}
-            Caught::End(number) if pass && last.is_none_or(|at| at.elapsed() >= AGAIN) => {
+            Caught::End(number) if pass && last.is_none_or(|at| at.elapsed() >= REPEAT_WITHIN) => {
                 last = Some(Instant::now());
                 output.note(format!(
                     "signal {number} forwarded to the program; another one within {} s ends the session",
-                    AGAIN.as_secs()
+                    REPEAT_WITHIN.as_secs()
                 ));
                 let _ = sender.message(&ClientMessage::Signal { signal: number }).await;
             }

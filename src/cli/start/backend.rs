@@ -13,14 +13,14 @@ pub(crate) async fn choose(
     named: Option<&str>,
 ) -> Result<Box<dyn Backend>, CliError> {
     let backend = match named {
-        Some(name) => this_one(host, plan, name).await?,
-        None => first_that_can(host, plan).await?,
+        Some(name) => named_backend(host, plan, name).await?,
+        None => first_usable(host, plan).await?,
     };
     backend.name().clone_into(&mut plan.backend);
     Ok(backend)
 }
 
-async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, CliError> {
+async fn named_backend(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, CliError> {
     let Some(backend) = registry::by_name(host, name) else {
         let choosable = registry::choosable(host);
         let known: Vec<&str> = choosable.iter().map(|backend| backend.name()).collect();
@@ -34,7 +34,7 @@ async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backen
     Ok(backend)
 }
 
-async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {
+async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {
     let mut reasons = Vec::new();
     let mut only = None;
     for backend in registry::choosable(host) {

@@ -7,7 +7,7 @@ use bottle_channel::{Channel, ChannelError};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 
-use crate::cli::connect::lost;
+use crate::cli::connect::keeper_lost;
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::Output;
@@ -24,7 +24,7 @@ use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
 
 /// How long an interrupted launch may take to undo its work.
-const UNDONE_WITHIN: Duration = Duration::from_secs(30);
+const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads every secret of the plan; asks on the terminal for missing ones.
 pub(super) async fn secrets(
@@ -64,15 +64,10 @@ pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<Se
             .hint("write prefixes of variable names, as in `AWS_,STRIPE_`")
     })?;
     if !names.is_empty() {
-        output.note(format!(
-            "{} blocks the values of {}",
-            sensitive_env::VARIABLE,
-            names.join(", ")
-        ));
+        output.note(format!("{} blocks the values of {}", sensitive_env::VARIABLE, names.join(", ")));
     }
     for name in short {
-        output
-            .warn(format!("cannot block the value of {name}: it is too short to scan for"));
+        output.warn(format!("cannot block the value of {name}: it is too short to scan for"));
     }
     Ok(values)
 }
@@ -98,7 +93,7 @@ pub(super) async fn launch(
     };
     interrupt_keeper(host, slug);
     let undone = tokio::select! {
-        answer = tokio::time::timeout(UNDONE_WITHIN, follow(&mut events, &order.plan, &progress)) => answer,
+        answer = tokio::time::timeout(UNDO_TIMEOUT, follow(&mut events, &order.plan, &progress)) => answer,
         // A second Ctrl-C: the keeper continues to undo by itself.
         number = signals.end() => {
             drop(progress);
@@ -155,13 +150,13 @@ fn finished(
                 output.warn(format!("not undone: {left}; `bottle cleanup` tries again"));
             }
             match signal {
-                Some(number) => Err(interrupted(number).about(slug).hint_if(
-                    failure.left.is_empty().then_some("everything created so far was removed"),
-                )),
+                Some(number) => Err(interrupted(number)
+                    .about(slug)
+                    .hint_if(failure.left.is_empty().then_some("everything created so far was removed"))),
                 None => Err(failed(failure, order).about(slug)),
             }
         }
-        (Answer::Lost(error), _) => Err(lost(error).about(slug)),
+        (Answer::Lost(error), _) => Err(keeper_lost(error).about(slug)),
     }
 }
 

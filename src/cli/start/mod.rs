@@ -16,7 +16,7 @@ use bottle_contract::names::Name;
 use bottle_contract::session::guest::Size;
 use rand::RngExt as _;
 
-use super::attach::{Joined, catch, on_terminal};
+use super::attach::{Client, catch, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -105,15 +105,17 @@ impl Start {
         OwnRules::load(host)?;
         super::block_on(async {
             let mut signals = catch()?;
-            pick::missing(&mut self, host, &mut signals, output).await?;
+            pick::ask_missing(&mut self, host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;
-                match self.look(host, &settings, &resolved, &mut signals, output).await? {
-                    Looked::Agreed(agreed) => {
-                        return agreed.carry_out(host, &settings, &mut signals, output).await;
+                match self.run_preflight(host, &settings, &resolved, &mut signals, output).await? {
+                    PreflightResult::Confirmed(confirmed) => {
+                        return confirmed.launch(host, &settings, &mut signals, output).await;
                     }
-                    Looked::Enough => return Ok(exit::DONE),
-                    Looked::Edit => pick::again(&mut self, host, &resolved, &mut signals, output).await?,
+                    PreflightResult::Finished => return Ok(exit::DONE),
+                    PreflightResult::Edit => {
+                        pick::ask_again(&mut self, host, &resolved, &mut signals, output).await?
+                    }
                 }
             }
         })
@@ -128,37 +130,43 @@ impl Start {
     }
 
     /// Shows what would be started, and asks the user.
-    async fn look(
+    async fn run_preflight(
         &self,
         host: &Host,
         settings: &Settings,
         resolved: &Resolved,
         signals: &mut Signals,
         output: &Output,
-    ) -> Result<Looked, CliError> {
+    ) -> Result<PreflightResult, CliError> {
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
-        refuse_unnamed_place(host)?;
-        refuse_taken(host, &plan)?;
-        refuse_unknown_hosts(&plan)?;
-        let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        require_utf8_cwd(host)?;
+        require_free_slug(host, &plan)?;
+        require_host_keys(&plan)?;
+        let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let home = &host.user_home;
         let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend, home };
         if self.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
-            return Ok(Looked::Enough);
+            return Ok(PreflightResult::Finished);
         }
-        match preflight::agreed(&view, self.yes, signals, output).await? {
+        match preflight::confirm(&view, self.yes, signals, output).await? {
             Decision::Yes => {}
-            Decision::Edit => return Ok(Looked::Edit),
+            Decision::Edit => return Ok(PreflightResult::Edit),
             Decision::No | Decision::Explain => {
                 output.note("nothing was started");
-                return Ok(Looked::Enough);
+                return Ok(PreflightResult::Finished);
             }
         }
-        let said = preview.notes;
-        Ok(Looked::Agreed(Box::new(Agreed { backend, plan, said, origin: Origin::New, resumed: None })))
+        let shown_notes = preview.notes;
+        Ok(PreflightResult::Confirmed(Box::new(ConfirmedLaunch {
+            backend,
+            plan,
+            shown_notes,
+            origin: Origin::New,
+            resumed: None,
+        })))
     }
 
     /// A project may suggest a bottle; only the user may accept the suggestion.
@@ -215,38 +223,38 @@ pub(super) fn passes_input(task: Option<&str>) -> bool {
 }
 
 /// The result of the preflight.
-enum Looked {
-    Agreed(Box<Agreed>),
+enum PreflightResult {
+    Confirmed(Box<ConfirmedLaunch>),
     /// A dry run, or the user declined.
-    Enough,
+    Finished,
     /// The user wants to choose again.
     Edit,
 }
 
 /// A launch that the user agreed to.
-pub(super) struct Agreed {
+pub(super) struct ConfirmedLaunch {
     pub(super) backend: Box<dyn Backend>,
     pub(super) plan: Plan,
     /// Notes about the image that the user has already seen.
-    pub(super) said: Vec<String>,
+    pub(super) shown_notes: Vec<String>,
     pub(super) origin: Origin,
     pub(super) resumed: Option<Resumed>,
 }
 
-impl Agreed {
+impl ConfirmedLaunch {
     /// Reads the secrets, prepares the images, launches, and runs the session. Returns the exit code.
-    pub(super) async fn carry_out(
+    pub(super) async fn launch(
         self,
         host: &Host,
         settings: &Settings,
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let Self { backend, plan, said, origin, resumed } = self;
+        let Self { backend, plan, shown_notes, origin, resumed } = self;
         let marked = launch::marked(host, &plan, output)?;
         // Asked before the images are built, which takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let prepared = prepare::prepare(&*backend, &plan, &said, signals, output).await?;
+        let prepared = prepare::prepare(&*backend, &plan, &shown_notes, signals, output).await?;
         let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets) };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
@@ -255,7 +263,8 @@ impl Agreed {
             return launch::report_detached(&slug, output);
         }
         let style = style(&plan, settings);
-        let joined = Joined { host: host.clone(), channel, slug, ours: true, pass: settings.terminal_pass };
+        let joined =
+            Client { host: host.clone(), channel, slug, owns_bottle: true, pass: settings.terminal_pass };
         joined.run(style, false, signals, output).await
     }
 }
@@ -268,14 +277,14 @@ impl LabelColor {
 }
 
 /// Maps a missing program to the shell's exit code for scripts; on a terminal the backend refused.
-pub(super) fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
+pub(super) fn prepare_failed(error: BackendError, plan: &Plan) -> CliError {
     let missing = error.kind == BackendErrorKind::ProgramMissing;
     let error = CliError::from(error);
     if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
 }
 
 pub(super) fn terminal_for(headless: bool) -> Option<Size> {
-    (!headless && terminal::is_here()).then(terminal::size)
+    (!headless && terminal::is_terminal()).then(terminal::size)
 }
 
 /// Returns the backend of the manifest, else of the settings.
@@ -285,7 +294,7 @@ fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
 }
 
 /// Refuses a working directory that the bottle's record cannot store as text.
-fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
+fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
     let Some(_) = host.cwd.to_str() else {
         return Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
             .about(host.cwd.display())
@@ -295,7 +304,7 @@ fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
 }
 
 /// Checks host keys before anything is created; the launch reads them again.
-pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
+pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
             let hint = error.hint();
@@ -306,7 +315,7 @@ pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
 }
 
 /// Checks the slug before any secret is read; the keeper's claim is what decides.
-fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
+fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
     let taken =
         |message: String, hint: String| Err(CliError::new(Kind::State, message).about(slug).hint(hint));

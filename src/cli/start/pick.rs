@@ -21,7 +21,7 @@ use crate::provider::{self, program};
 use crate::resolve::{self, ResolveError, Resolved, Selection};
 
 /// Completes the flags, if there is a user to ask.
-pub(super) async fn missing(
+pub(super) async fn ask_missing(
     start: &mut Start,
     host: &Host,
     signals: &mut Signals,
@@ -53,7 +53,7 @@ pub(super) async fn missing(
 }
 
 /// Asks again for everything but the agent; the current choices are preselected.
-pub(super) async fn again(
+pub(super) async fn ask_again(
     start: &mut Start,
     host: &Host,
     resolved: &Resolved,

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::backend::{Backend, Exposed, Preview};
-use crate::cli::error::{CliError, answered};
+use crate::cli::error::{CliError, require_answer};
 use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
@@ -38,7 +38,7 @@ struct DryRun<'a> {
     backend: &'a str,
     command: &'a [String],
     terminal: bool,
-    secrets: Vec<Held>,
+    secrets: Vec<SecretUse>,
     exposed: &'a [Exposed],
     /// What would be built, pulled or loaded first, and why.
     makes: &'a [String],
@@ -54,7 +54,7 @@ struct DryRun<'a> {
 }
 
 #[derive(Serialize)]
-struct Held {
+struct SecretUse {
     purpose: String,
     from: String,
 }
@@ -70,7 +70,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         backend: &plan.backend,
         command: &plan.agent.argv,
         terminal: plan.agent.terminal.is_some(),
-        secrets: held(plan),
+        secrets: secret_uses(plan),
         exposed: &view.preview.exposed,
         makes: &view.preview.makes,
         changed: &view.preview.changed,
@@ -84,7 +84,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
 
 /// Decides whether to start. On a terminal it shows one screen and asks; otherwise the manifests count as
 /// agreement, and only warnings are printed.
-pub(crate) async fn agreed(
+pub(crate) async fn confirm(
     view: &View<'_>,
     yes: bool,
     signals: &mut Signals,
@@ -97,7 +97,7 @@ pub(crate) async fn agreed(
         return Ok(Decision::Yes);
     }
     let styles = output.err_styles();
-    output.say(&brief(view).text(styles, Some(MOST)));
+    output.say(&summary(view).text(styles, Some(MOST)));
     let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
     loop {
         let asked = question.clone();
@@ -126,27 +126,27 @@ pub(super) async fn answer<T: Send + 'static>(
         answer = asking => answer,
         number = signals.end() => return Err(interrupted(number)),
     };
-    answered(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
+    require_answer(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
 }
 
 /// Builds the one-screen summary, without default values.
-fn brief(view: &View<'_>) -> Summary {
+fn summary(view: &View<'_>) -> Summary {
     let home = view.home;
-    let mut brief = Summary::new(view.resolved, home);
-    brief.row("runs", Tone::Plain, started_as(view.plan));
-    brief.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
-    brief.reach(&view.resolved.manifest, home, unisolated(view));
-    brief.row("secrets", Tone::Plain, secrets(view.plan));
+    let mut summary = Summary::new(view.resolved, home);
+    summary.row("runs", Tone::Plain, started_as(view.plan));
+    summary.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
+    summary.reach(&view.resolved.manifest, home, unisolated(view));
+    summary.row("secrets", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
-    brief.row("exposed", Tone::Plain, seen.collect());
-    brief.row("builds", Tone::Plain, view.preview.makes.clone());
-    brief.row("changed", Tone::Notice, view.preview.changed.clone());
-    brief.row("image", Tone::Notice, view.preview.notes.clone());
-    brief.row("limits", Tone::Notice, view.preview.limits.clone());
-    brief.project(view.resolved);
-    brief.row("missing", Tone::Notice, missing(view));
-    brief.row("warnings", Tone::Notice, view.resolved.warnings.clone());
-    brief
+    summary.row("exposed", Tone::Plain, seen.collect());
+    summary.row("builds", Tone::Plain, view.preview.makes.clone());
+    summary.row("changed", Tone::Notice, view.preview.changed.clone());
+    summary.row("image", Tone::Notice, view.preview.notes.clone());
+    summary.row("limits", Tone::Notice, view.preview.limits.clone());
+    summary.project(view.resolved);
+    summary.row("missing", Tone::Notice, missing(view));
+    summary.row("warnings", Tone::Notice, view.resolved.warnings.clone());
+    summary
 }
 
 fn works_in(plan: &Plan, home: &Path) -> String {
@@ -212,12 +212,17 @@ fn shown_argv(argv: &[String]) -> String {
 }
 
 fn secrets(plan: &Plan) -> Vec<String> {
-    held(plan).into_iter().map(|held| format!("{}, from {}", held.purpose, held.from)).collect()
+    secret_uses(plan)
+        .into_iter()
+        .map(|secret_uses| format!("{}, from {}", secret_uses.purpose, secret_uses.from))
+        .collect()
 }
 
-fn held(plan: &Plan) -> Vec<Held> {
-    let one =
-        |need: &crate::plan::SecretNeed| Held { purpose: need.purpose.clone(), from: describe(&need.source) };
+fn secret_uses(plan: &Plan) -> Vec<SecretUse> {
+    let one = |need: &crate::plan::SecretNeed| SecretUse {
+        purpose: need.purpose.clone(),
+        from: describe(&need.source),
+    };
     plan.secrets.iter().map(one).collect()
 }
 
@@ -237,6 +242,6 @@ fn weaker(view: &View<'_>) -> Vec<String> {
 
 fn unisolated(view: &View<'_>) -> Vec<String> {
     let isolates = view.backend.capabilities().isolates;
-    let said = || format!("the {} backend does not isolate anything", view.backend.name());
-    (!isolates).then(said).into_iter().collect()
+    let shown_notes = || format!("the {} backend does not isolate anything", view.backend.name());
+    (!isolates).then(shown_notes).into_iter().collect()
 }

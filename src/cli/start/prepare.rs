@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::not_prepared;
+use super::prepare_failed;
 use crate::backend::{Backend, Prepared, ProgressSink, Step};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
@@ -14,24 +14,24 @@ use crate::plan::Plan;
 pub(super) async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,
-    said: &[String],
+    shown_notes: &[String],
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Prepared, CliError> {
     let progress = Arc::new(Progress::start(output));
     let shown = progress.clone();
-    let told = ProgressSink::new(move |step: Step| shown.step(&step));
+    let progress_sink = ProgressSink::new(move |step: Step| shown.step(&step));
     let prepared = tokio::select! {
-        prepared = backend.prepare(plan, &told) => prepared,
+        prepared = backend.prepare(plan, &progress_sink) => prepared,
         number = signals.end() => {
             return Err(interrupted(number)
                 .hint("the next start reuses what was built; `bottle cleanup` removes it"));
         }
     };
-    drop(told);
+    drop(progress_sink);
     drop(progress);
-    let prepared = prepared.map_err(|error| not_prepared(error, plan))?;
-    for note in prepared.notes.iter().filter(|note| !said.contains(note)) {
+    let prepared = prepared.map_err(|error| prepare_failed(error, plan))?;
+    for note in prepared.notes.iter().filter(|note| !shown_notes.contains(note)) {
         output.note(note);
     }
     Ok(prepared)

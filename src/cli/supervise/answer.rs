@@ -11,9 +11,9 @@ use bottle_queue::{Pending, RespondError, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::scope::Holds;
-use super::waiting::{stands, unusable};
-use crate::cli::connect::{connect, lost};
+use super::pending::{queue_error, state_text};
+use super::scope::GrantScope;
+use crate::cli::connect::{connect, keeper_lost};
 use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
@@ -25,10 +25,10 @@ pub(super) enum Decision {
     Approve {
         /// The reason.
         reason: Option<String>,
-        /// Routes to apply instead of the proposed ones, as [`checked`] renders them.
+        /// Routes to apply instead of the proposed ones, as [`canonical_routes`] renders them.
         routes: Option<String>,
         /// The scope.
-        holds: Holds,
+        grant: GrantScope,
     },
     /// Reject, or dismiss when no process waits for the answer.
     Reject {
@@ -39,13 +39,13 @@ pub(super) enum Decision {
 
 /// The result of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Came {
+pub(super) struct AnswerOutcome {
     /// `approved`, `rejected` or `dismissed`.
     pub(super) status: &'static str,
     /// The predicate of a sentence about the proposal.
     pub(super) words: String,
     /// What the answer changed, as fragments.
-    pub(super) brought: Vec<String>,
+    pub(super) effects: Vec<String>,
     /// The file that routes were to be added to.
     pub(super) saved: Option<Saved>,
 }
@@ -66,9 +66,9 @@ pub(crate) struct Unsaved {
     pub(crate) routes: String,
 }
 
-impl Came {
-    fn of(status: &'static str, words: impl Into<String>) -> Self {
-        Self { status, words: words.into(), brought: Vec::new(), saved: None }
+impl AnswerOutcome {
+    fn new(status: &'static str, words: impl Into<String>) -> Self {
+        Self { status, words: words.into(), effects: Vec::new(), saved: None }
     }
 }
 
@@ -76,39 +76,42 @@ impl Came {
 ///
 /// # Errors
 /// When the answer does not count; nothing has changed then.
-pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<Came, CliError> {
+pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<AnswerOutcome, CliError> {
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;
     match decision {
-        Decision::Approve { reason, routes, holds } => {
-            may_pass(pending, reason.as_deref(), routes.as_deref(), &holds)?;
+        Decision::Approve { reason, routes, grant } => {
+            check_approval(pending, reason.as_deref(), routes.as_deref(), &grant)?;
             let status = if routes.is_some() { Status::Modified } else { Status::Approved };
-            let response = Response { scope: holds.scope(), ..response(proposal, status, reason, routes) };
+            let response = Response { scope: grant.scope(), ..response(proposal, status, reason, routes) };
             if proposal.tool.reports() {
                 respond(host, proposal, &response)?;
-                return Ok(Came::of("approved", "was approved"));
+                return Ok(AnswerOutcome::new("approved", "was approved"));
             }
-            let brought = crate::cli::block_on(carried_out(host, proposal, response))?;
-            Ok(Came { brought, ..live(host, &holds) })
+            let effects = crate::cli::block_on(apply_routes(host, proposal, response))?;
+            Ok(AnswerOutcome { effects, ..live(host, &grant) })
         }
         Decision::Reject { reason } if waits => {
             respond(host, proposal, &response(proposal, Status::Rejected, Some(reason), None))?;
-            Ok(Came::of("rejected", "was rejected"))
+            Ok(AnswerOutcome::new("rejected", "was rejected"))
         }
         Decision::Reject { .. } => {
-            let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
-            folder.dismiss(&proposal.id).map_err(|error| unanswered(error, &proposal.id))?;
-            Ok(Came::of("dismissed", "was dismissed; no process waited for it"))
+            let folder =
+                bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
+            folder.dismiss(&proposal.id).map_err(|error| respond_failed(error, &proposal.id))?;
+            Ok(AnswerOutcome::new("dismissed", "was dismissed; no process waited for it"))
         }
     }
 }
 
 /// Reports live routes, and saves them if requested.
-fn live(host: &Host, holds: &Holds) -> Came {
-    let addition = match holds {
-        Holds::Once => return Came::of("approved", "was approved, and is live for one request"),
-        Holds::Run => return Came::of("approved", "was approved, and is live"),
-        Holds::Saved(addition) => addition,
+fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
+    let addition = match grant {
+        GrantScope::Once => {
+            return AnswerOutcome::new("approved", "was approved, and is live for one request");
+        }
+        GrantScope::Run => return AnswerOutcome::new("approved", "was approved, and is live"),
+        GrantScope::Saved(addition) => addition,
     };
     let path = addition.path.clone();
     let (words, unsaved) = match addition.write(host) {
@@ -118,19 +121,19 @@ fn live(host: &Host, holds: &Holds) -> Came {
             (words, Some(Unsaved { why, routes: addition.to_paste() }))
         }
     };
-    Came { saved: Some(Saved { path, unsaved }), ..Came::of("approved", words) }
+    AnswerOutcome { saved: Some(Saved { path, unsaved }), ..AnswerOutcome::new("approved", words) }
 }
 
 /// Checks that an approval is complete and allowed.
-fn may_pass(
+fn check_approval(
     pending: &Pending,
     reason: Option<&str>,
     routes: Option<&str>,
-    holds: &Holds,
+    grant: &GrantScope,
 ) -> Result<(), CliError> {
     let Proposal { id, tool, .. } = &pending.proposal;
     if pending.state != State::Waiting {
-        let message = format!("no process waits for this answer: {}", stands(pending, Timestamp::now()));
+        let message = format!("no process waits for this answer: {}", state_text(pending, Timestamp::now()));
         let hint = format!("`bottle supervise reject {} --reason TEXT` dismisses it", id.short());
         return Err(CliError::new(Kind::State, message).about(id).hint(hint));
     }
@@ -141,7 +144,7 @@ fn may_pass(
         let message = format!("a proposal of {} has no routes to edit", tool.name());
         return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
     }
-    if *holds != Holds::Run {
+    if *grant != GrantScope::Run {
         let message = format!("an approval of {} holds for one request only", tool.name());
         return Err(CliError::usage(message).about("--scope").hint("omit `--scope`"));
     }
@@ -156,7 +159,7 @@ fn may_pass(
 ///
 /// # Errors
 /// When they do not parse; a lower-case fragment.
-pub(super) fn checked(text: &str) -> Result<String, String> {
+pub(super) fn canonical_routes(text: &str) -> Result<String, String> {
     proposal::parse(text).map(|routes| routes.render()).map_err(|error| error.to_string())
 }
 
@@ -178,20 +181,20 @@ fn response(
 }
 
 fn respond(host: &Host, proposal: &Proposal, response: &Response) -> Result<(), CliError> {
-    let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
-    folder.respond(response).map_err(|error| unanswered(error, &proposal.id))
+    let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
+    folder.respond(response).map_err(|error| respond_failed(error, &proposal.id))
 }
 
 /// Has the keeper apply new routes.
-async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
+async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
     let channel = connect(host, &proposal.bottle_slug).await?;
-    let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(lost)?;
-    match stream.receive::<KeeperEvent>().await.map_err(lost)? {
-        KeeperEvent::Answered(brought) => Ok(brought),
+    let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(keeper_lost)?;
+    match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
+        KeeperEvent::Answered(effects) => Ok(effects),
         KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)
             .about(&proposal.id)
             .hint("nothing was changed; `bottle supervise` lists pending proposals")),
-        _ => Err(lost("it sent an unexpected answer")),
+        _ => Err(keeper_lost("it sent an unexpected answer")),
     }
 }
 
@@ -202,7 +205,7 @@ fn user() -> String {
     named.map_or_else(|| user.to_string(), |user| user.name)
 }
 
-fn unanswered(error: RespondError, id: &Id) -> CliError {
+fn respond_failed(error: RespondError, id: &Id) -> CliError {
     CliError::new(Kind::State, error.to_string())
         .about(id)
         .hint("nothing was changed; `bottle supervise` lists pending proposals")

@@ -10,26 +10,26 @@
 //! ```
 
 mod answer;
-mod opens;
+mod pending;
 mod plain;
+mod route_change;
 mod scope;
 mod screen;
-mod waiting;
 
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
 pub(crate) use self::answer::Unsaved;
+pub(crate) use self::pending::count_pending;
 pub(super) use self::plain::show_addition;
 pub(super) use self::scope::Addition;
-use self::scope::Wanted;
-pub(crate) use self::waiting::waiting;
+use self::scope::RequestedScope;
 use super::completions;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use super::terminal::is_here;
+use super::terminal::is_terminal;
 use crate::host::Host;
 
 /// Review and answer proposals from bottles
@@ -52,13 +52,13 @@ enum What {
     /// Show a proposal in full
     Show {
         /// The proposal's id, or how it begins
-        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
     },
     /// Approve a proposal
     Approve {
         /// The proposal's id, or how it begins
-        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
         /// Record this reason with the proposal
         #[arg(long, value_name = "TEXT")]
@@ -69,12 +69,12 @@ enum What {
         /// Set how long the approval holds: once for one request, run while the bottle runs, save to add the routes
         /// to the bottle's file or to that of BOTTLE
         #[arg(long, value_name = "once|run|save[:BOTTLE]", default_value = "run", hide_default_value = true)]
-        scope: Wanted,
+        scope: RequestedScope,
     },
     /// Reject a proposal, or dismiss one that no process waits for
     Reject {
         /// The proposal's id, or how it begins
-        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
         /// Send this reason to the agent
         #[arg(long, value_name = "TEXT")]
@@ -85,7 +85,7 @@ enum What {
 impl Supervise {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self.what {
-            None if self.plain || output.json || !is_here() || !screen::show(host, output)? => {
+            None if self.plain || output.json || !is_terminal() || !screen::show(host, output)? => {
                 plain::list(host, output)?;
             }
             None => {}

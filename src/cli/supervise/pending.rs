@@ -14,7 +14,7 @@ use crate::host::Host;
 const SHORTEST: usize = 4;
 
 /// Counts the pending proposals of this bottle.
-pub(crate) fn waiting(home: &Path, slug: &Slug) -> u32 {
+pub(crate) fn count_pending(home: &Path, slug: &Slug) -> u32 {
     let listing = bottle_queue::Folder::open(home, slug).and_then(|folder| folder.pending(Timestamp::now()));
     let waits = |pending: &&Pending| pending.state == State::Waiting;
     listing
@@ -22,18 +22,19 @@ pub(crate) fn waiting(home: &Path, slug: &Slug) -> u32 {
 }
 
 /// Parses an id, or the start of one.
-pub(super) fn wanted(text: &str) -> Result<String, String> {
+pub(super) fn parse_id(text: &str) -> Result<String, String> {
     let good = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    let why =
-        || format!("a proposal's id is at least {SHORTEST} characters of those that `bottle supervise` shows");
+    let why = || {
+        format!("a proposal's id is at least {SHORTEST} characters of those that `bottle supervise` shows")
+    };
     good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
 }
 
 /// Returns all proposals, and warns about unreadable ones.
 pub(super) fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pending>, CliError> {
-    let Listing { pending, damaged } = bottle_queue::list(&host.home, now).map_err(unusable)?;
+    let Listing { pending, damaged } = bottle_queue::list(&host.home, now).map_err(queue_error)?;
     for damaged in &damaged {
-        output.warn(passed_over(damaged));
+        output.warn(skipped_file(damaged));
     }
     // An answered proposal is about to be removed.
     Ok(pending.into_iter().filter(|pending| pending.state != State::Answered).collect())
@@ -55,12 +56,12 @@ pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -
 }
 
 /// Words the warning about an unreadable file in the queue.
-pub(super) fn passed_over(damaged: &Damaged) -> String {
+pub(super) fn skipped_file(damaged: &Damaged) -> String {
     format!("{}: {}; it was skipped", damaged.path.display(), damaged.why)
 }
 
 /// Words the state of a proposal.
-pub(super) fn stands(pending: &Pending, now: Timestamp) -> String {
+pub(super) fn state_text(pending: &Pending, now: Timestamp) -> String {
     match pending.state {
         State::Waiting => format!("{} left", span(pending.proposal.expires_at.duration_since(now))),
         State::Answered => "answered".to_owned(),
@@ -83,7 +84,7 @@ pub(super) fn first_line(text: &str) -> String {
     one_line(text.lines().next().unwrap_or_default())
 }
 
-pub(super) fn unusable(error: std::io::Error) -> CliError {
+pub(super) fn queue_error(error: std::io::Error) -> CliError {
     CliError::new(Kind::State, format!("cannot use the queue: {error}"))
         .hint("`queue` in $BOTTLE_HOME must be a folder that you own")
 }

@@ -8,9 +8,9 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
 use super::answer::{self, Decision, Saved};
-use super::opens::{Changed, asked as asked_for, disguise, opens};
-use super::scope::{Addition, Holds, Wanted};
-use super::waiting::{all, find, first_line, span, stands};
+use super::pending::{all, find, first_line, span, state_text};
+use super::route_change::{Changed, lookalike_warning, proposed_text, route_change};
+use super::scope::{Addition, GrantScope, RequestedScope};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::json_schema::{Answered, Question};
 use crate::cli::layout::Table;
@@ -31,11 +31,17 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let row = |pending: &Pending| {
         let Proposal { id, bottle_slug, tool, justification, .. } = &pending.proposal;
         let waits = match pending.state {
-            State::Waiting => styles.green(&stands(pending, now)),
-            _ => styles.yellow(&stands(pending, now)),
+            State::Waiting => styles.green(&state_text(pending, now)),
+            _ => styles.yellow(&state_text(pending, now)),
         };
         let id = id.short().to_owned();
-        vec![id, bottle_slug.to_string(), tool.name().to_owned(), waits, theirs(&first_line(justification))]
+        vec![
+            id,
+            bottle_slug.to_string(),
+            tool.name().to_owned(),
+            waits,
+            untrusted(&first_line(justification)),
+        ]
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
     output.print_table(&Table {
@@ -53,16 +59,16 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
 const BAR: &str = "| ";
 
 /// Marks a line from a bottle.
-fn theirs(line: &str) -> String {
+fn untrusted(line: &str) -> String {
     format!("{BAR}{line}")
 }
 
 pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliError> {
     let now = Timestamp::now();
     let pending = find(host, output, id, now)?;
-    let opens = opens(host, &pending.proposal, &pending.proposal.proposed_file);
+    let route_change = route_change(host, &pending.proposal, &pending.proposal.proposed_file);
     if output.json {
-        let gains = opens.and_then(Result::ok).map(|opens| opens.gains);
+        let gains = route_change.and_then(Result::ok).map(|route_change| route_change.gains);
         return output.print_json(&Question { gains, ..Question::from(&pending) });
     }
     let styles = output.styles();
@@ -75,13 +81,13 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let room = styles.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
-        lines.iter().map(|line| format!("  {}", theirs(line))).collect::<Vec<_>>().join("\n")
+        lines.iter().map(|line| format!("  {}", untrusted(line))).collect::<Vec<_>>().join("\n")
     };
     let mut lines = vec![
         format!("{} of {}", styles.bold(tool.name()), styles.bold(bottle_slug.as_str())),
         field("id", id.as_str()),
         field("asked", &format!("{asked}, {ago} ago")),
-        field("waits", &stands(&pending, now)),
+        field("waits", &state_text(&pending, now)),
     ];
     if *asked_before > 0 {
         let times = if *asked_before == 1 { "once".to_owned() } else { format!("{asked_before} times") };
@@ -90,18 +96,19 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     lines.push("\n  Justification from the bottle:".to_owned());
     lines.push(foreign(justification));
     lines.push(if tool.reports() { "\n  Findings:" } else { "\n  Request:" }.to_owned());
-    lines.push(foreign(&asked_for(&pending.proposal)));
-    match opens {
+    lines.push(foreign(&proposed_text(&pending.proposal)));
+    match route_change {
         None => {}
-        Some(Ok(opens)) if opens.gains.is_empty() => {
+        Some(Ok(route_change)) if route_change.gains.is_empty() => {
             lines.push("\n  It changes nothing: all of it is already allowed.".to_owned());
         }
-        Some(Ok(opens)) => {
+        Some(Ok(route_change)) => {
             lines.push("\n  Approval would allow:".to_owned());
-            lines
-                .extend(opens.gains.iter().map(|gain| format!("  - {}", styles.hanging(&one_line(gain), 4))));
-            for host in &opens.disguised {
-                lines.push(format!("  {}", styles.yellow(&styles.hanging(&disguise(host), 2))));
+            lines.extend(
+                route_change.gains.iter().map(|gain| format!("  - {}", styles.hanging(&one_line(gain), 4))),
+            );
+            for host in &route_change.disguised {
+                lines.push(format!("  {}", styles.yellow(&styles.hanging(&lookalike_warning(host), 2))));
             }
         }
         Some(Err(why)) => {
@@ -124,24 +131,24 @@ pub(super) fn approve(
     id: &str,
     reason: Option<String>,
     edit: Option<&Path>,
-    wanted: &Wanted,
+    wanted: &RequestedScope,
 ) -> Result<(), CliError> {
     let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
     // A report has no routes to save; the answer refuses that scope.
-    let holds = if pending.proposal.tool.reports() && *wanted != Wanted::Run {
-        Holds::Once
+    let grant = if pending.proposal.tool.reports() && *wanted != RequestedScope::Run {
+        GrantScope::Once
     } else {
-        wanted.settle(host, &pending.proposal, text)?
+        wanted.resolve(host, &pending.proposal, text)?
     };
-    if let Holds::Saved(addition) = &holds
+    if let GrantScope::Saved(addition) = &grant
         && let Err(why) = show_addition(output, addition, "once it is live, ")
     {
         let path = addition.path.display();
         output.note(format!("cannot write {path}: {why}; the routes will be printed instead"));
     }
-    answer(host, output, &pending, Decision::Approve { reason, routes, holds })
+    answer(host, output, &pending, Decision::Approve { reason, routes, grant })
 }
 
 /// Shows the lines that will be added to the file. `when` begins the sentence.
@@ -172,19 +179,19 @@ pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> 
 
 /// Answers, and reports the result.
 fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -> Result<(), CliError> {
-    let came = answer::answer(host, pending, decision)?;
+    let outcome = answer::answer(host, pending, decision)?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
-    let (saved, unsaved) = match came.saved {
+    let (saved, unsaved) = match outcome.saved {
         Some(Saved { unsaved: Some(unsaved), .. }) => (None, Some(unsaved)),
         Some(Saved { path, unsaved: None }) => (Some(path.display().to_string()), None),
         None => (None, None),
     };
     if output.json {
         let (id, slug) = (id.to_string(), bottle_slug.to_string());
-        return output.print_json(&Answered { id, slug, status: came.status, saved, unsaved });
+        return output.print_json(&Answered { id, slug, status: outcome.status, saved, unsaved });
     }
-    output.note(format!("{} of {bottle_slug} {}", tool.name(), came.words));
-    came.brought.iter().for_each(|sentence| output.note(one_line(sentence)));
+    output.note(format!("{} of {bottle_slug} {}", tool.name(), outcome.words));
+    outcome.effects.iter().for_each(|sentence| output.note(one_line(sentence)));
     match unsaved {
         Some(unsaved) => output.print(&unsaved.routes),
         None => Ok(()),
@@ -206,7 +213,7 @@ fn edited(path: &Path) -> Result<String, CliError> {
             .about(path.display())
             .hint("name a file of routes"));
     }
-    answer::checked(&text).map_err(|why| {
+    answer::canonical_routes(&text).map_err(|why| {
         CliError::new(Kind::Manifest, format!("{}: {why}", path.display()))
             .about(path.display())
             .hint("`bottle edit` can add routes that an agent may not propose")

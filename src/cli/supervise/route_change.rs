@@ -17,7 +17,7 @@ const AROUND: usize = 2;
 
 /// The effect of a proposal on a bottle's routes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Opens {
+pub(super) struct RouteChange {
     /// What becomes newly allowed, in words; empty when everything is already allowed.
     pub(super) gains: Vec<String>,
     /// Hosts whose names can be mistaken for others.
@@ -43,27 +43,31 @@ pub(super) enum Changed {
 
 /// Computes the effect of a proposal on the current routes, or why it cannot be applied; none when it changes no
 /// routes or the routes are unknown. `text` is the proposed or the replacement text.
-pub(super) fn opens(host: &Host, proposal: &Proposal, text: &str) -> Option<Result<Opens, String>> {
+pub(super) fn route_change(
+    host: &Host,
+    proposal: &Proposal,
+    text: &str,
+) -> Option<Result<RouteChange, String>> {
     if proposal.tool.reports() {
         return None;
     }
     let now = routes::read(&Store::of(host).folder(&proposal.bottle_slug)).ok().flatten()?;
-    Opens::of(&now, text)
+    RouteChange::new(&now, text)
 }
 
-impl Opens {
+impl RouteChange {
     /// Computes the effect on the given routes.
-    pub(super) fn of(now: &Routes, text: &str) -> Option<Result<Self, String>> {
+    pub(super) fn new(now: &Routes, text: &str) -> Option<Result<Self, String>> {
         let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
         let merged = proposal::parse(text)
             .and_then(|asked| proposal::merge(&table, &asked).map(|merged| (asked.disguised(), merged)));
-        let opens = merged.map(|(disguised, merged)| Self {
+        let route_change = merged.map(|(disguised, merged)| Self {
             disguised,
             gains: decisions::gains(&table, &merged),
             diff: if merged == table { Vec::new() } else { changed(&now.yaml, &render_routes(&merged)) },
             revision: now.revision,
         });
-        Some(opens.map_err(|error| error.to_string()))
+        Some(route_change.map_err(|error| error.to_string()))
     }
 }
 
@@ -88,7 +92,7 @@ pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
 }
 
 /// Lists what became live after the revision `from`, up to `to`, in words; the error says why that is unknown.
-pub(super) fn between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
+pub(super) fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
     let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| error.to_string())?;
     let is_live = |of: &bottle_contract::queue::Id, number: u64| {
         records.iter().any(
@@ -107,14 +111,12 @@ pub(super) fn between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Ve
 }
 
 /// Returns the proposed routes in the canonical form if they parse, because an agent's own text can mislead.
-pub(super) fn asked(proposal: &Proposal) -> String {
+pub(super) fn proposed_text(proposal: &Proposal) -> String {
     let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
     own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())
 }
 
 /// The warning for a host name that can be mistaken for another.
-pub(super) fn disguise(host: &str) -> String {
-    format!(
-        "{host} has letters outside ASCII and can be mistaken for another name"
-    )
+pub(super) fn lookalike_warning(host: &str) -> String {
+    format!("{host} has letters outside ASCII and can be mistaken for another name")
 }

@@ -7,7 +7,7 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal::{self, Proposal as Routes};
 use bottle_contract::queue::{Proposal, Scope};
 
-use super::opens::{Changed, changed};
+use super::route_change::{Changed, changed};
 use crate::cli::choice::manifests;
 use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
@@ -19,7 +19,7 @@ use crate::resolve::ResolveError;
 
 /// The requested scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedScope {
     /// Holds for the next request that the routes allow.
     Once,
     /// Holds while the bottle runs.
@@ -29,7 +29,7 @@ pub(super) enum Wanted {
     Saved(Option<Name>),
 }
 
-impl FromStr for Wanted {
+impl FromStr for RequestedScope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -45,20 +45,25 @@ impl FromStr for Wanted {
     }
 }
 
-impl Wanted {
+impl RequestedScope {
     /// Completes the scope with everything needed to apply it, and changes nothing. `text` is what would apply.
     ///
     /// # Errors
     /// When the file is ambiguous or is not the user's.
-    pub(super) fn settle(&self, host: &Host, proposal: &Proposal, text: &str) -> Result<Holds, CliError> {
+    pub(super) fn resolve(
+        &self,
+        host: &Host,
+        proposal: &Proposal,
+        text: &str,
+    ) -> Result<GrantScope, CliError> {
         match self {
-            Self::Once => Ok(Holds::Once),
-            Self::Run => Ok(Holds::Run),
+            Self::Once => Ok(GrantScope::Once),
+            Self::Run => Ok(GrantScope::Run),
             Self::Saved(name) => {
                 let routes = proposal::parse(text)
                     .map_err(|error| CliError::new(Kind::State, error.to_string()).about(&proposal.id))?;
-                let addition = Addition::of(host, &proposal.bottle_slug, name.as_ref(), routes)?;
-                Ok(Holds::Saved(Box::new(addition)))
+                let addition = Addition::new(host, &proposal.bottle_slug, name.as_ref(), routes)?;
+                Ok(GrantScope::Saved(Box::new(addition)))
             }
         }
     }
@@ -66,7 +71,7 @@ impl Wanted {
 
 /// A complete scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum GrantScope {
     /// The next request only.
     Once,
     /// While the bottle runs.
@@ -76,7 +81,7 @@ pub(super) enum Holds {
     Saved(Box<Addition>),
 }
 
-impl Holds {
+impl GrantScope {
     /// The scope in the keeper's protocol.
     pub(super) fn scope(&self) -> Scope {
         match self {
@@ -105,7 +110,7 @@ impl Addition {
     ///
     /// # Errors
     /// When the file is ambiguous or is not the user's.
-    pub(in crate::cli) fn of(
+    pub(in crate::cli) fn new(
         host: &Host,
         slug: &Slug,
         wanted: Option<&Name>,
@@ -218,16 +223,16 @@ mod tests {
     fn parses_scopes() {
         let name: Name = "dev".parse().expect("name");
         for (text, wanted) in [
-            ("once", Ok(Wanted::Once)),
-            ("run", Ok(Wanted::Run)),
-            ("save", Ok(Wanted::Saved(None))),
-            ("save:dev", Ok(Wanted::Saved(Some(name)))),
+            ("once", Ok(RequestedScope::Once)),
+            ("run", Ok(RequestedScope::Run)),
+            ("save", Ok(RequestedScope::Saved(None))),
+            ("save:dev", Ok(RequestedScope::Saved(Some(name)))),
             ("saved", Err(())),
             ("save:", Err(())),
             ("save:../x", Err(())),
             ("", Err(())),
         ] {
-            assert_eq!(text.parse::<Wanted>().map_err(drop), wanted, "{text}");
+            assert_eq!(text.parse::<RequestedScope>().map_err(drop), wanted, "{text}");
         }
     }
 }

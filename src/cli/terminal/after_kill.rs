@@ -48,18 +48,18 @@ impl Drop for Mark {
 
 /// Restores the terminal after a killed command, and sets the folder for marks. `runtime` is the runtime folder of
 /// this home; it may not exist.
-pub(crate) fn put_right(runtime: &Path) {
+pub(crate) fn restore_after_kill(runtime: &Path) {
     let folder = FOLDER.get_or_init(|| runtime.join(".terminals"));
-    if let Some(path) = left_behind(folder) {
+    if let Some(path) = stale_mark(folder) {
         // A failure now would repeat next time, so the mark is removed first.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
-        let _ = lines_again();
+        let _ = restore_line_modes();
     }
 }
 
 /// Finds a dead process's mark for the terminal on standard error.
-fn left_behind(folder: &Path) -> Option<PathBuf> {
+fn stale_mark(folder: &Path) -> Option<PathBuf> {
     let path = path(folder, &io::stderr()).ok()?;
     let mut mark = String::new();
     io::Read::read_to_string(&mut io::Read::take(File::open(&path).ok()?, MARK_MAX), &mut mark).ok()?;
@@ -78,7 +78,7 @@ fn path(folder: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
 }
 
 /// Restores line editing, echo and signals, if the shell has not.
-fn lines_again() -> io::Result<()> {
+fn restore_line_modes() -> io::Result<()> {
     let mut modes = tcgetattr(io::stderr())?;
     modes.local_modes |= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN;
     modes.input_modes |= InputModes::ICRNL | InputModes::IXON | InputModes::BRKINT;

@@ -134,7 +134,7 @@ impl TerminalUser {
     /// Asks, and reads one line by key. Signals are off, so that Ctrl-C arrives as a key and needs no cleanup.
     /// Drops input typed before the question was visible.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Answer> {
-        let _modes = Keys::of(&self.terminal)?;
+        let _modes = KeyMode::enter(&self.terminal)?;
         self.terminal.write_all(question.as_bytes())?;
         let mut line = Zeroizing::new(Vec::with_capacity(256));
         let mut byte = Zeroizing::new([0u8; 1]);
@@ -201,22 +201,22 @@ fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> 
 }
 
 /// Disables line editing of the terminal, until dropped.
-struct Keys(());
+struct KeyMode(());
 
-impl Keys {
-    fn of(terminal: &File) -> io::Result<Self> {
+impl KeyMode {
+    fn enter(terminal: &File) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
         let mut keys = before.clone();
         keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         keys.input_modes &= !InputModes::IXON;
         // Saved first, so that a signal or a panic restores the echo.
-        super::raw::remember(terminal, &before, false)?;
+        super::raw::save(terminal, &before, false)?;
         tcsetattr(terminal, OptionalActions::Flush, &keys)?;
         Ok(Self(()))
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyMode {
     fn drop(&mut self) {
         super::raw::restore();
     }

@@ -5,13 +5,13 @@
 pub(crate) struct Detach {
     keys: Vec<u8>,
     /// A typed prefix of the keys, buffered until it is a match or not.
-    held: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
 impl Detach {
     /// Creates a search for these keys; empty keys never match.
     pub(crate) fn new(keys: &[u8]) -> Self {
-        Self { keys: keys.to_owned(), held: Vec::new() }
+        Self { keys: keys.to_owned(), buffered: Vec::new() }
     }
 
     /// Takes typed bytes. Returns the bytes to forward, and whether the keys were completed; bytes after them are
@@ -22,12 +22,12 @@ impl Detach {
         }
         let mut passed = Vec::with_capacity(typed.len());
         for &byte in typed {
-            self.held.push(byte);
-            while !self.keys.starts_with(&self.held) {
-                passed.push(self.held.remove(0));
+            self.buffered.push(byte);
+            while !self.keys.starts_with(&self.buffered) {
+                passed.push(self.buffered.remove(0));
             }
-            if self.held.len() == self.keys.len() {
-                self.held.clear();
+            if self.buffered.len() == self.keys.len() {
+                self.buffered.clear();
                 return (passed, true);
             }
         }
@@ -73,7 +73,7 @@ mod tests {
             match found_at {
                 Some(at) => prop_assert_eq!(seen, &typed.as_bytes()[..at]),
                 None => {
-                    seen.extend(&detach.held);
+                    seen.extend(&detach.buffered);
                     prop_assert_eq!(seen, typed.as_bytes());
                 }
             }

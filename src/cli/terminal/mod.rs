@@ -3,7 +3,7 @@
 //! ```text
 //! raw      raw mode and window title, restored on drop, panic and signals
 //! modes    the modes that an agent switched on and may have left on
-//! killed   restores a terminal after a killed command
+//! after_kill  restores a terminal after a killed command
 //! detach   the detach keys
 //! input    standard input as a stream of chunks
 //! ask      questions on /dev/tty: y/N, and secrets without echo
@@ -11,10 +11,10 @@
 //! ```
 //! This module does not know what runs on the terminal.
 
+mod after_kill;
 mod ask;
 mod detach;
 mod input;
-mod killed;
 mod modes;
 mod raw;
 mod screen;
@@ -24,10 +24,10 @@ use std::os::fd::AsFd;
 
 use bottle_contract::session::guest::Size;
 
+pub(crate) use after_kill::restore_after_kill;
 pub(crate) use ask::{Decision, TerminalUser, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
-pub(crate) use killed::put_right;
 pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
 pub(crate) use screen::{FullScreen, Typed};
@@ -36,7 +36,7 @@ pub(crate) use screen::{FullScreen, Typed};
 const FALLBACK: Size = Size { columns: 80, rows: 24 };
 
 /// Whether standard input and output are terminals.
-pub(crate) fn is_here() -> bool {
+pub(crate) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 

@@ -7,19 +7,19 @@ use std::collections::BTreeSet;
 
 /// Private modes that a shell has off, among those that the filter passes: keys, colours and margins, mouse, focus,
 /// alternate screens, paste, synchronized output.
-const BOTHERSOME: [u16; 25] = [
+const OFF_IN_SHELL: [u16; 25] = [
     1, 5, 6, 9, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1045, 1047,
     1049, 2004, 2026, 2031,
 ];
 
 /// Private modes that a shell has on: line wrap, cursor.
-const WANTED: [u16; 2] = [7, 25];
+const ON_IN_SHELL: [u16; 2] = [7, 25];
 
 /// Standard modes that a shell has off: insertion, line feed with carriage return.
 const STANDARD: [u16; 2] = [4, 20];
 
 /// The longest parameters of one sequence, in bytes; real ones are shorter.
-const LONGEST: usize = 64;
+const MAX_PARAMETERS: usize = 64;
 
 /// Restores a terminal in an unknown state after a kill. Harmless when nothing was on: it saves the cursor first,
 /// so that leaving an alternate screen that is not shown does not move it.
@@ -37,11 +37,11 @@ pub(crate) struct Modes {
     coloured: bool,
     keypad: bool,
     margins: bool,
-    shaped: bool,
-    linked: bool,
-    letters: bool,
-    shifted: bool,
-    keys_told: bool,
+    cursor_shape: bool,
+    hyperlink: bool,
+    line_drawing: bool,
+    shifted_out: bool,
+    key_reporting: bool,
     keyboard_set: bool,
     keyboard_pushed: u8,
     state: State,
@@ -75,19 +75,19 @@ impl Modes {
             State::Text => {
                 // Shift out and shift in select the character set.
                 if matches!(byte, 0x0e | 0x0f) {
-                    self.shifted = byte == 0x0e;
+                    self.shifted_out = byte == 0x0e;
                 }
                 State::Text
             }
             State::Escape => self.escape(byte),
             State::Letters => {
-                self.letters = byte != b'B';
+                self.line_drawing = byte != b'B';
                 State::Text
             }
             State::Command(mut number) => {
                 number.push(byte);
                 if number == b"8;" {
-                    self.linked = true;
+                    self.hyperlink = true;
                 }
                 if number.len() < 2 { State::Command(number) } else { State::Text }
             }
@@ -96,7 +96,7 @@ impl Modes {
                     self.finish(&parameters, byte);
                     State::Text
                 }
-                0x20..=0x3f if parameters.len() < LONGEST => {
+                0x20..=0x3f if parameters.len() < MAX_PARAMETERS => {
                     parameters.push(byte);
                     State::Sequence(parameters)
                 }
@@ -126,8 +126,8 @@ impl Modes {
             ([b'>', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_add(1),
             ([b'<', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_sub(1),
             ([b'=', ..], b'u') => self.keyboard_set = true,
-            ([b'>', ..], b'm') => self.keys_told = true,
-            ([.., b' '], b'q') => self.shaped = true,
+            ([b'>', ..], b'm') => self.key_reporting = true,
+            ([.., b' '], b'q') => self.cursor_shape = true,
             ([b'<'..=b'?', ..], _) => {}
             (_, b'm') => self.coloured = true,
             (_, b'r') => self.margins = !parameters.is_empty(),
@@ -145,8 +145,9 @@ impl Modes {
     }
 
     fn set(&mut self, mode: u16, on: bool) {
-        let (list, changed) = if WANTED.contains(&mode) { (&mut self.off, !on) } else { (&mut self.on, on) };
-        if changed && (BOTHERSOME.contains(&mode) || WANTED.contains(&mode)) {
+        let (list, changed) =
+            if ON_IN_SHELL.contains(&mode) { (&mut self.off, !on) } else { (&mut self.on, on) };
+        if changed && (OFF_IN_SHELL.contains(&mode) || ON_IN_SHELL.contains(&mode)) {
             list.insert(mode);
         } else {
             list.remove(&mode);
@@ -163,13 +164,13 @@ impl Modes {
         };
         say(self.keyboard_pushed > 0, &format!("\x1b[<{}u", self.keyboard_pushed));
         say(self.keyboard_set, "\x1b[=0u");
-        say(self.keys_told, "\x1b[>4m");
+        say(self.key_reporting, "\x1b[>4m");
         say(self.coloured, "\x1b[0m");
-        say(self.linked, "\x1b]8;;\x1b\\");
-        say(self.letters, "\x1b(B");
-        say(self.shifted, "\x0f");
+        say(self.hyperlink, "\x1b]8;;\x1b\\");
+        say(self.line_drawing, "\x1b(B");
+        say(self.shifted_out, "\x0f");
         say(self.keypad, "\x1b>");
-        say(self.shaped, "\x1b[0 q");
+        say(self.cursor_shape, "\x1b[0 q");
         // Setting margins moves the cursor.
         say(self.margins, "\x1b7\x1b[r\x1b8");
         self.standard.iter().for_each(|mode| say(true, &format!("\x1b[{mode}l")));
@@ -242,9 +243,9 @@ mod tests {
         fn memory_use_is_bounded(output in proptest::collection::vec(any::<u8>(), 0..4096)) {
             let mut modes = Modes::default();
             modes.note(&output);
-            prop_assert!(modes.on.len() <= BOTHERSOME.len());
+            prop_assert!(modes.on.len() <= OFF_IN_SHELL.len());
             if let State::Sequence(kept) | State::Command(kept) = &modes.state {
-                prop_assert!(kept.len() <= LONGEST);
+                prop_assert!(kept.len() <= MAX_PARAMETERS);
             }
         }
     }

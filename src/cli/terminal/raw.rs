@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::Modes;
-use super::killed::Mark;
+use super::after_kill::Mark;
 
 /// The terminal's state before the session.
 struct Saved {
@@ -45,7 +45,7 @@ impl RawTerminal {
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
         raw.make_raw();
-        remember(&terminal, &termios, title.is_some())?;
+        save(&terminal, &termios, title.is_some())?;
         // Keeps input typed ahead, which is meant for the program.
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         let mut words = Vec::new();
@@ -81,8 +81,8 @@ impl RawTerminal {
     }
 
     /// Tracks the modes that this chunk of the agent's output switches on.
-    pub(crate) fn note_output(&self, output: &[u8]) {
-        note_output(output);
+    pub(crate) fn track_output(&self, output: &[u8]) {
+        track_output(output);
     }
 }
 
@@ -120,15 +120,15 @@ pub(crate) fn restore() {
         Err(std::sync::TryLockError::WouldBlock) => None,
     };
     let Some(mut saved) = saved else { return };
-    let mut last_words = saved.modes.undo();
+    let mut sequences = saved.modes.undo();
     for _ in 0..saved.titles {
-        last_words.extend_from_slice(POP_TITLE);
+        sequences.extend_from_slice(POP_TITLE);
     }
     if saved.color {
-        last_words.extend_from_slice(b"\x1b]112\x07");
+        sequences.extend_from_slice(b"\x1b]112\x07");
     }
     // Both fail after a hang-up, when there is nothing to restore.
-    let _ = saved.terminal.write_all(&last_words);
+    let _ = saved.terminal.write_all(&sequences);
     let _ = tcsetattr(&saved.terminal, OptionalActions::Now, &saved.termios);
     drop(saved.mark);
 }
@@ -151,7 +151,7 @@ pub(crate) fn restore_on_panic() {
 ///
 /// # Errors
 /// When no file descriptor is left.
-pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
+pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);
     let modes = Modes::default();
@@ -161,7 +161,7 @@ pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Resul
 }
 
 /// Tracks the modes that this chunk of output switches on, for [`restore`].
-pub(super) fn note_output(output: &[u8]) {
+pub(super) fn track_output(output: &[u8]) {
     if let Some(saved) = lock().as_mut() {
         saved.modes.note(output);
     }
@@ -189,7 +189,7 @@ mod tests {
         restore_on_panic();
         let raw = RawTerminal::enter(Some("a title"), Some("green")).expect("a terminal");
         let screen = b"\x1b[?1049h\x1b[?25l\x1b[?1003h\x1b[?2004hdrawn";
-        raw.note_output(screen);
+        raw.track_output(screen);
         io::stdout().write_all(screen).expect("shown");
         io::stdout().flush().expect("shown");
         if thread == "another" {

@@ -18,7 +18,7 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const PASTES: &[u8] = b"\x1b[?2004h";
 
 /// The smallest usable screen: columns and rows.
-const LEAST: (u16, u16) = (40, 10);
+const MIN_SIZE: (u16, u16) = (40, 10);
 
 /// The user's terminal in full-screen mode, until dropped or [`super::restore`].
 pub(crate) struct FullScreen {
@@ -35,14 +35,14 @@ impl FullScreen {
         let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
         let size = tcgetwinsize(&tty)?;
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-        if dumb || size.ws_col < LEAST.0 || size.ws_row < LEAST.1 {
+        if dumb || size.ws_col < MIN_SIZE.0 || size.ws_row < MIN_SIZE.1 {
             return Ok(None);
         }
         let before = tcgetattr(&tty)?;
         let mut raw = before.clone();
         raw.make_raw();
-        raw::remember(&tty, &before, false)?;
-        raw::note_output(ENTER);
+        raw::save(&tty, &before, false)?;
+        raw::track_output(ENTER);
         // Drops input typed before the screen was visible.
         tcsetattr(&tty, OptionalActions::Flush, &raw)?;
         tty.write_all(ENTER)?;
@@ -55,7 +55,7 @@ impl FullScreen {
     /// # Errors
     /// When the terminal hung up.
     pub(crate) fn report_pastes(&mut self) -> io::Result<()> {
-        raw::note_output(PASTES);
+        raw::track_output(PASTES);
         self.terminal.backend_mut().write_all(PASTES)
     }
 

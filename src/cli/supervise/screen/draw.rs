@@ -8,10 +8,10 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::laid::prompt;
+use super::layout::prompt;
 use super::rows::Row;
-use super::state::{Over, State, Tone, View};
-use super::text::{asks, waits, waits_long};
+use super::state::{Overlay, State, Tone, View};
+use super::text::{request_title, time_left, time_left_sentence};
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
@@ -41,14 +41,14 @@ const HELP: &[(&str, &str)] = &[
 /// Draws the state that [`State::lay_out`] prepared for a terminal of this size.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Timestamp) {
     let area = frame.area();
-    let rows = state.laid().rows();
+    let rows = state.layout().rows();
     let lengths = [2, rows.body, u16::from(rows.preview > 0), rows.preview, rows.word, 1];
     let [head, body, _, preview, word, keys] = Layout::vertical(lengths.map(Constraint::Length)).areas(area);
     let columns = usize::from(area.width);
     frame.render_widget(Paragraph::new(heading(state, columns, styles, now)), head);
-    let lines = state.laid().lines();
-    match (state.over(), state.view()) {
-        (Some(Over::Help), _) => frame.render_widget(Paragraph::new(help(columns, styles)), body),
+    let lines = state.layout().lines();
+    match (state.overlay(), state.view()) {
+        (Some(Overlay::Help), _) => frame.render_widget(Paragraph::new(help(columns, styles)), body),
         (_, View::List) if state.rows().all().is_empty() => {
             frame.render_widget(Paragraph::new(lines.to_vec()), body);
         }
@@ -62,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Ti
             frame.render_widget(Paragraph::new(seen), body);
         }
     }
-    frame.render_widget(Paragraph::new(said(state, styles)), word);
+    frame.render_widget(Paragraph::new(message(state, styles)), word);
     frame.render_widget(bottom(state, columns, styles), keys);
 }
 
@@ -71,19 +71,19 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
     let total = state.rows().all().len();
     let (left, right, below) = match (state.view(), state.rows().current()) {
         (View::Detail { scroll }, Some(row)) => {
-            let (page, all) = (state.laid().page_rows(), state.laid().lines().len());
+            let (page, all) = (state.layout().page_rows(), state.layout().lines().len());
             let more = if all > page {
                 format!("lines {}-{} of {all}   ", scroll + 1, (scroll + page).min(all))
             } else {
                 String::new()
             };
-            let (waited, style) = (waits(&row.pending, now).1, Style::new());
+            let (waited, style) = (time_left(&row.pending, now).1, Style::new());
             let style = if waited { style } else { tinted(Color::Yellow, styles) };
-            let below = Line::styled(fitted(&waits_long(&row.pending, now), columns, styles), style);
-            (asks(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
+            let below = Line::styled(fitted(&time_left_sentence(&row.pending, now), columns, styles), style);
+            (request_title(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
         }
         _ => {
-            let waiting = state.rows().all().iter().filter(|row| waits(&row.pending, now).1).count();
+            let waiting = state.rows().all().iter().filter(|row| time_left(&row.pending, now).1).count();
             let left = match waiting {
                 0 => "No pending proposals".to_owned(),
                 1 => "1 proposal waits for you".to_owned(),
@@ -93,7 +93,7 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
                 0 if total > 1 => "oldest first".to_owned(),
                 0 => String::new(),
                 1 => "1 no longer waits".to_owned(),
-                over => format!("{over} no longer wait"),
+                more => format!("{more} no longer wait"),
             };
             let names =
                 if total == 0 { Line::default() } else { Line::styled(named(state, columns, styles), dim()) };
@@ -109,9 +109,14 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
 
 /// Returns the column titles.
 fn named(state: &State, columns: usize, styles: Styles) -> String {
-    let wide = Columns::of(state, columns);
+    let wide = Columns::for_state(state, columns);
     let kind = if wide.kind > 0 { padded("KIND", wide.kind, styles) } else { String::new() };
-    format!("  {}{}{kind}{}", padded("LEFT", WAITS - 2, styles), padded("BOTTLE", wide.name, styles), "REQUEST")
+    format!(
+        "  {}{}{kind}{}",
+        padded("LEFT", WAITS - 2, styles),
+        padded("BOTTLE", wide.name, styles),
+        "REQUEST"
+    )
 }
 
 /// The widths of a row's parts.
@@ -122,7 +127,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(state: &State, whole: usize) -> Self {
+    fn for_state(state: &State, whole: usize) -> Self {
         let name = |row: &Row| row.pending.proposal.bottle_slug.as_str().len();
         // At least as wide as the heading "BOTTLE".
         let widest = state.rows().all().iter().map(name).max().unwrap_or(0).max(6);
@@ -136,7 +141,7 @@ fn list(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Vec<Line<'
     let (rows, at) = (state.rows().all(), state.rows().at());
     let height = usize::from(area.height.max(1));
     let first = at.saturating_sub(height / 2).min(rows.len().saturating_sub(height));
-    let wide = Columns::of(state, usize::from(area.width));
+    let wide = Columns::for_state(state, usize::from(area.width));
     let seen = rows.iter().enumerate().skip(first).take(height);
     seen.map(|(index, row)| line(state, row, index == at, &wide, styles, now)).collect()
 }
@@ -149,8 +154,8 @@ fn line(
     styles: Styles,
     now: Timestamp,
 ) -> Line<'static> {
-    let (left, waited) = waits(&row.pending, now);
-    let (left, color) = match state.under_way(row.id()) {
+    let (left, waited) = time_left(&row.pending, now);
+    let (left, color) = match state.in_progress(row.id()) {
         Some(doing) => (doing.to_owned(), Color::Cyan),
         None => (left, if waited { Color::Green } else { Color::Yellow }),
     };
@@ -192,9 +197,9 @@ fn help(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     HELP.iter().map(line).collect()
 }
 
-fn said(state: &State, styles: Styles) -> Vec<Line<'static>> {
-    let (lines, said) = state.laid().word();
-    let style = match said.map(|said| said.tone) {
+fn message(state: &State, styles: Styles) -> Vec<Line<'static>> {
+    let (lines, message) = state.layout().word();
+    let style = match message.map(|message| message.tone) {
         Some(Tone::Good) => tinted(Color::Green, styles),
         Some(Tone::Bad) => tinted(Color::Red, styles),
         Some(Tone::Plain) => tinted(Color::Cyan, styles),
@@ -205,7 +210,7 @@ fn said(state: &State, styles: Styles) -> Vec<Line<'static>> {
 
 /// Returns the bottom line: the prompt, or the key help as long as fits.
 fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
-    if let Some((question, typed)) = prompt(state.over()) {
+    if let Some((question, typed)) = prompt(state.overlay()) {
         let room = columns.saturating_sub(question.len() + 1);
         return Line::from(vec![
             Span::styled(question, bold()),
@@ -213,8 +218,8 @@ fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
             Span::styled("_", bold()),
         ]);
     }
-    let words: &[&str] = match (state.over(), state.view(), state.rows().all().is_empty()) {
-        (Some(Over::Help), ..) => &["any key goes back"],
+    let words: &[&str] = match (state.overlay(), state.view(), state.rows().all().is_empty()) {
+        (Some(Overlay::Help), ..) => &["any key goes back"],
         (_, View::List, true) => &["? help   q quits"],
         (_, View::List, false) => &[
             "Enter details   a approve   r reject   m edit   o scope   ? help   q quits",
@@ -233,7 +238,7 @@ fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
 
 /// Returns the end of the typed text that fits.
 fn last_of(typed: &str, columns: usize, styles: Styles) -> String {
-    let typed = styles.letters(typed);
+    let typed = styles.displayable(typed);
     let mut from = 0;
     while measure_text_width(&typed[from..]) > columns {
         from += typed[from..].chars().next().map_or(1, char::len_utf8);

@@ -6,7 +6,7 @@ use bottle_contract::queue::Id;
 use jiff::Timestamp;
 use ratatui::text::Line;
 
-use super::state::{Over, Said, State, View};
+use super::state::{Message, Overlay, State, View};
 use super::text;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::wrapped;
@@ -16,17 +16,17 @@ const WORD_ROWS: usize = 3;
 
 /// The prepared lines and heights.
 #[derive(Debug, Default)]
-pub(super) struct Laid {
+pub(super) struct ScreenLayout {
     size: (u16, u16),
-    /// The prepared text, until [`Laid::forget`].
-    made: Option<Made>,
+    /// The prepared text, until [`ScreenLayout::forget`].
+    made: Option<Prepared>,
     word: Vec<String>,
-    said: Option<Said>,
+    message: Option<Message>,
     rows: Rows,
 }
 
 #[derive(Debug)]
-struct Made {
+struct Prepared {
     columns: u16,
     whole: bool,
     id: Option<Id>,
@@ -44,7 +44,7 @@ pub(super) struct Rows {
     pub(super) word: u16,
 }
 
-impl Laid {
+impl ScreenLayout {
     /// Invalidates the prepared text.
     pub(super) fn forget(&mut self) {
         self.made = None;
@@ -55,8 +55,8 @@ impl Laid {
         let (columns, rows) = size;
         let width = usize::from(columns);
         self.size = size;
-        self.said = state.word(now);
-        let word = self.said.as_ref().map(|said| wrapped(&said.words, width.max(2), styles));
+        self.message = state.current_message(now);
+        let word = self.message.as_ref().map(|message| wrapped(&message.words, width.max(2), styles));
         self.word = word.unwrap_or_default();
         self.word.truncate(WORD_ROWS);
         let list = state.view() == View::List;
@@ -74,7 +74,7 @@ impl Laid {
         };
         let knows = row.is_some_and(|row| row.pending.proposal.tool.reports()) || known.is_some();
         let whole = list && knows && lines.len() <= usize::from(self.rows.preview);
-        self.made = Some(Made { columns, whole, id: row.map(|row| row.id().clone()), lines });
+        self.made = Some(Prepared { columns, whole, id: row.map(|row| row.id().clone()), lines });
     }
 
     /// Whether the preview shows everything that an approval would open.
@@ -91,8 +91,8 @@ impl Laid {
         self.made.as_ref().map_or(&[], |made| &made.lines)
     }
 
-    pub(super) fn word(&self) -> (&[String], Option<&Said>) {
-        (&self.word, self.said.as_ref())
+    pub(super) fn word(&self) -> (&[String], Option<&Message>) {
+        (&self.word, self.message.as_ref())
     }
 
     pub(super) fn rows(&self) -> Rows {
@@ -123,10 +123,10 @@ fn parts(rows: u16, list: bool, word: usize) -> Rows {
 }
 
 /// Returns the question and the typed text above the keys.
-pub(super) fn prompt(over: Option<&Over>) -> Option<(&'static str, &str)> {
-    match over {
-        Some(Over::Reason { yes: true, line, .. }) => Some(("Reason to approve: ", line.text())),
-        Some(Over::Reason { yes: false, line, .. }) => Some(("Reason to reject: ", line.text())),
+pub(super) fn prompt(overlay: Option<&Overlay>) -> Option<(&'static str, &str)> {
+    match overlay {
+        Some(Overlay::Reason { yes: true, line, .. }) => Some(("Reason to approve: ", line.text())),
+        Some(Overlay::Reason { yes: false, line, .. }) => Some(("Reason to reject: ", line.text())),
         _ => None,
     }
 }
@@ -141,8 +141,8 @@ mod tests {
             for word in 0..4 {
                 for list in [false, true] {
                     let parts = parts(rows, list, word);
-                    let between = u16::from(list && parts.preview > 0);
-                    let all = 3 + parts.word + parts.body + parts.preview + between;
+                    let live_between = u16::from(list && parts.preview > 0);
+                    let all = 3 + parts.word + parts.body + parts.preview + live_between;
                     assert!(all <= rows.max(4), "{rows} {word} {parts:?}");
                     assert!(rows < 10 || parts.body >= 1, "{rows} {word} {parts:?}");
                 }

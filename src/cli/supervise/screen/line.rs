@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// The longest text, in characters.
-const MOST: usize = 400;
+const MAX_CHARACTERS: usize = 400;
 
 /// The typed text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,10 +11,10 @@ pub(super) struct TypedLine(String);
 
 /// The result of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum InputResult {
     Open,
     Done,
-    Left,
+    Cancelled,
 }
 
 impl TypedLine {
@@ -22,13 +22,13 @@ impl TypedLine {
         &self.0
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Came {
+    pub(super) fn press(&mut self, key: KeyEvent) -> InputResult {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Enter => return Came::Done,
-            KeyCode::Esc => return Came::Left,
-            KeyCode::Char('c' | 'g') if control => return Came::Left,
-            KeyCode::Char('j' | 'm') if control => return Came::Done,
+            KeyCode::Enter => return InputResult::Done,
+            KeyCode::Esc => return InputResult::Cancelled,
+            KeyCode::Char('c' | 'g') if control => return InputResult::Cancelled,
+            KeyCode::Char('j' | 'm') if control => return InputResult::Done,
             KeyCode::Char('u') if control => self.0.clear(),
             KeyCode::Char('w') if control => {
                 let kept = self.0.trim_end().trim_end_matches(|letter: char| !letter.is_whitespace()).len();
@@ -39,12 +39,12 @@ impl TypedLine {
             KeyCode::Char(letter) if !control => self.paste(letter.encode_utf8(&mut [0; 4])),
             _ => {}
         }
-        Came::Open
+        InputResult::Open
     }
 
     /// Inserts text, without control characters.
     pub(super) fn paste(&mut self, text: &str) {
-        let room = MOST.saturating_sub(self.0.chars().count());
+        let room = MAX_CHARACTERS.saturating_sub(self.0.chars().count());
         let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
         self.0.extend(letters.filter(|letter| !letter.is_control()).take(room));
     }

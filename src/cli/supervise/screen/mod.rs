@@ -13,7 +13,7 @@
 
 mod crash;
 mod draw;
-mod laid;
+mod layout;
 mod line;
 mod rows;
 mod state;
@@ -32,11 +32,11 @@ use bottle_contract::queue::Id;
 use bottle_queue::{Listing, Looks, Pending};
 use jiff::Timestamp;
 
-use self::state::{Edited, Effect, Known, State, Wants};
-use super::answer::{self, Came, Decision, Unsaved};
-use super::opens::{Opens, between, opens};
+use self::state::{Edited, Effect, EffectInput, KnownEffect, State};
+use super::answer::{self, AnswerOutcome, Decision, Unsaved};
+use super::pending::queue_error;
+use super::route_change::{RouteChange, live_between, route_change};
 use super::scope::files;
-use super::waiting::unusable;
 use crate::cli::attach::catch;
 use crate::cli::editor::Draft;
 use crate::cli::error::CliError;
@@ -47,7 +47,7 @@ use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
 
 /// The poll interval of the queue.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How long the screen waits for a key before it handles events: shorter while an answer is in progress.
 const TICK: Duration = Duration::from_millis(100);
@@ -76,14 +76,14 @@ pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
 }
 
 /// Routes that could not be written to the user's files.
-type ByHand = Vec<(PathBuf, Unsaved)>;
+type UnsavedRoutes = Vec<(PathBuf, Unsaved)>;
 
-fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
-    let turns = Arc::new(Turns::default());
+fn shown(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
+    let flags = Arc::new(SignalFlags::default());
     crate::cli::block_on(async {
         let mut signals = catch()?;
-        let (host, styles, turns_of) = (host.clone(), output.styles(), Arc::clone(&turns));
-        let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, turns_of));
+        let (host, styles, screen_flags) = (host.clone(), output.styles(), Arc::clone(&flags));
+        let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, screen_flags));
         loop {
             tokio::select! {
                 ended = &mut screen => {
@@ -101,10 +101,10 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
                 }
                 number = signals.end() => {
                     // The editor owns the terminal, and the signal is meant for it.
-                    if turns.editing.load(Ordering::SeqCst) && KEYS.contains(&number) {
+                    if flags.editing.load(Ordering::SeqCst) && KEYS.contains(&number) {
                         continue;
                     }
-                    turns.ending.store(true, Ordering::SeqCst);
+                    flags.ending.store(true, Ordering::SeqCst);
                     let _ = tokio::time::timeout(ENDS_WITHIN, &mut screen).await;
                     return Err(interrupted(number));
                 }
@@ -115,7 +115,7 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
 
 /// State shared with the signal handler.
 #[derive(Debug, Default)]
-struct Turns {
+struct SignalFlags {
     /// The editor owns the terminal.
     editing: AtomicBool,
     /// The screen must restore the terminal and end.
@@ -123,23 +123,27 @@ struct Turns {
 }
 
 /// An event from another thread.
-enum News {
-    Found(Listing),
-    Unfound(String),
-    Answered { id: Id, came: Result<Came, String> },
+enum Event {
+    Polled(Listing),
+    PollFailed(String),
+    Answered { id: Id, outcome: Result<AnswerOutcome, String> },
 }
 
-fn on_terminal(host: Host, styles: Styles, turns: Arc<Turns>) -> Result<Option<ByHand>, CliError> {
+fn on_terminal(
+    host: Host,
+    styles: Styles,
+    flags: Arc<SignalFlags>,
+) -> Result<Option<UnsavedRoutes>, CliError> {
     let mut looks = Looks::at(host.home.clone());
     let now = Timestamp::now();
-    let first = looks.look(now).map_err(unusable)?.unwrap_or_default();
+    let first = looks.look(now).map_err(queue_error)?.unwrap_or_default();
     crash::log_panics(&host.home);
     let Some(full) = enter()? else { return Ok(None) };
-    let (tell, told) = sync_channel(NEWS);
-    let looker = tell.clone();
-    std::thread::spawn(move || keep_looking(looks, &looker));
+    let (sender, receiver) = sync_channel(NEWS);
+    let poll_sender = sender.clone();
+    std::thread::spawn(move || poll_queue(looks, &poll_sender));
     let state = State::new(first, now);
-    let screen = Screen { host, styles, turns, state, tell, told, examined: None };
+    let screen = Screen { host, styles, flags, state, sender, receiver, effect_updated: None };
     screen.run(full).map(Some).map_err(|error| {
         CliError::failed(format!("cannot show the screen: {error}"))
             .hint("`bottle supervise --plain` lists pending proposals")
@@ -154,15 +158,15 @@ fn enter() -> Result<Option<FullScreen>, CliError> {
 }
 
 /// Polls the queue until the receiver is gone.
-fn keep_looking(mut looks: Looks, tell: &SyncSender<News>) {
+fn poll_queue(mut looks: Looks, sender: &SyncSender<Event>) {
     loop {
-        std::thread::sleep(LOOK_EVERY);
-        let news = match looks.look(Timestamp::now()) {
+        std::thread::sleep(POLL_INTERVAL);
+        let event = match looks.look(Timestamp::now()) {
             Ok(None) => continue,
-            Ok(Some(found)) => News::Found(found),
-            Err(error) => News::Unfound(unusable(error).message),
+            Ok(Some(found)) => Event::Polled(found),
+            Err(error) => Event::PollFailed(queue_error(error).message),
         };
-        if tell.send(news).is_err() {
+        if sender.send(event).is_err() {
             return;
         }
     }
@@ -171,18 +175,18 @@ fn keep_looking(mut looks: Looks, tell: &SyncSender<News>) {
 struct Screen {
     host: Host,
     styles: Styles,
-    turns: Arc<Turns>,
+    flags: Arc<SignalFlags>,
     state: State,
-    tell: SyncSender<News>,
-    told: Receiver<News>,
+    sender: SyncSender<Event>,
+    receiver: Receiver<Event>,
     /// When the effect of the selected proposal was last computed.
-    examined: Option<Instant>,
+    effect_updated: Option<Instant>,
 }
 
 impl Screen {
-    fn run(mut self, mut full: FullScreen) -> io::Result<ByHand> {
+    fn run(mut self, mut full: FullScreen) -> io::Result<UnsavedRoutes> {
         loop {
-            self.examine();
+            self.update_effect();
             let now = Timestamp::now();
             self.state.lay_out(full.size()?, self.styles, now);
             full.draw(|frame| draw::draw(frame, &self.state, self.styles, now))?;
@@ -205,52 +209,52 @@ impl Screen {
                     Effect::Edit { id, text } => full = self.edit(full, &id, text)?,
                 }
             }
-            while let Ok(news) = self.told.try_recv() {
-                self.hear(news);
+            while let Ok(event) = self.receiver.try_recv() {
+                self.handle(event);
             }
-            if self.turns.ending.load(Ordering::SeqCst) {
+            if self.flags.ending.load(Ordering::SeqCst) {
                 return Ok(self.state.into_unsaved());
             }
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn handle(&mut self, event: Event) {
         let now = Timestamp::now();
-        match news {
-            News::Found(listing) => self.state.found(listing, now),
-            News::Unfound(why) => self.state.unfound(why),
-            News::Answered { id, came } => self.state.answered(&id, came, now),
+        match event {
+            Event::Polled(listing) => self.state.poll_succeeded(listing, now),
+            Event::PollFailed(why) => self.state.poll_failed(why),
+            Event::Answered { id, outcome } => self.state.answered(&id, outcome, now),
         }
     }
 
     /// Computes the effect of the selected proposal, unless it is recent.
-    fn examine(&mut self) {
-        let Some(wants) = self.state.wants() else { return };
+    fn update_effect(&mut self) {
+        let Some(effect_input) = self.state.effect_input() else { return };
         let before = self.state.known();
-        if before.is_some() && self.examined.is_some_and(|at| at.elapsed() < KNOWN_FOR) {
+        if before.is_some() && self.effect_updated.is_some_and(|at| at.elapsed() < KNOWN_FOR) {
             return;
         }
-        let known = known(&self.host, wants, before);
-        self.examined = Some(Instant::now());
-        self.state.learn(known);
+        let known = known(&self.host, effect_input, before);
+        self.effect_updated = Some(Instant::now());
+        self.state.set_known(known);
     }
 
     fn answer(&self, pending: Pending, decision: Decision) {
-        let (host, tell) = (self.host.clone(), self.tell.clone());
+        let (host, sender) = (self.host.clone(), self.sender.clone());
         std::thread::spawn(move || {
-            let came = answer::answer(&host, &pending, decision).map_err(|error| error.message);
+            let outcome = answer::answer(&host, &pending, decision).map_err(|error| error.message);
             // The receiver is gone when the user left; the audit log has the result.
-            let _ = tell.send(News::Answered { id: pending.proposal.id, came });
+            let _ = sender.send(Event::Answered { id: pending.proposal.id, outcome });
         });
     }
 
     /// Hands the terminal to the user's editor, and takes it back.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
-        self.turns.editing.store(true, Ordering::SeqCst);
+        self.flags.editing.store(true, Ordering::SeqCst);
         drop(full);
         let edited = edit(&self.host, &text);
         let full = enter().map_err(|error| io::Error::other(error.message));
-        self.turns.editing.store(false, Ordering::SeqCst);
+        self.flags.editing.store(false, Ordering::SeqCst);
         self.state.edited(id, &text, edited);
         full?.ok_or_else(|| io::Error::other("the terminal is too small now"))
     }
@@ -269,20 +273,32 @@ fn edit(host: &Host, text: &str) -> Edited {
 }
 
 /// Computes the effect of proposed routes; `before` is the previous result.
-fn known(host: &Host, wants: Wants<'_>, before: Option<&Known>) -> Known {
-    let Wants { pending: Pending { proposal, .. }, text, scope } = wants;
-    let opens = opens(host, proposal, text);
-    let revision = |opens: &Option<Result<Opens, String>>| match opens {
-        Some(Ok(opens)) => Some(opens.revision),
+fn known(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
+    let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
+    let route_change = route_change(host, proposal, text);
+    let revision = |route_change: &Option<Result<RouteChange, String>>| match route_change {
+        Some(Ok(route_change)) => Some(route_change.revision),
         _ => None,
     };
-    let live = revision(&opens);
+    let live = revision(&route_change);
     let moved = proposal.revision.zip(live).filter(|(asked, live)| live > asked);
     let since = moved.map(|(asked, live)| match before {
-        Some(Known { since: Some(since), opens, .. }) if revision(opens) == Some(live) => since.clone(),
-        _ => between(host, &proposal.bottle_slug, asked, live),
+        Some(KnownEffect { since: Some(since), route_change, .. })
+            if revision(route_change) == Some(live) =>
+        {
+            since.clone()
+        }
+        _ => live_between(host, &proposal.bottle_slug, asked, live),
     });
-    let holds = scope.settle(host, proposal, text).map_err(|error| error.message);
+    let grant = scope.resolve(host, proposal, text).map_err(|error| error.message);
     let files = files(host, &proposal.bottle_slug);
-    Known { id: proposal.id.clone(), text: text.to_owned(), wanted: scope, holds, files, opens, since }
+    KnownEffect {
+        id: proposal.id.clone(),
+        text: text.to_owned(),
+        wanted: scope,
+        grant,
+        files,
+        route_change,
+        since,
+    }
 }

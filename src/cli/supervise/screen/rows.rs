@@ -8,11 +8,11 @@ use bottle_contract::queue::{Id, Tool};
 use bottle_queue::Pending;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cli::supervise::waiting::first_line;
+use crate::cli::supervise::pending::first_line;
 
 /// How long a deciding key is ignored after the cursor moved to another proposal by itself: the key was meant for
 /// the previous one.
-const SLID_FOR: SignedDuration = SignedDuration::from_millis(700);
+const MOVE_GUARD: SignedDuration = SignedDuration::from_millis(700);
 
 /// A proposal in the list.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn of(pending: Pending) -> Self {
+    fn new(pending: Pending) -> Self {
         Self { pending, summary: OnceCell::new() }
     }
 
@@ -65,7 +65,7 @@ pub(super) struct Rows {
     rows: Vec<Row>,
     at: usize,
     /// When the cursor last moved to another proposal without a key.
-    slid: Option<Timestamp>,
+    moved: Option<Timestamp>,
 }
 
 impl Rows {
@@ -94,7 +94,7 @@ impl Rows {
             std::mem::take(&mut self.rows).into_iter().map(|row| (row.id().clone(), row)).collect();
         let row = |pending: Pending| match known.remove(&pending.proposal.id) {
             Some(row) if row.pending.proposal == pending.proposal => Row { pending, ..row },
-            _ => Row::of(pending),
+            _ => Row::new(pending),
         };
         self.rows = pending.into_iter().map(row).collect();
         let found = self.rows.iter().position(|row| Some(row.id()) == current.as_ref());
@@ -102,7 +102,7 @@ impl Rows {
             Some(at) => self.at = at,
             None => {
                 self.at = self.at.min(self.rows.len().saturating_sub(1));
-                self.slid = (!self.rows.is_empty()).then_some(now);
+                self.moved = (!self.rows.is_empty()).then_some(now);
             }
         }
     }
@@ -115,7 +115,7 @@ impl Rows {
             self.at -= 1;
         } else if gone == self.at {
             self.at = self.at.min(self.rows.len().saturating_sub(1));
-            self.slid = (!self.rows.is_empty()).then_some(now);
+            self.moved = (!self.rows.is_empty()).then_some(now);
         }
     }
 
@@ -125,16 +125,16 @@ impl Rows {
         if length > 0 {
             self.at = (self.at + length).wrapping_add_signed(by) % length;
         }
-        self.slid = None;
+        self.moved = None;
     }
 
     pub(super) fn jump(&mut self, to: usize) {
         self.at = to.min(self.rows.len().saturating_sub(1));
-        self.slid = None;
+        self.moved = None;
     }
 
     /// Whether a key cannot have been meant for the current proposal. The second call returns false.
-    pub(super) fn has_slid(&mut self, now: Timestamp) -> bool {
-        self.slid.take().is_some_and(|slid| now.duration_since(slid) < SLID_FOR)
+    pub(super) fn take_recent_move(&mut self, now: Timestamp) -> bool {
+        self.moved.take().is_some_and(|moved| now.duration_since(moved) < MOVE_GUARD)
     }
 }

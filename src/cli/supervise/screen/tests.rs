@@ -2,7 +2,7 @@
 
 use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_contract::session::bundle::Routes;
-use bottle_queue::{Damaged, Listing, Pending, State as Stands};
+use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dialoguer::console::measure_text_width;
 use jiff::{SignedDuration, Timestamp};
@@ -13,12 +13,12 @@ use ratatui::buffer::Cell;
 use ratatui::style::Color;
 
 use super::draw::draw;
-use super::state::{Edited, Effect, Known, State, View, Wants};
+use super::state::{Edited, Effect, EffectInput, KnownEffect, State, View};
 use crate::cli::args::Global;
 use crate::cli::style::{self, Styles};
-use crate::cli::supervise::answer::{Came, Decision};
-use crate::cli::supervise::opens::Opens;
-use crate::cli::supervise::scope::{Holds, Wanted};
+use crate::cli::supervise::answer::{AnswerOutcome, Decision};
+use crate::cli::supervise::route_change::RouteChange;
+use crate::cli::supervise::scope::{GrantScope, RequestedScope};
 
 const USUAL: (u16, u16) = (80, 24);
 
@@ -71,7 +71,7 @@ fn pending(number: u8, slug: &str, tool: Tool, file: &str, why: &str) -> Pending
         expires_at: arrival_timestamp + SignedDuration::from_hours(23),
         asked_before: 0,
     };
-    Pending { proposal, state: Stands::Waiting }
+    Pending { proposal, state: ProposalState::Waiting }
 }
 
 fn hosts(number: u8) -> Pending {
@@ -105,28 +105,28 @@ fn state(pending: Vec<Pending>) -> State {
 
 /// Does what the loop does before it draws.
 fn show(state: &mut State, size: (u16, u16)) {
-    learn(state, ROUTES, 1);
+    set_known(state, ROUTES, 1);
     state.lay_out(size, Styles::PLAIN, now());
 }
 
-fn learn(state: &mut State, routes: &str, revision: u64) {
-    let Some(Wants { pending, text, scope }) = state.wants() else { return };
+fn set_known(state: &mut State, routes: &str, revision: u64) {
+    let Some(EffectInput { pending, text, scope }) = state.effect_input() else { return };
     let now = Routes { revision, ..Routes::first(routes.to_owned()) };
-    let holds = match scope {
-        Wanted::Once => Ok(Holds::Once),
-        Wanted::Run => Ok(Holds::Run),
-        Wanted::Saved(_) => Err("the file is not yours".to_owned()),
+    let grant = match scope {
+        RequestedScope::Once => Ok(GrantScope::Once),
+        RequestedScope::Run => Ok(GrantScope::Run),
+        RequestedScope::Saved(_) => Err("the file is not yours".to_owned()),
     };
-    let known = Known {
+    let known = KnownEffect {
         id: pending.proposal.id.clone(),
         text: text.to_owned(),
         wanted: scope,
-        holds,
+        grant,
         files: vec!["dev".parse().expect("name")],
-        opens: Opens::of(&now, text),
+        route_change: RouteChange::new(&now, text),
         since: None,
     };
-    state.learn(known);
+    state.set_known(known);
 }
 
 fn key(letter: char) -> KeyEvent {
@@ -153,8 +153,8 @@ fn press(state: &mut State, keys: &str) -> Effect {
     effect
 }
 
-fn word(state: &State) -> String {
-    state.word(now()).map(|said| said.words).unwrap_or_default()
+fn message(state: &State) -> String {
+    state.current_message(now()).map(|message| message.words).unwrap_or_default()
 }
 
 fn cursor(state: &State) -> Option<Id> {
@@ -167,9 +167,9 @@ fn given(effect: &Effect) -> String {
         Effect::Answer { pending, decision } => {
             let number = &pending.proposal.id.as_str()[..2];
             match decision {
-                Decision::Approve { reason, routes, holds } => {
+                Decision::Approve { reason, routes, grant } => {
                     let edited = if routes.is_some() { " edited" } else { "" };
-                    let once = if *holds == Holds::Once { " once" } else { "" };
+                    let once = if *grant == GrantScope::Once { " once" } else { "" };
                     format!("yes{edited}{once} to {number}: {}", reason.as_deref().unwrap_or("-"))
                 }
                 Decision::Reject { reason } => format!("no to {number}: {reason}"),
@@ -183,7 +183,7 @@ fn given(effect: &Effect) -> String {
 
 #[test]
 fn each_key_has_its_effect() {
-    let stale = || Pending { state: Stands::Stale, ..hosts(4) };
+    let stale = || Pending { state: ProposalState::Stale, ..hosts(4) };
     for (keys, effect, words) in [
         // 1: hosts, 2: a secret, 3: a push, 4: hosts that no process waits for.
         ("a", "yes to 01: -", "approving"),
@@ -214,19 +214,15 @@ fn each_key_has_its_effect() {
         ("jo", "nothing", "an approval of this holds for one request only"),
         ("q", "leave", ""),
         ("\nq", "leave", ""),
-        (
-            "aq",
-            "nothing",
-            "an answer is in progress; press `q` again to quit, and `bottle audit show` shows",
-        ),
+        ("aq", "nothing", "an answer is in progress; press `q` again to quit, and `bottle audit show` shows"),
         ("aqq", "leave", "approving"),
         ("aqjq", "nothing", "an answer is in progress"),
     ] {
         let mut state = state(vec![hosts(1), secret(2), push(3), stale()]);
-        let came = press(&mut state, keys);
-        assert_eq!(given(&came), effect, "{keys:?}");
-        assert!(word(&state).starts_with(words), "{keys:?}: {}", word(&state));
-        assert_eq!(words.is_empty(), word(&state).is_empty(), "{keys:?}: {}", word(&state));
+        let outcome = press(&mut state, keys);
+        assert_eq!(given(&outcome), effect, "{keys:?}");
+        assert!(message(&state).starts_with(words), "{keys:?}: {}", message(&state));
+        assert_eq!(words.is_empty(), message(&state).is_empty(), "{keys:?}: {}", message(&state));
     }
 }
 
@@ -271,14 +267,14 @@ fn approves_only_a_proposal_shown_in_full() {
     let mut state = state(vec![many, hosts(2)]);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(
-        (word(&state).as_str(), state.view()),
+        (message(&state).as_str(), state.view()),
         ("this is all of it: press `a` again to approve it", View::Detail { scroll: 0 })
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
     // Typed ahead, without drawing in between.
     assert_eq!(state.press(key('n'), now()), Effect::Nothing);
     assert_eq!(state.press(key('a'), now()), Effect::Nothing);
-    assert_eq!(word(&state), "it was not on the screen yet: press `a` again to approve it");
+    assert_eq!(message(&state), "it was not on the screen yet: press `a` again to approve it");
     show(&mut state, USUAL);
     assert_eq!(given(&press(&mut state, "a")), "yes to 02: -");
 }
@@ -288,9 +284,9 @@ fn refuses_to_approve_routes_that_cannot_be_applied() {
     let mut state = state(vec![pending(1, "one", Tool::EgressAllow, "- host: 10.0.0.1\n", "why")]);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert!(word(&state).starts_with("it cannot be applied: "), "{}", word(&state));
+    assert!(message(&state).starts_with("it cannot be applied: "), "{}", message(&state));
     assert_eq!(press(&mut state, "m"), Effect::Nothing);
-    assert!(word(&state).starts_with("it cannot be edited: "), "{}", word(&state));
+    assert!(message(&state).starts_with("it cannot be edited: "), "{}", message(&state));
     assert_eq!(given(&press(&mut state, "rno\n")), "no to 01: no");
 }
 
@@ -298,26 +294,29 @@ fn refuses_to_approve_routes_that_cannot_be_applied() {
 fn ignores_a_deciding_key_right_after_the_cursor_moved_by_itself() {
     let mut state = state(vec![hosts(1), hosts(2), hosts(3)]);
     press(&mut state, "j");
-    state.found(listing(vec![hosts(2), hosts(3), hosts(4)]), now());
+    state.poll_succeeded(listing(vec![hosts(2), hosts(3), hosts(4)]), now());
     assert_eq!(cursor(&state), Some(id(2)), "it stays with its question");
-    state.found(listing(vec![hosts(3), hosts(4)]), now());
+    state.poll_succeeded(listing(vec![hosts(3), hosts(4)]), now());
     show(&mut state, USUAL);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert_eq!(word(&state), "egress-allow of claude-demo has just moved here; press the key again to decide it");
+    assert_eq!(
+        message(&state),
+        "egress-allow of claude-demo has just moved here; press the key again to decide it"
+    );
     assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
     // After the delay the key is meant.
-    state.found(listing(vec![hosts(4)]), now());
-    state.answered(&id(3), Ok(came()), now());
+    state.poll_succeeded(listing(vec![hosts(4)]), now());
+    state.answered(&id(3), Ok(outcome()), now());
     show(&mut state, USUAL);
     let later = now() + SignedDuration::from_secs(1);
     assert_eq!(given(&state.press(key('a'), later)), "yes to 04: -");
 }
 
-fn came() -> Came {
-    Came {
+fn outcome() -> AnswerOutcome {
+    AnswerOutcome {
         status: "approved",
         words: "was approved, and is live".to_owned(),
-        brought: vec!["nodejs.org: a new host".to_owned(), "\u{1b}[2J".to_owned()],
+        effects: vec!["nodejs.org: a new host".to_owned(), "\u{1b}[2J".to_owned()],
         saved: None,
     }
 }
@@ -327,17 +326,20 @@ fn reports_an_answer_and_keeps_the_proposal_when_it_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
     press(&mut state, "\na");
     assert!(state.is_busy());
-    assert_eq!(word(&state), "approving for claude-demo … 0 s");
+    assert_eq!(message(&state), "approving for claude-demo … 0 s");
     // The process that asked removed it before the result arrived: it stays in the list.
-    state.found(listing(vec![secret(2)]), now());
+    state.poll_succeeded(listing(vec![secret(2)]), now());
     assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
     state.answered(&id(1), Err("somebody else has answered this proposal already".to_owned()), now());
     assert!(!state.is_busy());
-    assert_eq!(word(&state), "egress-allow of claude-demo: somebody else has answered this proposal already");
+    assert_eq!(
+        message(&state),
+        "egress-allow of claude-demo: somebody else has answered this proposal already"
+    );
     show(&mut state, USUAL);
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
-    state.answered(&id(1), Ok(came()), now());
-    assert!(word(&state).starts_with("egress-allow of claude-demo was approved, and is live: nodejs.org"));
+    state.answered(&id(1), Ok(outcome()), now());
+    assert!(message(&state).starts_with("egress-allow of claude-demo was approved, and is live: nodejs.org"));
     assert_eq!((cursor(&state), state.view()), (Some(id(2)), View::List));
 }
 
@@ -348,29 +350,32 @@ fn reports_that_the_viewed_proposal_was_removed() {
         press(&mut state, keys);
         let gone = cursor(&state).expect("one");
         let left = if gone == id(1) { secret(2) } else { hosts(1) };
-        state.found(listing(vec![left]), now());
+        state.poll_succeeded(listing(vec![left]), now());
         let words = "no longer waits: another process answered it, or the agent withdrew it";
-        assert!(word(&state).ends_with(words), "{keys:?}: {}", word(&state));
+        assert!(message(&state).ends_with(words), "{keys:?}: {}", message(&state));
         assert_eq!(state.view(), View::List, "{keys:?}");
-        assert!(state.over().is_none(), "{keys:?}");
+        assert!(state.overlay().is_none(), "{keys:?}");
     }
 }
 
 #[test]
 fn hides_a_proposal_that_another_process_answers_and_shows_it_again_if_that_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
-    let answered = Pending { state: Stands::Answered, ..secret(2) };
-    state.found(listing(vec![hosts(1), answered]), now());
+    let answered = Pending { state: ProposalState::Answered, ..secret(2) };
+    state.poll_succeeded(listing(vec![hosts(1), answered]), now());
     assert_eq!(state.rows().all().len(), 1);
-    state.found(listing(vec![hosts(1), secret(2)]), now());
+    state.poll_succeeded(listing(vec![hosts(1), secret(2)]), now());
     assert_eq!(state.rows().all().len(), 2);
     // The draft comes back with it.
     let edited = Edited { text: Some("- host: nodejs.org\n".to_owned()), failed: None };
     state.edited(&id(1), "", edited);
-    state.found(listing(vec![Pending { state: Stands::Answered, ..hosts(1) }, secret(2)]), now());
-    state.found(listing(vec![hosts(1), secret(2)]), now());
+    state.poll_succeeded(
+        listing(vec![Pending { state: ProposalState::Answered, ..hosts(1) }, secret(2)]),
+        now(),
+    );
+    state.poll_succeeded(listing(vec![hosts(1), secret(2)]), now());
     assert!(state.draft(&id(1)).is_some());
-    state.found(listing(vec![secret(2)]), now());
+    state.poll_succeeded(listing(vec![secret(2)]), now());
     assert!(state.draft(&id(1)).is_none());
 }
 
@@ -387,25 +392,25 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
     };
 
     state.edited(&of, &text, back(&text));
-    assert_eq!(word(&state), "nothing was changed");
+    assert_eq!(message(&state), "nothing was changed");
     state.edited(&of, &text, failed(None));
-    assert_eq!(word(&state), "the editor ended");
+    assert_eq!(message(&state), "the editor ended");
     state.edited(&of, &text, back("# only words\n\n"));
-    assert!(word(&state).starts_with("the file was empty"), "{}", word(&state));
+    assert!(message(&state).starts_with("the file was empty"), "{}", message(&state));
     assert!(state.draft(&of).is_none());
 
     state.edited(&of, &text, back("- host: nodejs.org\n  private: true\n"));
-    assert!(word(&state).contains("take out `private`"), "{}", word(&state));
+    assert!(message(&state).contains("take out `private`"), "{}", message(&state));
     show(&mut state, USUAL);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert!(word(&state).contains("take out `private`"), "{}", word(&state));
+    assert!(message(&state).contains("take out `private`"), "{}", message(&state));
     let Effect::Edit { text: again, .. } = press(&mut state, "m") else { panic!("an edit") };
     assert_eq!(again, "- host: nodejs.org\n  private: true\n", "as it was left");
     state.edited(&of, &again, failed(Some("- host: nodejs.org\n")));
-    assert!(word(&state).ends_with("your edit is kept: `m` continues it"), "{}", word(&state));
+    assert!(message(&state).ends_with("your edit is kept: `m` continues it"), "{}", message(&state));
 
     state.edited(&of, &again, back("# mine\n[{host: nodejs.org, matches: [{methods: [GET]}]}]\n"));
-    assert!(word(&state).starts_with("this is your edit: `a` approves it"), "{}", word(&state));
+    assert!(message(&state).starts_with("this is your edit: `a` approves it"), "{}", message(&state));
     show(&mut state, USUAL);
     let Effect::Answer { decision: Decision::Approve { routes, .. }, .. } = press(&mut state, "a") else {
         panic!("an answer")
@@ -426,7 +431,7 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
 fn pasted_text_never_acts_as_keys() {
     let mut state = state(vec![hosts(1), secret(2)]);
     state.paste("aaarrr\nq");
-    assert_eq!(word(&state), "pasted text decides nothing");
+    assert_eq!(message(&state), "pasted text decides nothing");
     press(&mut state, "ja");
     state.paste("a fixture\nof \u{1b}[2Jmine");
     assert_eq!(given(&press(&mut state, "\n")), "yes to 02: a fixture of [2Jmine");
@@ -441,23 +446,23 @@ proptest! {
     fn random_keys_and_events_keep_the_state_consistent(
         steps in proptest::collection::vec(anything(), 0..60), columns in 0u16..100, rows in 0u16..40,
     ) {
-        let all = || vec![hosts(1), secret(2), push(3), Pending { state: Stands::Stale, ..hosts(4) }, hosts(5)];
+        let all = || vec![hosts(1), secret(2), push(3), Pending { state: ProposalState::Stale, ..hosts(4) }, hosts(5)];
         let mut state = state(all());
-        let mut under_way = Vec::new();
+        let mut in_progress = Vec::new();
         for (what, which) in steps {
             let keys = ['\n', '\x1b', 'a', 'r', 'm', 'u', 'j', 'k', 'n', 'p', '?', '→', '←', ' ', 'G', 'x', 'q', '\x7f'];
             let effect = match usize::from(what) {
                 press if press < keys.len() => state.press(key(keys[press]), now()),
-                18 => { state.found(listing(all().split_off(usize::from(which).min(5))), now()); Effect::Nothing }
-                19 => { state.found(listing(all().into_iter().take(usize::from(which)).collect()), now()); Effect::Nothing }
-                20 => { under_way.pop().into_iter().for_each(|id| state.answered(&id, Ok(came()), now())); Effect::Nothing }
-                21 => { under_way.pop().into_iter().for_each(|id| state.answered(&id, Err("no".into()), now())); Effect::Nothing }
+                18 => { state.poll_succeeded(listing(all().split_off(usize::from(which).min(5))), now()); Effect::Nothing }
+                19 => { state.poll_succeeded(listing(all().into_iter().take(usize::from(which)).collect()), now()); Effect::Nothing }
+                20 => { in_progress.pop().into_iter().for_each(|id| state.answered(&id, Ok(outcome()), now())); Effect::Nothing }
+                21 => { in_progress.pop().into_iter().for_each(|id| state.answered(&id, Err("no".into()), now())); Effect::Nothing }
                 22 => { state.edited(&id(which), "x", Edited { text: Some("- host: a.example\n".into()), failed: None }); Effect::Nothing }
                 _ => { state.paste("text"); Effect::Nothing }
             };
             if let Effect::Answer { pending, .. } = &effect {
-                prop_assert!(!under_way.contains(&pending.proposal.id), "answered twice");
-                under_way.push(pending.proposal.id.clone());
+                prop_assert!(!in_progress.contains(&pending.proposal.id), "answered twice");
+                in_progress.push(pending.proposal.id.clone());
             }
             let length = state.rows().all().len();
             prop_assert!(state.rows().at() < length.max(1));
@@ -500,7 +505,7 @@ fn some() -> Vec<Pending> {
     let block = "- host: docs.rs\n- host: static.docs.rs\n- host: crates.io\n";
     let refused =
         pending(4, "a-bottle-with-a-rather-long-name", Tool::EgressBlock, block, "cargo doc links there");
-    vec![hosts(1), secret(2), push(3), refused, Pending { state: Stands::Stale, ..hosts(5) }]
+    vec![hosts(1), secret(2), push(3), refused, Pending { state: ProposalState::Stale, ..hosts(5) }]
 }
 
 #[test]
@@ -545,11 +550,19 @@ fn draws_a_push_report_in_full() {
 fn draws_changed_routes_and_an_answer_in_progress() {
     let mut state = state(some());
     press(&mut state, "\na");
-    let text = state.wants().map(|wants| wants.text.to_owned()).expect("routes");
+    let text = state.effect_input().map(|effect_input| effect_input.text.to_owned()).expect("routes");
     let live = Routes { revision: 3, ..Routes::first(format!("{ROUTES}- host: nodejs.org\n")) };
     let since = Some(Ok(vec!["nodejs.org: a new host".to_owned(), "nodejs.org: every request".to_owned()]));
-    let (opens, files) = (Opens::of(&live, &text), Vec::new());
-    state.learn(Known { id: id(1), opens, text, wanted: Wanted::Run, holds: Ok(Holds::Run), files, since });
+    let (route_change, files) = (RouteChange::new(&live, &text), Vec::new());
+    state.set_known(KnownEffect {
+        id: id(1),
+        route_change,
+        text,
+        wanted: RequestedScope::Run,
+        grant: Ok(GrantScope::Run),
+        files,
+        since,
+    });
     state.lay_out(USUAL, Styles::PLAIN, now());
     insta::assert_snapshot!(letters(&drawn(&state, USUAL, Styles::PLAIN)));
 }
@@ -633,7 +646,7 @@ fn text_from_a_bottle_never_controls_the_terminal() {
 #[test]
 fn uses_only_the_terminals_own_colours() {
     let global = Global { json: false, quiet: false, verbose: 0, color: style::Color::Always };
-    let coloured = Styles::of(&std::io::stderr(), &global);
+    let coloured = Styles::for_stream(&std::io::stderr(), &global);
     for (styles, any) in [(Styles::PLAIN, false), (coloured, true)] {
         let mut state = state(some());
         let mut seen = std::collections::BTreeSet::new();
@@ -645,7 +658,7 @@ fn uses_only_the_terminals_own_colours() {
                 seen.insert(format!("{:?}", cell.fg));
             }
             // Lays out again: the next colours need new lines.
-            state.found(listing(some()), now());
+            state.poll_succeeded(listing(some()), now());
         }
         assert_eq!(seen.len() > 1, any, "{seen:?}");
         let own = ["Reset", "Red", "Green", "Yellow", "Blue", "Magenta", "Cyan"];
@@ -658,5 +671,5 @@ fn reports_damaged_files() {
     let damaged = Damaged { path: "/b/queue/one/x".into(), why: "it is nothing of the queue's".to_owned() };
     let both = Listing { pending: vec![hosts(1)], damaged: vec![damaged.clone(), damaged] };
     let state = State::new(both, now());
-    assert_eq!(word(&state), "/b/queue/one/x: it is nothing of the queue's; it was skipped (and 1 more)");
+    assert_eq!(message(&state), "/b/queue/one/x: it is nothing of the queue's; it was skipped (and 1 more)");
 }

@@ -11,11 +11,11 @@ use ratatui::text::{Line, Span};
 use serde_json::Value;
 
 use super::rows::Row;
-use super::state::{Draft, Known};
+use super::state::{Draft, KnownEffect};
 use crate::cli::style::Styles;
-use crate::cli::supervise::opens::{Changed, Opens, asked, disguise};
-use crate::cli::supervise::scope::Holds;
-use crate::cli::supervise::waiting::span;
+use crate::cli::supervise::pending::span;
+use crate::cli::supervise::route_change::{Changed, RouteChange, lookalike_warning, proposed_text};
+use crate::cli::supervise::scope::GrantScope;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
 
 /// Lines of the justification shown first; the rest follows below.
@@ -29,12 +29,12 @@ const DEEP: usize = 6;
 const LONG: usize = 400;
 
 /// Names the bottle and its request.
-pub(super) fn asks(pending: &Pending) -> String {
+pub(super) fn request_title(pending: &Pending) -> String {
     format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.deed())
 }
 
 /// Returns the remaining time, and whether a process waits for the answer.
-pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
+pub(super) fn time_left(pending: &Pending, now: Timestamp) -> (String, bool) {
     match pending.state {
         State::Waiting | State::Answered if pending.proposal.expires_at > now => {
             (span(pending.proposal.expires_at.duration_since(now)), true)
@@ -45,14 +45,14 @@ pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
 }
 
 /// The same as a sentence.
-pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
+pub(super) fn time_left_sentence(pending: &Pending, now: Timestamp) -> String {
     let ago = span(now.duration_since(pending.proposal.arrival_timestamp));
-    let stands = match waits(pending, now) {
+    let state_text = match time_left(pending, now) {
         (left, true) => format!("{left} left"),
         (gone, false) if gone == "gone" => "no process waits for the answer: the client is gone".to_owned(),
         _ => "no process waits for the answer: it expired".to_owned(),
     };
-    format!("{stands}; asked {ago} ago")
+    format!("{state_text}; asked {ago} ago")
 }
 
 /// Builds lines for a width.
@@ -103,7 +103,7 @@ impl Lines {
     }
 
     /// Appends text from a bottle.
-    fn theirs(&mut self, text: &str, most: usize) -> bool {
+    fn untrusted(&mut self, text: &str, most: usize) -> bool {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
@@ -111,36 +111,42 @@ impl Lines {
     fn before(&mut self, count: u32) {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
-            self.ours(&format!("Proposed {times} since it was rejected."), tinted(Color::Yellow, self.styles));
+            self.ours(
+                &format!("Proposed {times} since it was rejected."),
+                tinted(Color::Yellow, self.styles),
+            );
         }
     }
 
-    fn opens(&mut self, opens: &Opens) {
-        if opens.gains.is_empty() {
+    fn route_change(&mut self, route_change: &RouteChange) {
+        if route_change.gains.is_empty() {
             self.ours("It changes nothing: all of it is already allowed.", bold());
             return;
         }
         self.ours("Approval would allow", bold());
-        for gain in &opens.gains {
+        for gain in &route_change.gains {
             self.put("  + ", "    ", gain, tinted(Color::Yellow, self.styles), usize::MAX);
         }
-        for host in &opens.disguised {
-            self.ours(&disguise(host), tinted(Color::Red, self.styles));
+        for host in &route_change.disguised {
+            self.ours(&lookalike_warning(host), tinted(Color::Red, self.styles));
         }
     }
 
     /// Appends the scope, unless it is the default.
-    fn holds(&mut self, known: &Known) {
+    fn grant(&mut self, known: &KnownEffect) {
         let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
-        match &known.holds {
-            Ok(Holds::Run) => {}
-            Ok(Holds::Once) => self.ours("Scope: the next request that the routes allow.", chosen),
-            Ok(Holds::Saved(addition)) => {
+        match &known.grant {
+            Ok(GrantScope::Run) => {}
+            Ok(GrantScope::Once) => self.ours("Scope: the next request that the routes allow.", chosen),
+            Ok(GrantScope::Saved(addition)) => {
                 let path = addition.path.display();
                 match addition.diff() {
                     Ok(_) => self.ours(&format!("Scope: saved to {path}, once it is live."), chosen),
                     Err(why) => {
-                        self.ours(&format!("Cannot save to {path}: {why}. The routes will be printed instead."), bad);
+                        self.ours(
+                            &format!("Cannot save to {path}: {why}. The routes will be printed instead."),
+                            bad,
+                        );
                     }
                 }
             }
@@ -149,8 +155,8 @@ impl Lines {
     }
 
     /// Appends the change of the bottle file.
-    fn addition(&mut self, known: &Known) {
-        if let Ok(Holds::Saved(addition)) = &known.holds
+    fn addition(&mut self, known: &KnownEffect) {
+        if let Ok(GrantScope::Saved(addition)) = &known.grant
             && let Ok(diff) = addition.diff()
         {
             self.blank();
@@ -175,30 +181,30 @@ impl Lines {
 /// Formats the preview below the list.
 pub(super) fn preview(
     row: &Row,
-    known: Option<&Known>,
+    known: Option<&KnownEffect>,
     edited: bool,
     columns: usize,
     styles: Styles,
 ) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
     let proposal = &row.pending.proposal;
-    lines.put("", "", &asks(&row.pending), bold(), 1);
-    lines.theirs(&proposal.justification, WHY_SHORT);
+    lines.put("", "", &request_title(&row.pending), bold(), 1);
+    lines.untrusted(&proposal.justification, WHY_SHORT);
     lines.before(proposal.asked_before);
     if edited {
         lines.ours("Your edit applies instead.", tinted(Color::Cyan, styles));
     }
-    match known.map(|known| &known.opens) {
-        Some(Some(Ok(opens))) => lines.opens(opens),
+    match known.map(|known| &known.route_change) {
+        Some(Some(Ok(route_change))) => lines.route_change(route_change),
         Some(Some(Err(why))) => {
             lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
         Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
-        None if proposal.tool.reports() => drop(lines.theirs(&report(&proposed(row)), usize::MAX)),
+        None if proposal.tool.reports() => drop(lines.untrusted(&report(&proposed(row)), usize::MAX)),
         None => {}
     }
     if let Some(known) = known {
-        lines.holds(known);
+        lines.grant(known);
     }
     lines.lines
 }
@@ -209,7 +215,7 @@ const UNKNOWN: &str = "The effect is unknown: the routes of this bottle are unav
 /// Formats a proposal in full, below the heading.
 pub(super) fn page(
     row: &Row,
-    known: Option<&Known>,
+    known: Option<&KnownEffect>,
     draft: Option<&Draft>,
     columns: usize,
     styles: Styles,
@@ -223,8 +229,8 @@ pub(super) fn page(
     if let Some(since) = known.and_then(|known| known.since.as_ref()) {
         changed_since(&mut lines, since);
     }
-    match known.map(|known| &known.opens) {
-        Some(Some(Ok(opens))) => lines.opens(opens),
+    match known.map(|known| &known.route_change) {
+        Some(Some(Ok(route_change))) => lines.route_change(route_change),
         Some(Some(Err(why))) => {
             lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
@@ -232,26 +238,26 @@ pub(super) fn page(
         None => {}
     }
     if let Some(known) = known {
-        lines.holds(known);
+        lines.grant(known);
     }
     lines.blank();
     lines.ours("Justification from the bottle", bold());
-    let whole = lines.theirs(&proposal.justification, WHY_FIRST);
+    let whole = lines.untrusted(&proposal.justification, WHY_FIRST);
     lines.before(proposal.asked_before);
     lines.blank();
-    match known.map(|known| &known.opens) {
-        Some(Some(Ok(opens))) if !opens.diff.is_empty() => {
+    match known.map(|known| &known.route_change) {
+        Some(Some(Ok(route_change))) if !route_change.diff.is_empty() => {
             lines.ours("The routes after the approval", bold());
-            lines.diff(&opens.diff);
+            lines.diff(&route_change.diff);
         }
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
             lines.ours("Findings", bold());
-            lines.theirs(&report(&proposed(row)), usize::MAX);
+            lines.untrusted(&report(&proposed(row)), usize::MAX);
         }
         _ => {
             lines.ours("Request", bold());
-            lines.theirs(&proposed(row), usize::MAX);
+            lines.untrusted(&proposed(row), usize::MAX);
         }
     }
     if let Some(known) = known {
@@ -260,7 +266,7 @@ pub(super) fn page(
     if !whole {
         lines.blank();
         lines.ours("Full justification", bold());
-        lines.theirs(&proposal.justification, usize::MAX);
+        lines.untrusted(&proposal.justification, usize::MAX);
     }
     lines.blank();
     let asked = proposal.arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
@@ -271,7 +277,8 @@ pub(super) fn page(
 /// Appends that the routes changed since the agent asked.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     let style = tinted(Color::Yellow, lines.styles);
-    lines.ours("The routes changed after this was proposed; it would be merged into the current ones.", style);
+    lines
+        .ours("The routes changed meanwhile: approval merges into the current ones.", style);
     match since {
         Ok(gains) if gains.is_empty() => {}
         Ok(gains) => {
@@ -286,7 +293,7 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
 }
 
 fn proposed(row: &Row) -> String {
-    asked(&row.pending.proposal)
+    proposed_text(&row.pending.proposal)
 }
 
 /// Formats a JSON report with one line per field; returns other text unchanged.
