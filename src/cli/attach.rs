@@ -175,7 +175,7 @@ impl Client {
         self.detach().await?;
         if terminal::is_terminal() && !output.quiet {
             // The agent left the cursor anywhere.
-            output.say("");
+            output.write_error_lines("");
         }
         for line in watch.summary_so_far() {
             output.note(line);

@@ -47,34 +47,34 @@ impl Cleanup {
         let find = async |_| cleanup::find(host, &backends).await.map_err(unlistable);
         let mut found =
             progress::with_progress("searching for leftovers", "nothing was removed", output, find).await?;
-        let living = if self.all { living(host)? } else { Vec::new() };
-        let nothing = found.is_empty() && living.is_empty();
+        let running = if self.all { running(host)? } else { Vec::new() };
+        let nothing = found.is_empty() && running.is_empty();
         let mut failures = Vec::new();
         if !nothing && !self.dry_run {
-            if !self.yes && !confirmed(&found, &living, output)? {
+            if !self.yes && !confirmed(&found, &running, output)? {
                 output.note("nothing was removed");
                 return Ok(exit::DONE);
             }
             let left = "not everything was removed; `bottle cleanup` continues";
             let remove = async |progress: Arc<Progress>| {
-                let mut failures = end_all(host, &living, &progress).await;
-                if !living.is_empty() {
+                let mut failures = end_all(host, &running, &progress).await;
+                if !running.is_empty() {
                     // Bottles that have just ended may have left something.
                     found = cleanup::find(host, &backends).await.map_err(unlistable)?;
                 }
-                progress.say("removing");
+                progress.set_text("removing");
                 failures.extend(cleanup::remove(host, &backends, &found).await);
                 Ok(failures)
             };
             failures = progress::with_progress("removing", left, output, remove).await?;
         }
         failures.extend(found.errors.iter().cloned());
-        report(&found, &living, &failures, self.dry_run, output)
+        report(&found, &running, &failures, self.dry_run, output)
     }
 }
 
 /// Returns the running bottles, among them detached ones without a keeper.
-fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
+fn running(host: &Host) -> Result<Vec<Slug>, CliError> {
     let lives = |state: &State| match state {
         State::Alive(_) => true,
         State::Dead(record) => record.is_adoptable(),
@@ -89,7 +89,7 @@ fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
 async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
     if let Some(first) = slugs.first() {
         let more = slugs.len() - 1;
-        progress.say(&if more > 0 {
+        progress.set_text(&if more > 0 {
             format!("stopping {first} and {more} more")
         } else {
             format!("stopping {first}")
@@ -105,30 +105,30 @@ async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String
     futures_util::future::join_all(each).await.into_iter().flatten().collect()
 }
 
-fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, CliError> {
-    let lines = lines(found, living, "would be");
+fn confirmed(found: &Found, running: &[Slug], output: &Output) -> Result<bool, CliError> {
+    let lines = lines(found, running, "would be");
     if !terminal::interactive() {
         return Err(CliError::usage("cannot ask whether to remove it: there is no terminal")
             .about("--yes")
             .hint("`bottle cleanup --dry-run` shows what would be removed; `--yes` removes it"));
     }
-    output.say(&inert(&lines));
+    output.write_error_lines(&inert(&lines));
     let asked = TerminalUser::find().and_then(|mut user| user.confirm("Remove this?"));
     require_answer(asked, "nothing was removed")
 }
 
 fn report(
     found: &Found,
-    living: &[Slug],
+    running: &[Slug],
     failures: &[String],
     dry_run: bool,
     output: &Output,
 ) -> Result<u8, CliError> {
     if output.json {
-        output.print_json(&to_report(found, living, failures, dry_run))?;
+        output.print_json(&to_report(found, running, failures, dry_run))?;
     } else {
         let verb = if dry_run { "would be" } else { "was" };
-        let text = lines(found, living, verb);
+        let text = lines(found, running, verb);
         if !text.is_empty() {
             output.print(&inert(&text))?;
         }
@@ -145,9 +145,9 @@ fn report(
     if failures.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
 }
 
-fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
+fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
     let mut text = String::new();
-    for slug in living {
+    for slug in running {
         let _ = writeln!(text, "{slug} {verb} stopped: it is running");
     }
     for orphan in &found.orphans {
@@ -189,7 +189,7 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     text
 }
 
-fn to_report(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
+fn to_report(found: &Found, running: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
     let leftover = |orphan: &cleanup::Orphan| Leftover {
         slug: orphan.slug.to_string(),
         backend: orphan.backend.clone(),
@@ -199,7 +199,7 @@ fn to_report(found: &Found, living: &[Slug], failures: &[String], dry_run: bool)
     };
     CleanupReport {
         dry_run,
-        stopped: living.iter().map(ToString::to_string).collect(),
+        stopped: running.iter().map(ToString::to_string).collect(),
         removed: found.orphans.iter().map(leftover).collect(),
         snapshots: found.snapshots.iter().map(|unnamed| unnamed.snapshot.reference.clone()).collect(),
         unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),

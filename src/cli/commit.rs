@@ -75,7 +75,7 @@ async fn commit_running(
         let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(keeper_lost)?;
         loop {
             match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
-                KeeperEvent::Copied(copied) => progress.say(&progress_text(copied)),
+                KeeperEvent::Copied(copied) => progress.set_text(&progress_text(copied)),
                 KeeperEvent::Committed(committed) => return Ok(committed),
                 KeeperEvent::Failed(failure) => {
                     return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
@@ -104,7 +104,7 @@ async fn commit_kept(
     warn_omissions(&*backend, slug, output).await;
     let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
     let commit = progress::with_progress("saving a snapshot", left, output, async |progress| {
-        let progress_sink = ProgressSink::new(move |copied| progress.say(&progress_text(copied)));
+        let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied)));
         freeze::commit(&*backend, &claim, progress_sink).await.map_err(freeze_failed)
     });
     let commit = commit.await?;

@@ -46,10 +46,10 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        host.and_then(|host| self.run_on(&host, output)).map_err(map_exit_code)
+        host.and_then(|host| self.run_with_host(&host, output)).map_err(map_exit_code)
     }
 
-    fn run_on(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    fn run_with_host(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_terminal() {
             return Err(CliError::usage("cannot allocate a terminal: standard input and output are not one")
                 .about("--tty")

@@ -82,7 +82,7 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
         .hint("agents are `agents/NAME.md`, bottles `bottles/NAME.md`"));
     }
     let mut written: Vec<Written> =
-        found.into_iter().map(|imported| take(host, imported)).collect::<Result<_, _>>()?;
+        found.into_iter().map(|imported| write_imported(host, imported)).collect::<Result<_, _>>()?;
     // Checked after all are written, because they refer to each other.
     let all = manifests(host);
     for one in written.iter_mut().filter(|one| one.problem.is_none()) {
@@ -91,7 +91,7 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
     Ok(written)
 }
 
-fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
+fn write_imported(host: &Host, imported: Imported) -> Result<Written, CliError> {
     let Imported { kind, name, text, notes } = imported;
     match text {
         Ok(text) => Ok(Written { notes, ..write(host, kind, name, &text)? }),

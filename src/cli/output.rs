@@ -93,7 +93,9 @@ impl Output {
     /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: impl fmt::Display) {
         if self.json {
-            return self.say(&serde_json::json!({"warning": {"message": text.to_string()}}).to_string());
+            return self.write_error_lines(
+                &serde_json::json!({"warning": {"message": text.to_string()}}).to_string(),
+            );
         }
         self.labelled(&self.stderr.yellow("warning:"), 9, &one_line(&text.to_string()));
     }
@@ -104,7 +106,7 @@ impl Output {
             return;
         }
         if self.json {
-            return self.say(&error.json().to_string());
+            return self.write_error_lines(&error.json().to_string());
         }
         if error.kind == Kind::Interrupted {
             // An interruption by the user is not an error.
@@ -119,12 +121,12 @@ impl Output {
 
     /// Prints a sentence after a label.
     fn labelled(&self, label: &str, indent: usize, text: &str) {
-        self.say(&format!("{label} {}", self.stderr.hanging(text, indent)));
+        self.write_error_lines(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
     /// Prints lines to standard error unchanged: untrusted text must already be [`inert`]. A write error is
     /// ignored, since there is no other stream to report it on.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn write_error_lines(&self, text: &str) {
         let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.displayable(text)));
     }
 }

@@ -93,7 +93,7 @@ impl Progress {
         match self {
             Self::Spinner(bar, _) => {
                 bar.reset_elapsed();
-                self.say(words);
+                self.set_text(words);
             }
             Self::Lines(output) => output.note(words),
             Self::Nothing => {}
@@ -107,11 +107,11 @@ impl Progress {
             Some((end, _)) => format!("{}…", &words[..end]),
             None => words,
         };
-        if step.begins { self.phase(&words) } else { self.say(&words) }
+        if step.begins { self.phase(&words) } else { self.set_text(&words) }
     }
 
     /// Updates the text; too frequent for lines in a pipe.
-    pub(crate) fn say(&self, words: &str) {
+    pub(crate) fn set_text(&self, words: &str) {
         self.show(Shown { words: words.to_owned(), part: None });
     }
 
@@ -182,7 +182,7 @@ pub(crate) async fn with_progress<T>(
 ) -> Result<T, CliError> {
     let mut signals = catch()?;
     let progress = Arc::new(Progress::hidden(output));
-    progress.say(words);
+    progress.set_text(words);
     let appear = async {
         tokio::time::sleep(APPEAR_DELAY).await;
         progress.appear();

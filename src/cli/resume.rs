@@ -255,7 +255,7 @@ impl Resumption {
         if let Some(changes) = changes
             && (asks || !output.quiet && !output.json)
         {
-            output.say(&changed(changes, output.err_styles()));
+            output.write_error_lines(&changed(changes, output.err_styles()));
         }
         for line in preflight::warnings(view) {
             output.note(line);

@@ -167,19 +167,19 @@ fn host(route: &Route) -> String {
 
 /// Describes the allowed requests of a route, as a fragment.
 fn sentence(route: &Route) -> String {
-    let mut said = if route.matches.is_empty() && !route.git_fetch {
+    let mut parts = if route.matches.is_empty() && !route.git_fetch {
         vec!["any request".to_owned()]
     } else {
         route.matches.iter().map(request).collect()
     };
-    said.dedup();
+    parts.dedup();
     if route.git_fetch {
-        said.push("git clone and fetch".to_owned());
+        parts.push("git clone and fetch".to_owned());
     }
     if route.auth.is_some() {
-        said.push("with a credential that the proxy adds".to_owned());
+        parts.push("with a credential that the proxy adds".to_owned());
     }
-    said.join("; ")
+    parts.join("; ")
 }
 
 fn request(request: &RequestMatch) -> String {

@@ -19,7 +19,7 @@ use crate::home::run;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A secret that the keeper knows and the agent holds.
-const HELD: &str = "held-8f3Kq2Lm9Zx4Vb7N";
+const SECRET: &str = "held-8f3Kq2Lm9Zx4Vb7N";
 
 /// Requests a page until it gets one or `$1` attempts are over, and prints the status lines. Works in every image's
 /// shell.
@@ -28,7 +28,7 @@ const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; 
     read -r line <&3; exec 3>&-; case $line in *' 200 '*) break;; esac; i=$((i+1)); sleep 0.01; done; echo \"$line\"";
 
 /// A home with a running bottle `one` whose routes allow little; none where the backend is unavailable.
-fn asking(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
+fn running_bottle(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
     let address: IpAddr = if backend == "docker" {
         if let Err(missing) = engine::here() {
             skip::aloud(test, &missing);
@@ -52,7 +52,7 @@ fn asking(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>>
         ),
     )?;
     home.agent("asks", "---\nbottle: asks\n---\n")?;
-    home.env("HELD", HELD);
+    home.env("HELD", SECRET);
     let start = ["start", "asks", "--detach", "--label", "one", "-q", "--yes"];
     let mut start = home.program(start.iter().chain(flags).copied())?;
     let _ = start.deadline(PATIENCE).run()?.expect_code(0);
@@ -70,18 +70,22 @@ fn fetched(home: &TestHome, tries: &str) -> Result<String> {
 }
 
 /// Proposes this from inside, and returns once the proposal is visible to the user.
-fn ask(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
+fn propose(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
     let mut program =
         home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", "for the tests", routes])?;
     program.deadline(PATIENCE);
-    let asking = thread::spawn(move || program.run());
+    let running_bottle = thread::spawn(move || program.run());
     let end = Instant::now() + PATIENCE;
     loop {
         let listed = run(home, &["supervise", "list", "--json"])?.json()?;
         if let Some(id) = listed[0]["id"].as_str() {
-            return Ok((asking, id.to_owned()));
+            return Ok((running_bottle, id.to_owned()));
         }
-        ensure!(Instant::now() < end && !asking.is_finished(), "nothing waits: {:?}", asking.join());
+        ensure!(
+            Instant::now() < end && !running_bottle.is_finished(),
+            "nothing waits: {:?}",
+            running_bottle.join()
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -94,15 +98,15 @@ fn keeper(home: &TestHome) -> Result<Pid> {
     keeper.and_then(Pid::from_raw).context("a keeper")
 }
 
-fn answer(asking: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
-    asking.join().ok().context("asked")?
+fn answer(running_bottle: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
+    running_bottle.join().ok().context("asked")?
 }
 
-fn refused_asked_allowed(backend: &str) -> Result<()> {
+fn denied_proposed_approved(backend: &str) -> Result<()> {
     let test = format!("asking on {backend}");
-    let Some(home) = asking(&test, backend, &[])? else { return Ok(()) };
+    let Some(home) = running_bottle(&test, backend, &[])? else { return Ok(()) };
     ensure!(fetched(&home, "1")?.contains("403"));
-    let (asks, id) = ask(&home, "api.site.example")?;
+    let (asks, id) = propose(&home, "api.site.example")?;
     let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
     ensure!(shown.contains("Approval would allow:\n  - api.site.example: every request"), "{shown}");
     ensure!(shown.contains("Justification from the bottle:\n  | for the tests\n"), "{shown}");
@@ -116,20 +120,20 @@ fn refused_asked_allowed(backend: &str) -> Result<()> {
     ensure!(fetched(&home, "1")?.contains("200"));
     let said: Value = serde_json::from_str(&answer(asks)?.expect_code(0).stdout)?;
     ensure!(said["status"] == "approved" && said["revision"] == 2 && said["notes"] == "it may", "{said}");
-    #[allow(clippy::print_stderr, reason = "a figure for whoever runs the test")]
+    #[allow(clippy::print_stderr, reason = "a figure for the test log")]
     {
         eprintln!("measured: on {backend}, `supervise approve` to live routes: {took:?}");
     }
 
     // Routes that are already allowed become no proposal, and the agent receives a rejection.
     let again = inside(&home, &["bottle-ask", "allow", "--why", "x", "api.site.example"])?.expect_code(0);
-    ensure!(again.stdout.contains("already allowed"), "{}", again.stdout);
-    let (asks, id) = ask(&home, "[{host: other.example}]")?;
+    ensure!(again.stdout.contains("allowed already"), "{}", again.stdout);
+    let (asks, id) = propose(&home, "[{host: other.example}]")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "not that one"])?.expect_code(0);
     let said = answer(asks)?.expect_code(1).stdout;
     ensure!(said.contains("not that one"), "{said}");
     // Routes other than those proposed.
-    let (asks, id) = ask(&home, "[{host: wide.example}]")?;
+    let (asks, id) = propose(&home, "[{host: wide.example}]")?;
     let file = home.write("project/routes.yaml", "- host: wide.example\n  matches: [{methods: [GET]}]\n")?;
     let edit = file.to_str().context("a path")?;
     let _ = run(&home, &["supervise", "approve", &id, "--edit", edit])?.expect_code(0);
@@ -152,19 +156,19 @@ fn refused_asked_allowed(backend: &str) -> Result<()> {
 
 #[test]
 fn approved_routes_apply_at_once_on_linux() -> Result<()> {
-    refused_asked_allowed("linux")
+    denied_proposed_approved("linux")
 }
 
 #[test]
 fn approved_routes_apply_at_once_on_docker() -> Result<()> {
-    refused_asked_allowed("docker")
+    denied_proposed_approved("docker")
 }
 
 /// Without a writable audit log nothing is applied; the proposal stays pending and is answered later.
 #[test]
 fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
-    let Some(home) = asking("asking and failing", "linux", &[])? else { return Ok(()) };
-    let (asks, id) = ask(&home, "api.site.example")?;
+    let Some(home) = running_bottle("asking and failing", "linux", &[])? else { return Ok(()) };
+    let (asks, id) = propose(&home, "api.site.example")?;
     let audit = home.bottle_home().join("audit");
     std::fs::write(&audit, "no folder")?;
     let failed = run(&home, &["supervise", "approve", &id])?;
@@ -202,7 +206,7 @@ fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
 /// Denied, learned, approved for one request and then for the run; the denials survive the bottle.
 #[test]
 fn learns_routes_from_denied_requests_and_proposes_them() -> Result<()> {
-    let Some(home) = asking("learning", "linux", &["--learn"])? else { return Ok(()) };
+    let Some(home) = running_bottle("learning", "linux", &["--learn"])? else { return Ok(()) };
     ensure!(fetched(&home, "2")?.contains("403"));
     let dry = run(&home, &["learn", "one", "--dry-run"])?.expect_code(0);
     ensure!(dry.stdout.contains("api.site.example, 2 times"), "{}", dry.stdout);
@@ -242,7 +246,7 @@ fn learns_routes_from_denied_requests_and_proposes_them() -> Result<()> {
 
 #[test]
 fn no_supervise_denies_without_asking() -> Result<()> {
-    let Some(home) = asking("not asking", "linux", &["--no-supervise"])? else { return Ok(()) };
+    let Some(home) = running_bottle("not asking", "linux", &["--no-supervise"])? else { return Ok(()) };
     let refused = inside(&home, &["bottle-ask", "routes"])?;
     ensure!(refused.code != 0, "{}", refused.stdout);
     let learned = run(&home, &["learn", "one"])?.expect_code(0);
@@ -253,26 +257,26 @@ fn no_supervise_denies_without_asking() -> Result<()> {
 /// Approved once and saved: the file gets the routes, or the user gets them to paste.
 #[test]
 fn an_approval_holds_for_its_scope() -> Result<()> {
-    let Some(home) = asking("asking for a while", "linux", &[])? else { return Ok(()) };
+    let Some(home) = running_bottle("asking for a while", "linux", &[])? else { return Ok(()) };
     let file = home.bottle_home().join("bottles/asks.md");
     let before = std::fs::read_to_string(&file)?;
     let approve = |id: &str, scope: &str| run(&home, &["supervise", "approve", id, "--scope", scope]);
 
-    let (asks, id) = ask(&home, "api.site.example")?;
+    let (asks, id) = propose(&home, "api.site.example")?;
     let once = approve(&id, "once")?.expect_code(0);
     ensure!(once.stderr.contains("is live for one request"), "{}", once.stderr);
     let _ = answer(asks)?.expect_code(0);
     ensure!(fetched(&home, "1")?.contains("200") && fetched(&home, "1")?.contains("403"), "one passes");
 
     // The file already has a route for these hosts: only the user may change it.
-    let (asks, id) = ask(&home, "api.site.example")?;
+    let (asks, id) = propose(&home, "api.site.example")?;
     let listed = approve(&id, "save")?.expect_code(0);
     ensure!(listed.stderr.contains("has a route for `*.site.example` already"), "{}", listed.stderr);
     ensure!(listed.stdout == "routes:\n- host: api.site.example\n", "to paste: {:?}", listed.stdout);
     let _ = answer(asks)?.expect_code(0);
     ensure!(fetched(&home, "1")?.contains("200") && std::fs::read_to_string(&file)? == before);
 
-    let (asks, id) = ask(&home, "[{host: other.example}]")?;
+    let (asks, id) = propose(&home, "[{host: other.example}]")?;
     let saved = approve(&id, "save")?.expect_code(0);
     ensure!(saved.stderr.contains("  +   - host: other.example\n"), "{}", saved.stderr);
     ensure!(saved.stderr.contains(&format!("is saved to {}", file.display())), "{}", saved.stderr);
@@ -280,7 +284,7 @@ fn an_approval_holds_for_its_scope() -> Result<()> {
     let after = std::fs::read_to_string(&file)?;
     ensure!(after == before.replace("\n---\n", "\n  - host: other.example\n---\n"), "{after}");
 
-    let (asks, id) = ask(&home, "[{host: third.example}]")?;
+    let (asks, id) = propose(&home, "[{host: third.example}]")?;
     let arguments = ["supervise", "approve", &id, "--scope", "save:learned", "--json"];
     let saved = run(&home, &arguments)?.expect_code(0).json()?;
     ensure!(saved["saved"].as_str().is_some_and(|path| path.ends_with("bottles/learned.md")), "{saved}");
@@ -294,8 +298,8 @@ fn an_approval_holds_for_its_scope() -> Result<()> {
 /// The same on the screen, by one key.
 #[test]
 fn a_key_on_the_screen_approves_routes() -> Result<()> {
-    let Some(home) = asking("asking and pressing a key", "linux", &[])? else { return Ok(()) };
-    let (asks, _) = ask(&home, "api.site.example")?;
+    let Some(home) = running_bottle("asking and pressing a key", "linux", &[])? else { return Ok(()) };
+    let (asks, _) = propose(&home, "api.site.example")?;
     let mut pty = home.on_terminal(&["supervise"], 24, 80)?;
     let screen = pty.wait_for("+ api.site.example: every request")?;
     ensure!(screen.contains("| for the tests"), "{screen}");
@@ -308,13 +312,13 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     let took = begun.elapsed();
     ensure!(fetched(&home, "1")?.contains("200"));
     let _ = answer(asks)?.expect_code(0);
-    #[allow(clippy::print_stderr, reason = "a figure for whoever runs the test")]
+    #[allow(clippy::print_stderr, reason = "a figure for the test log")]
     {
         eprintln!("measured: a key on the screen to live routes, and the word of it: {took:?}");
     }
 
     // A slow keeper delays only its own answer.
-    let (asks, _) = ask(&home, "[{host: slow.example}]")?;
+    let (asks, _) = propose(&home, "[{host: slow.example}]")?;
     pty.wait_for("+ slow.example: every request")?;
     thread::sleep(Duration::from_secs(1));
     let keeper = keeper(&home)?;
@@ -332,7 +336,7 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     let _ = answer(asks)?.expect_code(0);
 
     // Saved from the screen after showing the change; the routes changed meanwhile.
-    let (asks, id) = ask(&home, "[{host: other.example}]")?;
+    let (asks, id) = propose(&home, "[{host: other.example}]")?;
     pty.wait_for("+ other.example: every request")?;
     // An immediate key could be meant for the previous proposal.
     thread::sleep(Duration::from_secs(1));
@@ -347,7 +351,7 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     ensure!(approved.code == 0, "{}", approved.stderr);
     pty.wait_for("no longer waits: another process answered it")?;
     let _ = answer(asks)?.expect_code(0);
-    let (asks, _) = ask(&home, "[{host: third.example}]")?;
+    let (asks, _) = propose(&home, "[{host: third.example}]")?;
     pty.wait_for("+ third.example: every request")?;
     thread::sleep(Duration::from_secs(1));
     pty.type_keys("oo\r")?;
@@ -364,17 +368,21 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
 
 /// Proposes from inside the bottle `two`, which has an attached session. Returns the proposal's id once it is
 /// visible.
-fn ask_in_two(home: &TestHome, host: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
+fn propose_in_two(home: &TestHome, host: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
     let mut program = home.program(["exec", "two", "--", "bottle-ask", "allow", "--why", "x", host])?;
     program.deadline(PATIENCE);
-    let asking = thread::spawn(move || program.run());
+    let running_bottle = thread::spawn(move || program.run());
     let end = Instant::now() + PATIENCE;
     loop {
         let listed = run(home, &["supervise", "list", "--json"])?.json()?;
         if let Some(id) = listed[0]["id"].as_str() {
-            return Ok((asking, id.to_owned()));
+            return Ok((running_bottle, id.to_owned()));
         }
-        ensure!(Instant::now() < end && !asking.is_finished(), "nothing waits: {:?}", asking.join());
+        ensure!(
+            Instant::now() < end && !running_bottle.is_finished(),
+            "nothing waits: {:?}",
+            running_bottle.join()
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -392,7 +400,7 @@ fn wait_for_raw(pty: &Pty, wanted: &str) -> Result<()> {
 /// Next to an agent that owns the terminal: a bell and a mark in the title, which disappears with the proposal.
 #[test]
 fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<()> {
-    let Some(home) = asking("asking beside a session", "linux", &[])? else { return Ok(()) };
+    let Some(home) = running_bottle("asking beside a session", "linux", &[])? else { return Ok(()) };
     for (settings, before, after) in [
         ("", "", "\x1b]0;two\x07"),
         // The agent's own title is restored afterwards.
@@ -401,13 +409,13 @@ fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<(
         home.write("home/.bottle/settings.yml", settings)?;
         let mut pty = home.on_terminal(&["start", "asks", "--label", "two", "--yes"], 24, 80)?;
         wait_for_raw(&pty, "\x1b]0;two\x07")?;
-        let (asks, id) = ask_in_two(&home, "api.site.example")?;
+        let (asks, id) = propose_in_two(&home, "api.site.example")?;
         wait_for_raw(&pty, &format!("\x07{before}\x1b]0;two - 1 proposal\x07"))?;
         let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
         wait_for_raw(&pty, &format!("\x1b]0;two - 1 proposal\x07{after}"))?;
         let _ = answer(asks)?.expect_code(1);
         // Another proposal is pending when the session ends: the titles are restored in order.
-        let (asks, _) = ask_in_two(&home, "[{host: other.example}]")?;
+        let (asks, _) = propose_in_two(&home, "[{host: other.example}]")?;
         let marks = |pty: &Pty| String::from_utf8_lossy(&pty.raw()).matches("two - 1 proposal").count();
         let end = Instant::now() + PATIENCE;
         while marks(&pty) < 2 {
@@ -435,7 +443,7 @@ fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<(
 /// The user's notify command and the desktop are notified once; their results delay nothing.
 #[test]
 fn a_new_proposal_runs_the_notify_command_once() -> Result<()> {
-    let Some(home) = asking("notifications", "linux", &[])? else { return Ok(()) };
+    let Some(home) = running_bottle("notifications", "linux", &[])? else { return Ok(()) };
     let tell = |home: &TestHome, script: &str| -> Result<()> {
         let path = home.write("project/tell me", &format!("#!/bin/sh\n{script}\n"))?;
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
@@ -450,7 +458,7 @@ fn a_new_proposal_runs_the_notify_command_once() -> Result<()> {
             home.project().display()
         ),
     )?;
-    let (asks, id) = ask(&home, "api.site.example")?;
+    let (asks, id) = propose(&home, "api.site.example")?;
     let end = Instant::now() + PATIENCE;
     while !told.exists() {
         ensure!(Instant::now() < end, "no notification");
@@ -474,13 +482,13 @@ fn a_new_proposal_runs_the_notify_command_once() -> Result<()> {
         ("b.site.example", "exit 3", "ended with exit status: 3"),
     ] {
         tell(&home, script)?;
-        let (asks, id) = ask(&home, host)?;
+        let (asks, id) = propose(&home, host)?;
         let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
         let _ = answer(asks)?.expect_code(1);
         wait_for_log(&home, words)?;
     }
     home.write("home/.bottle/settings.yml", "supervise: {notify: /no/such/program}\n")?;
-    let (asks, id) = ask(&home, "c.site.example")?;
+    let (asks, id) = propose(&home, "c.site.example")?;
     wait_for_log(&home, "`/no/such/program` cannot be started to notify you")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
     let _ = answer(asks)?.expect_code(1);
@@ -591,12 +599,12 @@ fn decides_a_blocked_token_and_a_blocked_push_on_one_screen() -> Result<()> {
 /// in a foreign script is flagged, and a rejected proposal is not shown again at once.
 #[test]
 fn agent_text_is_marked_and_masked() -> Result<()> {
-    let Some(home) = asking("hostile words", "linux", &[])? else { return Ok(()) };
+    let Some(home) = running_bottle("hostile words", "linux", &[])? else { return Ok(()) };
     let log = home.project().join("told");
     let script = home.write("project/tell.sh", &format!("cat >>{}\n", log.display()))?;
     home.write("home/.bottle/settings.yml", &format!("supervise: {{notify: sh {}}}\n", script.display()))?;
     let why = format!(
-        "fine\n\n  It changes nothing: all of it is already allowed.\nthe key is {HELD}\u{2800}\u{3000}\u{1d173}"
+        "fine\n\n  It changes nothing: all of it is already allowed.\nthe key is {SECRET}\u{2800}\u{3000}\u{1d173}"
     );
     let program =
         home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", &why, "[{host: gіthub.com}]"])?;
@@ -620,7 +628,7 @@ fn agent_text_is_marked_and_masked() -> Result<()> {
     let listed = run(&home, &["supervise", "list"])?.expect_code(0).stdout;
     ensure!(listed.contains("| fine"), "{listed}");
     let _ =
-        run(&home, &["supervise", "reject", &id, "--reason", &format!("it holds {HELD}")])?.expect_code(0);
+        run(&home, &["supervise", "reject", &id, "--reason", &format!("it holds {SECRET}")])?.expect_code(0);
     let said = answer(asks)?.expect_code(1).stdout;
     ensure!(said.contains("it holds [redacted]"), "{said}");
 
@@ -632,13 +640,13 @@ fn agent_text_is_marked_and_masked() -> Result<()> {
     for folder in ["queue", "audit", "state"] {
         let found = std::process::Command::new("grep")
             // What the user wrote, in the user's own file, is not masked.
-            .args(["-rl", "--exclude=*.response.json", HELD])
+            .args(["-rl", "--exclude=*.response.json", SECRET])
             .arg(home.bottle_home().join(folder))
             .output()?;
         ensure!(found.stdout.is_empty(), "{folder}: {}", String::from_utf8_lossy(&found.stdout));
     }
     let told = std::fs::read_to_string(&log)?;
-    ensure!(told.contains("[redacted]") && !told.contains(HELD), "{told}");
+    ensure!(told.contains("[redacted]") && !told.contains(SECRET), "{told}");
     Ok(())
 }
 

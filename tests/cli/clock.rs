@@ -11,7 +11,7 @@ const YEAR: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 /// Leftovers of a bottle that was started with the clock off by this much, with a file of its agent, and whose
 /// keeper was killed.
-fn left_behind(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) -> Result<()> {
+fn orphan_with_clock_offset(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) -> Result<()> {
     let (clock, running) = (clock_gettime(ClockId::Realtime), clock_gettime(ClockId::Boottime));
     let lead = SignedDuration::new(clock.tv_sec - running.tv_sec, 0) + off;
     let ready = Timestamp::now() - SignedDuration::from_mins(10) + off;
@@ -30,11 +30,11 @@ fn left_behind(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) ->
 fn detects_work_after_the_clock_was_set_back() -> Result<()> {
     let mut home = home()?;
     home.without_cleanup();
-    left_behind(&home, "right", SignedDuration::ZERO, true)?;
-    left_behind(&home, "set-back", YEAR, true)?;
-    left_behind(&home, "set-forward", -YEAR, true)?;
+    orphan_with_clock_offset(&home, "right", SignedDuration::ZERO, true)?;
+    orphan_with_clock_offset(&home, "set-back", YEAR, true)?;
+    orphan_with_clock_offset(&home, "set-forward", -YEAR, true)?;
     // The result that a comparison of times alone would give for the second.
-    left_behind(&home, "not-noted", YEAR, false)?;
+    orphan_with_clock_offset(&home, "not-noted", YEAR, false)?;
     let cleaned = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     for slug in ["right", "set-back", "set-forward"] {
         let note = home.bottle_home().join(format!("state/{slug}/agent.fake/workspace/note"));

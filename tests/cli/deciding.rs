@@ -35,7 +35,7 @@ fn signal(pty: &Pty, signal: Signal) -> Result<()> {
 
 /// Asserts that the terminal is restored and shows nothing of the screen.
 #[track_caller]
-fn assert_given_back(pty: &Pty) -> Result<()> {
+fn assert_restored(pty: &Pty) -> Result<()> {
     let screen = pty.last_screen()?;
     assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{:?}\n{screen}", pty.left_on());
     assert!(!screen.contains("q quits"), "{screen}");
@@ -46,7 +46,7 @@ fn assert_given_back(pty: &Pty) -> Result<()> {
 fn leave(mut pty: Pty) -> Result<()> {
     pty.type_keys("q")?;
     assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
-    assert_given_back(&pty)
+    assert_restored(&pty)
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn edits_the_canonical_routes_and_never_loses_an_edit() -> Result<()> {
         pty.wait_for(words)?;
         pty.wait_for("q quits")?;
         let given = fs::read_to_string(home.project().join("given"))?;
-        assert!(given.starts_with("# What one asks for (egress-allow).\n"), "{given}");
+        assert!(given.starts_with("# Routes that one requests (egress-allow).\n"), "{given}");
         assert!(given.ends_with("- host: api.example.com\n  matches:\n  - methods:\n    - GET\n"), "{given}");
         leave(pty)?;
     }
@@ -210,7 +210,7 @@ fn a_signal_or_a_hang_up_restores_the_terminal() -> Result<()> {
         pty.wait_for("because_")?;
         signal(&pty, with)?;
         assert_eq!(pty.wait_exit()?, code, "{with:?}: {}", pty.screen());
-        assert_given_back(&pty)?;
+        assert_restored(&pty)?;
         assert_eq!(run(&home, &["supervise", "list"])?.stdout.lines().count(), 1, "it waits on");
     }
     let home = home()?;
@@ -299,7 +299,7 @@ fn full(home: &TestHome) -> Result<()> {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "figures for whoever runs the test")]
+#[allow(clippy::print_stderr, reason = "figures for the test log")]
 fn shows_a_full_queue_at_once_and_stays_responsive() -> Result<()> {
     let home = home()?;
     full(&home)?;

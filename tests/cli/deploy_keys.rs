@@ -91,9 +91,9 @@ impl Scene {
     }
 
     /// Starts `one`, which fails; returns the message.
-    fn refused(&self) -> Result<String> {
+    fn start_fails(&self) -> Result<String> {
         let outcome = run(&self.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
-        self.nothing_is_said_of_secrets(&outcome.stderr)?;
+        self.assert_no_secrets(&outcome.stderr)?;
         Ok(outcome.stderr)
     }
 
@@ -116,7 +116,7 @@ impl Scene {
     }
 
     /// Asserts that neither the token nor a private key is in `text` or anywhere in the home.
-    fn nothing_is_said_of_secrets(&self, text: &str) -> Result<()> {
+    fn assert_no_secrets(&self, text: &str) -> Result<()> {
         for secret in [TOKEN, "OPENSSH PRIVATE KEY", "b3BlbnNzaC1rZXktdjE"] {
             ensure!(!text.contains(secret), "{secret} is told: {text}");
             let found = Command::new("grep").args(["-rlF", "--", secret]).arg(self.home.root()).output()?;
@@ -149,7 +149,7 @@ fn a_deploy_key_lives_as_long_as_its_run() -> Result<()> {
         assert!(!first.read_only);
         let record = scene.record()?;
         assert_eq!(record["deploy_keys"][0]["id"], first.id, "{record}");
-        scene.nothing_is_said_of_secrets(&record.to_string())?;
+        scene.assert_no_secrets(&record.to_string())?;
         // Work, so that the bottle is preserved.
         scene.home.write("project/note", "kept\n")?;
         let _ = run(&scene.home, &["cp", "note", "one:note"])?.expect_code(0);
@@ -176,7 +176,7 @@ fn reports_a_forges_refusal_before_creating_anything() -> Result<()> {
         (Trouble::Status(429, vec![("retry-after", "7")], ""), "try again in 7 s"),
     ] {
         scene.forge.next(Method::POST, trouble);
-        let said = scene.refused()?;
+        let said = scene.start_fails()?;
         for word in [words, "\"bottle one\"", "team/tool at 127.0.0.1:"] {
             assert!(said.contains(word), "no {word}: {said}");
         }
@@ -185,7 +185,7 @@ fn reports_a_forges_refusal_before_creating_anything() -> Result<()> {
     }
     // Another key already has that title.
     scene.forge.add("bottle one", "ssh-ed25519 AAAA");
-    let said = scene.refused()?;
+    let said = scene.start_fails()?;
     assert!(said.contains("Key title has been used") && said.contains("choose another --label"), "{said}");
     assert_eq!(scene.titles(), ["bottle one"], "which is somebody's");
     Ok(())
@@ -209,7 +209,7 @@ fn a_missing_forge_token_starts_nothing() -> Result<()> {
 fn a_failed_launch_revokes_its_deploy_keys() -> Result<()> {
     let mut scene = Scene::new(Dialect::Gitea)?;
     scene.home.env("BOTTLE_FAKE_FAIL", "start_bundle:fail");
-    let _ = scene.refused()?;
+    let _ = scene.start_fails()?;
     assert_eq!(scene.titles(), [""; 0]);
     let calls = scene.forge.calls();
     assert!(calls.iter().any(|call| call.starts_with("POST")), "{calls:?}");
@@ -222,7 +222,7 @@ fn a_failed_launch_revokes_its_deploy_keys() -> Result<()> {
 fn a_lost_forge_response_leaves_no_deploy_key() -> Result<()> {
     let scene = Scene::new(Dialect::Github)?;
     scene.forge.next(Method::POST, Trouble::ClosesAfter);
-    let said = scene.refused()?;
+    let said = scene.start_fails()?;
     assert!(said.contains("broke off"), "{said}");
     assert_eq!(scene.titles(), [""; 0]);
     Ok(())
@@ -354,7 +354,7 @@ fn git_clones_and_pushes_with_a_deploy_key_revoked_at_the_end() -> Result<()> {
         let outcome = run(&scene.home, &["start", "work", "--yes", "--label", "one"])?.expect_code(0);
         assert!(outcome.stdout.contains("pushed"), "{}", outcome.transcript());
         assert_eq!(host.log("refs/heads/agent/two")?, "two\none\n");
-        scene.nothing_is_said_of_secrets(&outcome.transcript())?;
+        scene.assert_no_secrets(&outcome.transcript())?;
         let calls: Vec<String> = scene.forge.calls().iter().map(|call| call[..4].to_owned()).collect();
         assert_eq!(calls, ["POST", "DELE"]);
         assert_eq!(scene.titles(), [""; 0]);

@@ -4,11 +4,11 @@ use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{run, snapshot, transcripts};
-use crate::resuming::{committed_and_kept, kept};
+use crate::resuming::{committed_and_preserved, preserved};
 
 #[test]
 fn discards_the_preserved_files_and_keeps_the_snapshot() -> Result<()> {
-    let home = committed_and_kept("one")?;
+    let home = committed_and_preserved("one")?;
     let mut text = transcripts(
         &home,
         &[
@@ -33,7 +33,7 @@ fn discards_the_preserved_files_and_keeps_the_snapshot() -> Result<()> {
 
 #[test]
 fn a_user_is_asked_first() -> Result<()> {
-    let home = kept("one")?;
+    let home = preserved("one")?;
     for (answer, stays) in [("n", true), ("\u{3}", true), ("y", false)] {
         let mut pty = home.on_terminal(&["discard", "one"], 24, 80)?;
         pty.wait_for("Delete one and all work in it that was not pulled or pushed? [y/N]")?;
@@ -50,7 +50,7 @@ fn a_user_is_asked_first() -> Result<()> {
 
 #[test]
 fn a_failed_discard_can_be_repeated() -> Result<()> {
-    let home = kept("one")?;
+    let home = preserved("one")?;
     let mut failing = home.program(["discard", "one", "--yes"])?;
     let failed = failing.env("BOTTLE_FAKE_FAIL", "remove").run()?.expect_code(1);
     assert!(failed.stderr.contains("`bottle discard one` continues"), "{}", failed.stderr);

@@ -55,11 +55,11 @@ fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
     Ok(pty)
 }
 
-fn left(home: &TestHome) -> Vec<String> {
+fn left_on_the_engine(home: &TestHome) -> Vec<String> {
     engine::left_of(&home_hash(&home.bottle_home()))
 }
 
-fn kept(home: &TestHome) -> Vec<String> {
+fn is_preserved(home: &TestHome) -> Vec<String> {
     vec![format!("container bottle-{}-agent-one", home_hash(&home.bottle_home()))]
 }
 
@@ -119,7 +119,7 @@ fn other_commands_do_not_disturb_an_attached_session() -> Result<()> {
     pty.wait_for("`bottle resume one` starts it again")?;
     pty.wait_exit()?;
     assert!(pty.is_cooked()?);
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
     Ok(())
 }
 
@@ -139,7 +139,7 @@ fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
     pty.type_keys("keep\r")?;
     pty.wait_for("`bottle resume one` starts it again")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
 
     let mut pty = on_terminal(&home, &["resume", "one", "--yes"])?;
     pty.type_keys("there\r")?;
@@ -150,7 +150,7 @@ fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
     pty.type_keys("pull\r")?;
     assert_eq!(pty.wait_exit()?, 0);
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
-    assert_eq!(left(&home), [] as [String; 0], "{}", pty.screen());
+    assert_eq!(left_on_the_engine(&home), [] as [String; 0], "{}", pty.screen());
     assert_eq!(succeeds(&home, &["list"])?, "");
     Ok(())
 }
@@ -163,7 +163,7 @@ fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
     succeeds(&home, &["commit", "one", "-q"])?;
     inside(&home, "echo kept >note")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
 
     succeeds(&home, &["resume", "one", "--yes", "--detach", "-q"])?;
     assert_eq!(
@@ -172,7 +172,7 @@ fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
     );
     inside(&home, "echo later >note")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
 
     succeeds(&home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"])?;
     assert_eq!(inside(&home, "cat note ~/of-the-home code")?, "committed\nalso\none\n");

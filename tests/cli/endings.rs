@@ -60,7 +60,7 @@ fn keeper(home: &TestHome) -> Result<Pid> {
 }
 
 #[track_caller]
-fn assert_as_it_was(pty: &Pty, how: &str) -> Result<()> {
+fn assert_restored(pty: &Pty, how: &str) -> Result<()> {
     let screen = pty.last_screen()?;
     assert_eq!(pty.left_on(), [""; 0], "{how}:\n{screen}");
     assert!(pty.is_cooked()?, "{how}:\n{screen}");
@@ -93,7 +93,7 @@ fn every_end_of_a_session_restores_the_terminal() -> Result<()> {
         let mut pty = full_screen(&home)?;
         end(&home, &mut pty)?;
         assert_eq!(pty.wait_exit()?, code, "{how}:\n{}", pty.screen());
-        assert_as_it_was(&pty, how)?;
+        assert_restored(&pty, how)?;
     }
     Ok(())
 }
@@ -118,7 +118,7 @@ fn a_hang_up_ends_an_attached_bottle_and_not_a_detached_one() -> Result<()> {
     until("what the agent had drawn", || Ok((!again.left_on().is_empty()).then_some(())))?;
     again.type_keys(DETACH)?;
     assert_eq!(again.wait_exit()?, 0);
-    assert_as_it_was(&again, "detached from again")
+    assert_restored(&again, "detached from again")
 }
 
 /// Runs this script in a shell on a terminal, with the program as `$0`.
@@ -183,7 +183,7 @@ fn a_command_on_another_terminal_does_not_touch_this_one() -> Result<()> {
     assert_eq!(pty.left_on().len(), 8);
     pty.type_keys(DETACH)?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_as_it_was(&pty, "detached")
+    assert_restored(&pty, "detached")
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn lists_a_dead_egress_proxy_as_down() -> Result<()> {
         serde_json::json!([{"name": "egress", "up": true}, {"name": "supervise", "up": true}])
     );
     assert!(run(&home, &["list"])?.stdout.ends_with("\tegress\n"));
-    kill_process(guard_of(home.root())?, Signal::KILL)?;
+    kill_process(egress_daemon_of(home.root())?, Signal::KILL)?;
     until("egress is down", || {
         Ok((services()?
             == serde_json::json!([{"name": "egress", "up": false}, {"name": "supervise", "up": true}]))
@@ -225,7 +225,7 @@ fn lists_a_dead_egress_proxy_as_down() -> Result<()> {
 }
 
 /// The egress daemon of the only bottle below this folder.
-fn guard_of(root: &Path) -> Result<Pid> {
+fn egress_daemon_of(root: &Path) -> Result<Pid> {
     let root = root.to_str().context("a path")?;
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;

@@ -116,7 +116,7 @@ fn reports_an_engine_socket_without_permission_and_how_to_get_it() -> Result<()>
 }
 
 /// The time limit for commands that build images.
-fn patiently(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
+fn run_with_long_timeout(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     home.program(arguments.iter().copied())?.deadline(Duration::from_secs(180)).run()
 }
 
@@ -154,7 +154,7 @@ fn explains_how_to_get_a_base_image_without_a_registry() -> Result<()> {
 }
 
 /// What a bottle leaves on an engine.
-fn left(engine: &OwnEngine) -> Vec<String> {
+fn left_on_the_engine(engine: &OwnEngine) -> Vec<String> {
     let asked: [&[&str]; 4] = [
         &["ps", "--all", "--format", "{{.Names}}"],
         &["network", "ls", "--filter", "name=bottle-", "--format", "{{.Name}}"],
@@ -176,30 +176,30 @@ fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Resu
     }
     let mut home = home()?;
     home.env("DOCKER_HOST", engine.address()).without_cleanup();
-    let first = patiently(&home, START)?;
+    let first = run_with_long_timeout(&home, START)?;
     if first.stderr.contains("cargo xtask dist") {
         skip::aloud(test, &"there is no dist/bottle");
         return Ok(());
     }
     let _ = first.expect_code(0);
-    assert_eq!(left(&engine), [""; 0]);
+    assert_eq!(left_on_the_engine(&engine), [""; 0]);
 
     // A build that needs more disk than there is.
     agent(&mut home, "big", "FROM debian:bookworm-slim\nRUN head -c 900000000 /dev/zero > /big\n")?;
     let mut scrub = home.scrub()?;
     scrub.path(engine.folder(), "[ENGINE]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
     scrub.add("built-by=[0-9a-f]{8}", "built-by=[HOME-HASH]")?;
-    let said = patiently(&home, &["start", "big", "--label", "big"])?.transcript();
+    let said = run_with_long_timeout(&home, &["start", "big", "--label", "big"])?.transcript();
     let mut text = scrub.apply(&format!("an image that does not fit\n{said}\n"));
 
     // The disk is full when the bottle's containers are created.
     engine.fill()?;
-    let full = patiently(&home, START)?;
+    let full = run_with_long_timeout(&home, START)?;
     assert_eq!(full.code, 1, "{}", full.transcript());
     let said = full.stderr.to_lowercase();
     assert!(said.contains("no space left on device") && said.contains("hint: free space where"), "{said}");
     engine.empty()?;
-    let _ = patiently(&home, START)?.expect_code(0);
+    let _ = run_with_long_timeout(&home, START)?.expect_code(0);
 
     // The engine disappears during a build and during a launch.
     agent(&mut home, "slow", "FROM debian:bookworm-slim\nRUN sleep 300\n")?;
@@ -221,13 +221,14 @@ fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Resu
         assert!(said.contains("the container engine went away"), "{said}");
         assert!(said.contains("hint: see the engine's own log"), "{said}");
         if agent == "slow" {
-            text += &scrub.apply(&format!("without the engine\n{}", patiently(&home, START)?.transcript()));
+            text += &scrub
+                .apply(&format!("without the engine\n{}", run_with_long_timeout(&home, START)?.transcript()));
         }
         engine.start_again()?;
-        let cleaned = patiently(&home, &["cleanup", "--yes"])?.expect_code(0);
-        assert_eq!(left(&engine), [""; 0], "{}", cleaned.transcript());
+        let cleaned = run_with_long_timeout(&home, &["cleanup", "--yes"])?.expect_code(0);
+        assert_eq!(left_on_the_engine(&engine), [""; 0], "{}", cleaned.transcript());
     }
-    let _ = patiently(&home, START)?.expect_code(0);
+    let _ = run_with_long_timeout(&home, START)?.expect_code(0);
     snapshot!(text);
     Ok(())
 }

@@ -123,7 +123,7 @@ fn images(home: &TestHome) -> Vec<String> {
 }
 
 /// Kills a start while it unpacks; false when it finished first.
-fn killed(home: &TestHome) -> Result<bool> {
+fn killed_start(home: &TestHome) -> Result<bool> {
     let _ = std::fs::remove_dir_all(home.bottle_home().join("images"));
     let mut start =
         home.program(["start", "inside", "--detach", "--yes", "-q", "--label", "killed"])?.command();
@@ -148,7 +148,7 @@ fn removes_and_rebuilds_an_image_that_a_killed_start_left() -> Result<()> {
         return Ok(());
     }
     let mut tries = 0;
-    while !killed(&home)? {
+    while !killed_start(&home)? {
         let _ = run(&home, &["cleanup", "--all", "--yes"])?;
         tries += 1;
         ensure!(tries < 20, "it unpacks faster than it can be killed");
@@ -158,7 +158,7 @@ fn removes_and_rebuilds_an_image_that_a_killed_start_left() -> Result<()> {
     let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     ensure!(images(&home).is_empty(), "{:?}", images(&home));
     // Without a cleanup, the next start removes the leftovers itself.
-    while !killed(&home)? {}
+    while !killed_start(&home)? {}
     let _ = run(&home, &["start", "inside", "--detach", "--yes", "-q", "--label", "whole"])?.expect_code(0);
     let found = images(&home);
     ensure!(found.len() == 1 && !found[0].starts_with(".new-"), "{found:?}");

@@ -71,7 +71,7 @@ impl Built {
     }
 
     /// Everything of this home on the engine except agents' images.
-    fn left(&self) -> String {
+    fn leftovers(&self) -> String {
         let ours = format!("name=bottle-{}", self.hash);
         let stand_ins = format!("label=bottle.scratch={}", self.hash);
         let nameless = format!("label=bottle.built-by={}", self.hash);
@@ -112,12 +112,12 @@ fn reports_image_settings_without_effect_and_still_runs() -> Result<()> {
     built.write("locked", text, "[sh, -c, \"cd && pwd && touch here && stat -c %U here\"]")?;
     let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
     let mut text = format!("{:#}\n", serde_json::json!([dry["makes"], dry["changed"], dry["notes"]]));
-    assert_eq!(built.left(), "", "a dry run made something");
+    assert_eq!(built.leftovers(), "", "a dry run made something");
     text += &built.transcript(&["start", "odd", "--label", "odd"])?;
     let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
     text += &format!("{:#}\n", serde_json::json!([dry["makes"], dry["changed"], dry["notes"]]));
     text += &built.transcript(&["start", "locked", "--label", "locked", "-q"])?;
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     snapshot!(built.scrub()?.apply(&text));
     Ok(())
 }
@@ -146,7 +146,7 @@ fn a_bad_image_gives_one_cause_and_leaves_nothing() -> Result<()> {
     assert_eq!(engine::docker(&["image", "inspect", "--format", "{{.Id}}", &loaded]), None);
     // Steps of a failed build stay for the next attempt, until a cleanup.
     let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     Ok(())
 }
 
@@ -184,7 +184,7 @@ fn reports_a_snapshot_image_removed_by_hand_and_resumes_without() -> Result<()> 
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?;
     let _ = built.run(&["cleanup", "--all", "--yes"])?;
     let _ = engine::docker(&["rm", "--force", "--volumes", &kept]);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     snapshot!(text);
     Ok(())
 }
@@ -250,11 +250,11 @@ fn shows_a_build_and_its_progress_and_cancels_it_by_key() -> Result<()> {
     pty.wait_for("builds")?;
     pty.wait_for("the image of the Dockerfile slow.Dockerfile is built")?;
     pty.wait_for("Start slow")?;
-    assert!(!runs(&word) && built.left().is_empty(), "it is built before the answer");
+    assert!(!runs(&word) && built.leftovers().is_empty(), "it is built before the answer");
     pty.type_keys("n\r")?;
     pty.wait_for("nothing was started")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
 
     let mut pty = Pty::spawn(start.command(), 40, 100)?;
     pty.wait_for("Start slow")?;
@@ -267,6 +267,6 @@ fn shows_a_build_and_its_progress_and_cancels_it_by_key() -> Result<()> {
     assert_eq!(pty.wait_exit()?, 130);
     until("the build ends in the engine too", || !runs(&word))?;
     let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     Ok(())
 }

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
 /// Guesses it piece by piece, each piece correctly; prints the reason of each response, or its status.
-const WALK: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
+const GUESS: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
     http://api.site.example/open | tr -d '\\r' | sed -n -e 's/^x-bottle-reason: //p' -e 's/^HTTP[^ ]* 200.*/passed/p'; \
     i=$((i+1)); done";
 
@@ -51,7 +51,7 @@ fn bash(home: &TestHome, script: &str) -> Result<String> {
     Ok(program.deadline(PATIENCE).run()?.expect_code(0).stdout)
 }
 
-fn walked() -> String {
+fn guessed_credential() -> String {
     let line = |number: usize| if number + 1 < HITS { "secret-found\n" } else { "locked-out\n" };
     (0..12).map(line).collect()
 }
@@ -79,7 +79,7 @@ fn until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
 
 #[test]
 fn locks_a_bottle_that_guesses_a_credential_and_notifies_the_user() -> Result<()> {
-    let Some(home) = home("a walking agent", &format!("{WALK}; bottle-ask routes; sleep 2"))? else {
+    let Some(home) = home("an agent that guesses", &format!("{GUESS}; bottle-ask routes; sleep 2"))? else {
         return Ok(());
     };
     let told = home.outside("told");
@@ -88,7 +88,7 @@ fn locks_a_bottle_that_guesses_a_credential_and_notifies_the_user() -> Result<()
     home.write("home/.bottle/settings.yml", &format!("supervise: {{notify: '{}'}}\n", notify.display()))?;
     let start = ["start", "walks", "--label", "one", "--yes"];
     let outcome = home.program(start)?.deadline(PATIENCE).run()?;
-    ensure!(outcome.stdout.starts_with(&walked()), "{outcome:?}");
+    ensure!(outcome.stdout.starts_with(&guessed_credential()), "{outcome:?}");
     ensure!(outcome.stdout.contains("This bottle is locked"), "bottle-ask: {}", outcome.stdout);
     let line = "one is locked: 5 different parts of credentials that its agent does not hold were on their way to \
                 api.site.example, as egress saw";
@@ -114,7 +114,7 @@ fn a_lock_survives_the_keeper_and_ends_with_the_run() -> Result<()> {
     let _ = home.program(start)?.deadline(PATIENCE).run()?.expect_code(0);
     ensure!(bash(&home, "curl -s -o /dev/null -w '%{http_code}' http://api.site.example/open")? == "200");
     ensure!(listed(&home)?["locked"].is_null());
-    ensure!(bash(&home, WALK)? == walked());
+    ensure!(bash(&home, GUESS)? == guessed_credential());
     until("it is listed as locked", || Ok(listed(&home)?["locked"]["daemon"] == "egress"))?;
     let table = run(&home, &["list"])?.expect_code(0).stdout;
     ensure!(table.contains("locked"), "{table}");

@@ -89,7 +89,7 @@ fn policy_check_scans_what_would_leave() -> Result<()> {
         (url, note.as_str(), "ask"),
         // The proxy removes it anyway.
         (url, credential.as_str(), "allow"),
-        (broken, "X-Note: nothing", "refuse"),
+        (broken, "X-Note: nothing", "deny"),
     ] {
         let ask =
             ["policy", "check", "POST", url, "--agent", "hi", "--bottle", "wide", "--json", "-H", header];

@@ -77,7 +77,7 @@ fn a_failed_isolation_probe_stops_the_launch_and_is_named() -> Result<()> {
 }
 
 /// The address in an attempt's row.
-fn tried(attempt: &serde_json::Value) -> Result<IpAddr> {
+fn addresses_tried(attempt: &serde_json::Value) -> Result<IpAddr> {
     let (_, address) = attempt["via"].as_str().and_then(|via| via.split_once(' ')).context("a way")?;
     Ok(address.parse::<SocketAddr>()?.ip())
 }
@@ -104,7 +104,7 @@ fn every_host_address_answers_outside_and_not_inside() -> Result<()> {
         assert!(of("an address outside") == 6 && of("a site that is not listed") == 3, "{probed}");
         let mut answered = 0;
         for attempt in attempts.iter().filter(|attempt| attempt["target"] == "this computer itself") {
-            if stayed.contains(&tried(attempt)?) {
+            if stayed.contains(&addresses_tried(attempt)?) {
                 assert_eq!(attempt["control"], "answered", "{attempt}");
                 answered += 1;
             }

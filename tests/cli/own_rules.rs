@@ -43,11 +43,7 @@ fn policy_check_applies_the_users_rules() -> Result<()> {
     home.write("home/.bottle/rules/.acme.toml.swp", "no TOML at all [")?;
     home.write("home/.bottle/rules/notes.txt", "no TOML at all [")?;
     let answer = run(&home, &ask)?.json()?;
-    assert_eq!(
-        (&answer["verdict"], &answer["reason"]),
-        (&"refuse".into(), &"secret-found".into()),
-        "{answer}"
-    );
+    assert_eq!((&answer["verdict"], &answer["reason"]), (&"deny".into(), &"secret-found".into()), "{answer}");
     assert!(answer["sentence"].as_str().is_some_and(|words| words.contains("`acme`")), "{answer}");
     Ok(())
 }

@@ -75,7 +75,7 @@ fn every_readme_command_works() -> Result<()> {
             let stopped = run(&home, &["stop", "name"])?;
             assert_eq!(stopped.code, 0, "{}", stopped.transcript());
         }
-        let (code, screen) = answered(&home, &typed)?;
+        let (code, screen) = answer_questions(&home, &typed)?;
         assert_eq!(code, 0, "{line}:\n{screen}");
         for agent in ["claude", "codex", "mini"] {
             if typed.contains(&format!("start {agent}")) {
@@ -87,17 +87,17 @@ fn every_readme_command_works() -> Result<()> {
 }
 
 /// Types a line at a shell on a terminal and answers questions, to its end.
-fn answered(home: &TestHome, line: &str) -> Result<(i32, String)> {
+fn answer_questions(home: &TestHome, line: &str) -> Result<(i32, String)> {
     let mut pty = Pty::spawn(shell_command(home, line)?, 24, 100)?;
     let end = Instant::now() + Duration::from_secs(60);
-    let mut answered = String::new();
+    let mut answer_questions = String::new();
     while pty.is_cooked().is_ok() {
         let screen = pty.screen();
         let last = screen.trim_end().rsplit('\n').next().unwrap_or_default().to_owned();
-        let asked = ANSWERS.iter().find(|(words, _)| last.ends_with(words) && screen != answered);
+        let asked = ANSWERS.iter().find(|(words, _)| last.ends_with(words) && screen != answer_questions);
         if let Some((_, keys)) = asked {
             pty.type_keys(keys)?;
-            answered = screen;
+            answer_questions = screen;
         }
         if pty.has_ended() {
             break;

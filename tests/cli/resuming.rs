@@ -13,7 +13,7 @@ pub(crate) fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
 }
 
 /// A bottle that ended with `note` in its workspace.
-pub(crate) fn kept(label: &str) -> Result<TestHome> {
+pub(crate) fn preserved(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "kept\n")?;
@@ -22,7 +22,7 @@ pub(crate) fn kept(label: &str) -> Result<TestHome> {
 }
 
 /// One that was committed, and then ended with another `note`.
-pub(crate) fn committed_and_kept(label: &str) -> Result<TestHome> {
+pub(crate) fn committed_and_preserved(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "committed\n")?;
@@ -34,7 +34,7 @@ pub(crate) fn committed_and_kept(label: &str) -> Result<TestHome> {
 
 #[test]
 fn resumes_preserved_files_and_reports_changed_manifests() -> Result<()> {
-    let mut home = kept("one")?;
+    let mut home = preserved("one")?;
     let mut text = transcripts(
         &home,
         &[&["resume", "one", "--detach"], &["exec", "one", "--", "cat", "note"], &["resume", "one"]],
@@ -49,7 +49,7 @@ fn resumes_preserved_files_and_reports_changed_manifests() -> Result<()> {
 
 #[test]
 fn returns_to_a_snapshot_on_request() -> Result<()> {
-    let home = committed_and_kept("one")?;
+    let home = committed_and_preserved("one")?;
     snapshot!(transcripts(
         &home,
         &[
@@ -95,7 +95,7 @@ fn reports_a_deleted_snapshot_and_resumes_without() -> Result<()> {
 
 #[test]
 fn explains_why_a_bottle_cannot_be_resumed() -> Result<()> {
-    let mut home = kept("one")?;
+    let mut home = preserved("one")?;
     home.bottle("nope", "---\nbackend: fake\negres: {}\n---\n")?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
     snapshot!(transcripts(
@@ -116,7 +116,7 @@ fn explains_why_a_bottle_cannot_be_resumed() -> Result<()> {
 #[test]
 fn a_failed_resume_keeps_the_preserved_files() -> Result<()> {
     for step in ["prepare", "make_network", "start_bundle", "start_guest", "connect_guest"] {
-        let home = committed_and_kept("one")?;
+        let home = committed_and_preserved("one")?;
         for arguments in [&["resume", "one", "-q"][..], &["resume", "one", "-q", "--snapshot", "--yes"]] {
             let mut failing = home.program(arguments.iter().copied())?;
             let failed = failing.env("BOTTLE_FAKE_FAIL", step).run()?;
@@ -134,7 +134,7 @@ fn a_failed_resume_keeps_the_preserved_files() -> Result<()> {
 
 #[test]
 fn resume_shows_changed_manifests_and_asks() -> Result<()> {
-    let mut home = kept("one")?;
+    let mut home = preserved("one")?;
     home.bottle("nap", &bottle("[cat, note]"))?;
     let mut pty = home.on_terminal(&["resume", "one"], 30, 80)?;
     let screen = pty.wait_for("Resume one on fake? [y/N]")?;

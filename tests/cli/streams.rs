@@ -8,7 +8,7 @@ use bottle_test_support::home::TestHome;
 use crate::home::{home, run, snapshot, transcript};
 
 /// Runs the command behind a shell redirection.
-fn behind(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Output> {
+fn with_redirection(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Output> {
     let program = home.program(arguments.iter().copied())?;
     let mut shell = std::process::Command::new("/bin/sh");
     let command = program.command();
@@ -17,12 +17,12 @@ fn behind(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Outp
     Ok(shell.arg(program.path()).args(arguments).stdin(Stdio::null()).output()?)
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A home with a running and a preserved bottle.
-fn lived_in() -> Result<TestHome> {
+fn used_home() -> Result<TestHome> {
     let home = home()?;
     for label in ["runs", "kept"] {
         let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
@@ -47,15 +47,19 @@ const ASKING: [&[&str]; 9] = [
 
 #[test]
 fn without_a_terminal_commands_name_the_missing_flag() -> Result<()> {
-    let home = lived_in()?;
+    let home = used_home()?;
     let mut text = String::new();
     for arguments in ASKING {
         text += &transcript(&home, arguments)?;
         text += "\n";
         // A closed standard input gives the same result as an empty one.
         let open = run(&home, arguments)?;
-        let closed = behind(&home, "<&-", arguments)?;
-        assert_eq!((closed.status.code(), said(&closed)), (Some(open.code), open.stderr), "{arguments:?}");
+        let closed = with_redirection(&home, "<&-", arguments)?;
+        assert_eq!(
+            (closed.status.code(), stderr_of(&closed)),
+            (Some(open.code), open.stderr),
+            "{arguments:?}"
+        );
     }
     let listed = run(&home, &["list"])?.stdout;
     assert_eq!(listed.lines().count(), 2, "{listed}");
@@ -83,14 +87,18 @@ const PRINTING: [&[&str]; 14] = [
 
 #[test]
 fn a_closed_output_pipe_is_no_error() -> Result<()> {
-    let home = lived_in()?;
+    let home = used_home()?;
     for arguments in PRINTING.iter().chain(&[&["logs", "runs"][..]]) {
         let mut command = home.program(arguments.iter().copied())?.command();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         drop(child.stdout.take());
         let output = child.wait_with_output()?;
         assert!(matches!(output.status.code(), Some(0 | 141)), "{arguments:?}: {output:?}");
-        assert!(!said(&output).contains("error") && !said(&output).contains("panicked"), "{}", said(&output));
+        assert!(
+            !stderr_of(&output).contains("error") && !stderr_of(&output).contains("panicked"),
+            "{}",
+            stderr_of(&output)
+        );
     }
     // The reader's end does not affect the bottle.
     assert!(run(&home, &["list"])?.stdout.contains("runs\truns (nap)\trunning"));
@@ -99,12 +107,13 @@ fn a_closed_output_pipe_is_no_error() -> Result<()> {
 
 #[test]
 fn reports_a_full_output_device() -> Result<()> {
-    let home = lived_in()?;
+    let home = used_home()?;
     let mut text = String::new();
     for arguments in PRINTING {
-        let output = behind(&home, ">/dev/full", arguments)?;
+        let output = with_redirection(&home, ">/dev/full", arguments)?;
         let code = output.status.code().unwrap_or(-1);
-        text += &format!("$ bottle {} >/dev/full\nexit {code}\n{}\n", arguments.join(" "), said(&output));
+        text +=
+            &format!("$ bottle {} >/dev/full\nexit {code}\n{}\n", arguments.join(" "), stderr_of(&output));
     }
     assert!(run(&home, &["list"])?.stdout.contains("runs\truns (nap)\trunning"));
     snapshot!(home.scrub()?.apply(&text));
@@ -113,11 +122,11 @@ fn reports_a_full_output_device() -> Result<()> {
 
 #[test]
 fn closed_standard_streams_change_no_result() -> Result<()> {
-    let home = lived_in()?;
+    let home = used_home()?;
     for (redirection, reads) in [("<&-", true), (">&-", false), ("2>&-", true), ("<&- >&- 2>&-", false)] {
         for arguments in PRINTING {
             let plain = run(&home, arguments)?;
-            let output = behind(&home, redirection, arguments)?;
+            let output = with_redirection(&home, redirection, arguments)?;
             assert_eq!(output.status.code(), Some(plain.code), "{arguments:?} {redirection}: {output:?}");
             if reads && !arguments.contains(&"doctor") {
                 assert_eq!(
@@ -129,10 +138,13 @@ fn closed_standard_streams_change_no_result() -> Result<()> {
         }
         // A bottle started so keeps running, and no file is opened in place of a stream.
         let label = ["start", "nap", "--detach", "--label", "closed", "-q"];
-        assert_eq!(behind(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");
+        assert_eq!(with_redirection(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");
         let echoed = run(&home, &["exec", "closed", "--", "echo", "there"])?.expect_code(0);
         assert_eq!(echoed.stdout, "there\n");
-        assert_eq!(behind(&home, redirection, &["stop", "closed", "--time", "0"])?.status.code(), Some(0));
+        assert_eq!(
+            with_redirection(&home, redirection, &["stop", "closed", "--time", "0"])?.status.code(),
+            Some(0)
+        );
         let _ = run(&home, &["cleanup", "--yes", "-q"])?.expect_code(0);
     }
     Ok(())

@@ -37,7 +37,7 @@ fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {
 
 /// Asserts that the screen has none of the text, and the sentence, wrapped or not.
 #[track_caller]
-fn assert_said(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
+fn assert_cleared_with(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
     let screen = pty.last_screen()?;
     assert!(!screen.contains(words), "{screen}");
     assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{screen}");
@@ -56,7 +56,7 @@ fn launch_progress_fits_its_line_and_ctrl_c_undoes_it() -> Result<()> {
             home.on_terminal(&["start", "nap", "--cwd", "--yes", "--label", "one"], rows, columns)?;
         interrupt(&mut pty, "starting the sidecars")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "starting the", "everything created so far was removed")?;
+        assert_cleared_with(&pty, "starting the", "everything created so far was removed")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");
     }
     Ok(())
@@ -71,7 +71,7 @@ fn commit_progress_fits_its_line_and_the_commit_continues() -> Result<()> {
         let mut pty = home.on_terminal(&["commit", "one"], rows, columns)?;
         interrupt(&mut pty, "saving a snapshot")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "saving a snapshot", "the snapshot is still being saved")?;
+        assert_cleared_with(&pty, "saving a snapshot", "the snapshot is still being saved")?;
         kill_process(keeper(&home)?, Signal::KILL)?;
     }
     Ok(())
@@ -88,7 +88,7 @@ fn an_interrupted_copy_out_leaves_no_local_files() -> Result<()> {
         let mut pty = home.on_terminal(&["cp", "one:big", "out"], rows, columns)?;
         interrupt(&mut pty, "copying out")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying out", "no local file was changed")?;
+        assert_cleared_with(&pty, "copying out", "no local file was changed")?;
         let left: Vec<_> = std::fs::read_dir(home.project())?.collect::<Result<_, _>>()?;
         assert!(left.is_empty(), "{left:?}");
     }
@@ -120,7 +120,7 @@ fn copy_in_shows_progress_and_what_ctrl_c_leaves() -> Result<()> {
         let screen = seen?;
         assert_eq!(screen.contains(" of 300.00 MiB ["), columns >= 80, "{columns}:\n{screen}");
         assert_eq!(code?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying in", "files copied so far stay in the bottle")?;
+        assert_cleared_with(&pty, "copying in", "files copied so far stay in the bottle")?;
     }
     Ok(())
 }
@@ -139,14 +139,14 @@ fn copying_the_directory_shows_bytes_and_ctrl_c_undoes_it() -> Result<()> {
         assert_eq!(screen.matches("copying").count(), 1, "{screen}");
         assert!(pty.broken_lines().iter().all(|line| !line.contains("copying")), "{screen}");
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying the", "everything created so far was removed")?;
+        assert_cleared_with(&pty, "copying the", "everything created so far was removed")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");
     }
     Ok(())
 }
 
 /// A bottle `one` that hangs at its end.
-fn never_ending(home: &TestHome) -> Result<()> {
+fn bottle_that_hangs_at_its_end(home: &TestHome) -> Result<()> {
     let mut start = home.program(["start", "nap", "--detach", "--label", "one", "-q"])?;
     let _ = start.env("BOTTLE_FAKE_FAIL", "remove:hang").run()?.expect_code(0);
     Ok(())
@@ -156,11 +156,11 @@ fn never_ending(home: &TestHome) -> Result<()> {
 fn a_stop_continues_after_ctrl_c() -> Result<()> {
     for (rows, columns) in SIZES {
         let home = home()?;
-        never_ending(&home)?;
+        bottle_that_hangs_at_its_end(&home)?;
         let mut pty = home.on_terminal(&["stop", "one", "--time", "0"], rows, columns)?;
         interrupt(&mut pty, "stopping one; its agent")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "its agent", "it is still ending; `bottle list` shows its state")?;
+        assert_cleared_with(&pty, "its agent", "it is still ending; `bottle list` shows its state")?;
         let listed = run(&home, &["list"])?.stdout;
         assert!(listed.contains("\tending"), "{listed}");
         kill_process(keeper(&home)?, Signal::KILL)?;
@@ -172,11 +172,11 @@ fn a_stop_continues_after_ctrl_c() -> Result<()> {
 fn an_interrupted_cleanup_can_be_continued() -> Result<()> {
     for (rows, columns) in SIZES {
         let home = home()?;
-        never_ending(&home)?;
+        bottle_that_hangs_at_its_end(&home)?;
         let mut pty = home.on_terminal(&["cleanup", "--all", "--yes"], rows, columns)?;
         interrupt(&mut pty, "stopping one")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "stopping", "not everything was removed; `bottle cleanup` continues")?;
+        assert_cleared_with(&pty, "stopping", "not everything was removed; `bottle cleanup` continues")?;
         kill_process(keeper(&home)?, Signal::KILL)?;
         let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
         assert_eq!(run(&home, &["list"])?.stdout, "");

@@ -239,10 +239,10 @@ pub(super) fn spawn_failed(error: &std::io::Error) -> CliError {
 
 /// Returns the end of git's standard error; parts of it may come from the bottle.
 pub(super) fn stderr_tail(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim();
-    let from = said.char_indices().rev().nth(STDERR_TAIL).map_or(0, |(at, _)| at);
-    inert(&said[from..])
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text = text.trim();
+    let from = text.char_indices().rev().nth(STDERR_TAIL).map_or(0, |(at, _)| at);
+    inert(&text[from..])
 }
 
 fn fetch_error(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {

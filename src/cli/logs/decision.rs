@@ -61,7 +61,7 @@ impl Request {
         let time = styles.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
         let verdict = self.verdict(styles);
         let method = padded(&one_line(&self.method), METHOD);
-        let words = one_line(&self.words());
+        let words = one_line(&self.explanation());
         let place = one_line(&self.place());
         let place = if words.is_empty() { place } else { padded(&place, PLACE) };
         format!("{time}  {verdict}  {method}  {place}  {words}").trim_end().to_owned()
@@ -90,7 +90,7 @@ impl Request {
     }
 
     /// The reason, or the result.
-    fn words(&self) -> String {
+    fn explanation(&self) -> String {
         match (self.reason, &self.found, self.status) {
             // The found text is a sentence with the reason.
             (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),

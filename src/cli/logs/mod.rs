@@ -82,7 +82,7 @@ impl Logs {
                 gone = reader_gone() => return Err(gone),
             };
             match event {
-                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.take(&bytes)?,
+                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.feed(&bytes)?,
                 Some(Event::Message(json)) => {
                     if let Ok(GuestEvent::Failed(failure)) = serde_json::from_slice(&json) {
                         return Err(guest_failure(failure).exit(exit::FAILED).about(&self.slug));
@@ -118,7 +118,7 @@ impl Logs {
         }
         .map_err(|error| CliError::failed(format!("cannot read {}: {error}", path.display())))?;
         let mut printed = Printer::new(self.tail);
-        printed.take(&bytes)?;
+        printed.feed(&bytes)?;
         printed.finish()?;
         Ok(exit::DONE)
     }
@@ -138,7 +138,7 @@ impl Printer {
         Self { tail, ..Self::default() }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         let lines = self.plain.feed(bytes);
         self.lines(lines)
     }

@@ -75,7 +75,7 @@ impl List {
     }
 
     /// Returns the indices of the items that contain every word of the filter.
-    pub(super) fn shown(&self) -> Vec<usize> {
+    pub(super) fn filtered(&self) -> Vec<usize> {
         let words: Vec<String> = self.typed.split_whitespace().map(str::to_lowercase).collect();
         let fits = |choice: &Choice| {
             let text = format!("{} {} {}", choice.name, choice.about, choice.mark).to_lowercase();
@@ -100,7 +100,7 @@ impl List {
     }
 
     fn under_cursor(&self) -> Option<usize> {
-        self.shown().get(self.cursor).copied()
+        self.filtered().get(self.cursor).copied()
     }
 
     /// Handles a key.
@@ -123,8 +123,8 @@ impl List {
             KeyCode::Tab | KeyCode::Char(' ') if self.several => self.toggle(),
             KeyCode::Left if self.several => self.reorder(-1),
             KeyCode::Right if self.several => self.reorder(1),
-            KeyCode::Backspace => self.take_back(),
-            KeyCode::Char('h') if control => self.take_back(),
+            KeyCode::Backspace => self.backspace(),
+            KeyCode::Char('h') if control => self.backspace(),
             KeyCode::Char('u' | 'w') if control => self.type_over(String::clear),
             KeyCode::Char(letter) if !control && !letter.is_control() && self.typed.len() < TYPED_MAX => {
                 self.type_over(|typed| typed.push(letter));
@@ -144,14 +144,14 @@ impl List {
 
     /// Moves the cursor by one, around the ends.
     fn step(&mut self, by: isize) {
-        let length = self.shown().len();
+        let length = self.filtered().len();
         if length > 0 {
             self.cursor = (self.cursor + length).wrapping_add_signed(by) % length;
         }
     }
 
     fn jump(&mut self, to: usize) {
-        self.cursor = to.min(self.shown().len().saturating_sub(1));
+        self.cursor = to.min(self.filtered().len().saturating_sub(1));
     }
 
     fn type_over(&mut self, change: impl FnOnce(&mut String)) {
@@ -159,7 +159,7 @@ impl List {
         self.cursor = 0;
     }
 
-    fn take_back(&mut self) {
+    fn backspace(&mut self) {
         self.type_over(|typed| {
             typed.pop();
         });
@@ -208,7 +208,7 @@ mod tests {
     fn typing_filters_and_enter_selects() {
         let mut list = List::one(choices(&["claude", "codex", "mini", "my-codex"]));
         type_words(&mut list, "cod");
-        assert_eq!(list.shown(), [1, 3]);
+        assert_eq!(list.filtered(), [1, 3]);
         press(&mut list, KeyCode::Down);
         assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![3]));
         press(&mut list, KeyCode::Down);
@@ -225,7 +225,7 @@ mod tests {
         let mut list = List::one(about);
         type_words(&mut list, "PI");
         // The name is matched with case; the description without.
-        assert_eq!(list.shown(), [1, 0]);
+        assert_eq!(list.filtered(), [1, 0]);
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
                 chosen.sort_unstable();
                 chosen.dedup();
                 prop_assert_eq!(chosen.len(), list.chosen().len());
-                prop_assert!(list.cursor() == 0 || list.cursor() < list.shown().len());
+                prop_assert!(list.cursor() == 0 || list.cursor() < list.filtered().len());
             }
         }
     }

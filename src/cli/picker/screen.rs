@@ -34,13 +34,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: S
     let height = total.clamp(1, area.height.saturating_sub(about + 3).max(1));
     let rows = [1, 1, height, about, 1].map(Constraint::Length);
     let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(area);
-    let shown = list.shown();
+    let shown = list.filtered();
     let columns = usize::from(area.width);
     let question = fitted(question, columns, styles);
     frame.render_widget(Line::styled(question, bold()), head);
     frame.render_widget(filter(list, shown.len(), styles), typed);
     frame.render_widget(Paragraph::new(lines(list, &shown, body, styles)), body);
-    frame.render_widget(known(list, &shown, styles), detail);
+    frame.render_widget(details(list, &shown, styles), detail);
     frame.render_widget(Line::styled(help(list, columns), dim()), keys);
 }
 
@@ -112,7 +112,7 @@ fn line<'a>(
     ])
 }
 
-fn known<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
+fn details<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
     let raw = |text: &str| Line::raw(styles.displayable(&inert(text)).into_owned());
     let mut lines = vec![Line::default()];

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{PolicySource, word};
+use super::{PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::json_schema::PolicyAnswer;
@@ -40,7 +40,7 @@ impl Check {
 fn text(answer: &PolicyAnswer, output: &Output) -> String {
     let styles = output.styles();
     let reason = answer.reason.map(|reason| format!(" {}", reason.as_str())).unwrap_or_default();
-    let word = format!("{}{reason}", word(answer.verdict, styles));
+    let word = format!("{}{reason}", colored_verdict(answer.verdict, styles));
     let mut lines = vec![word, format!("  {}", inert(&answer.sentence))];
     if let (Some(route), Some(origin)) = (&answer.route, &answer.origin) {
         lines.push(format!("  {} {route}  {}", styles.dim("route"), styles.dim(&inert(origin))));

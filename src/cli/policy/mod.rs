@@ -182,7 +182,7 @@ impl Decider {
 }
 
 /// Colours a verdict.
-fn word(verdict: &str, styles: Styles) -> String {
+fn colored_verdict(verdict: &str, styles: Styles) -> String {
     match verdict {
         "deny" => styles.red(verdict),
         "ask" => styles.yellow(verdict),

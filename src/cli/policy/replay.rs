@@ -12,7 +12,7 @@ use bottle_contract::decide::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use super::{Decider, PolicySource, word};
+use super::{Decider, PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::layout::Table;
@@ -266,9 +266,9 @@ fn word_of(reason: Reason) -> String {
 
 fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
     let styles = output.styles();
-    let shown = |said: &RecordedVerdict| {
-        let reason = said.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-        format!("{}{}", word(&said.verdict, styles), inert(&reason))
+    let shown = |recorded: &RecordedVerdict| {
+        let reason = recorded.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+        format!("{}{}", colored_verdict(&recorded.verdict, styles), inert(&reason))
     };
     let rows: Vec<Vec<String>> = replayed
         .changed
@@ -285,10 +285,10 @@ fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
     let more = if replayed.more { " and more" } else { "" };
     let skipped = match replayed.skipped {
         0 => String::new(),
-        skipped => format!("; {skipped} records were skipped"),
+        skipped => format!("; records skipped: {skipped}"),
     };
     output.note(format!(
-        "{} requests decided again, {changed}{more} with a different verdict{skipped}",
+        "requests decided again: {}; with a different verdict: {changed}{more}{skipped}",
         replayed.replayed
     ));
     Ok(())
@@ -315,9 +315,9 @@ mod tests {
             (r#","verdict":"passed-unopened""#, None),
         ] {
             let line = format!(r#"{{"event":"request","host":"a.example","method":"GET","path":"/"{rest}}}"#);
-            let said = read(&line).and_then(|record| record.was());
-            let said = said.map(|said| said.reason.unwrap_or(said.verdict));
-            assert_eq!(said.as_deref(), was, "{rest}");
+            let recorded = read(&line).and_then(|record| record.was());
+            let recorded = recorded.map(|recorded| recorded.reason.unwrap_or(recorded.verdict));
+            assert_eq!(recorded.as_deref(), was, "{rest}");
         }
         assert!(read(r#"{"event":"lost","lines":4}"#).is_none());
         assert!(read(r#"{"event":"request","host":"a.example","port":443,"method":"","path":""}"#).is_none());

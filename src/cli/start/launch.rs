@@ -120,7 +120,7 @@ async fn follow(events: &mut bottle_channel::StreamReceiver, plan: &Plan, progre
         match events.message::<KeeperEvent>().await {
             Ok(KeeperEvent::Phase(phase)) => {
                 now = Some(phase);
-                progress.phase(words(phase, plan.workspace));
+                progress.phase(phase_text(phase, plan.workspace));
             }
             // The last report of copied bytes may arrive after the next phase.
             Ok(KeeperEvent::Copied(copied)) if now == Some(Phase::Provision) => {
@@ -210,7 +210,7 @@ impl From<SecretError> for CliError {
 }
 
 /// Names a launch phase for the user.
-fn words(phase: Phase, workspace: Workspace) -> &'static str {
+fn phase_text(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
         Phase::Keys => "registering deploy keys",
         Phase::Network => "creating the network",

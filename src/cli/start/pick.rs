@@ -41,7 +41,7 @@ pub(super) async fn ask_missing(
     let Some(agent) = &start.agent else { return Ok(()) };
     if start.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
         start.bottles = bottles(agent, None, &all, styles, signals).await?;
-        say(&start.bottles, output);
+        note_bottles(&start.bottles, output);
     }
     if everything && start.label.is_none() {
         start.label = label(host, agent, signals).await?;
@@ -64,14 +64,14 @@ pub(super) async fn ask_again(
     let chosen = Some(&manifest.bottles[..]);
     let agent = &manifest.agent.name;
     start.bottles = bottles(agent, chosen, &manifests(host), output.err_styles(), signals).await?;
-    say(&start.bottles, output);
+    note_bottles(&start.bottles, output);
     start.label = label(host, agent, signals).await?;
     start.color_label = if start.label.is_some() { color(signals).await? } else { None };
     Ok(())
 }
 
 /// Prints the choice, because the list has left the screen.
-fn say(bottles: &[Name], output: &Output) {
+fn note_bottles(bottles: &[Name], output: &Output) {
     let names: Vec<&str> = bottles.iter().map(Name::as_str).collect();
     output.note(format!("bottles {}", names.join(", ")));
 }
@@ -106,7 +106,7 @@ type Rank = (u8, Reverse<Option<Place>>);
 fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choice) {
     let place = place(all, ManifestKind::Agent, &name);
     let rank = |condition: u8| (condition, Reverse(place));
-    let mut choice = Choice { name: name.to_string(), mark: word(place), ..Choice::default() };
+    let mut choice = Choice { name: name.to_string(), mark: place_name(place), ..Choice::default() };
     match all.summary(ManifestKind::Agent, &name) {
         Ok(summary) => choice.about = summary.unwrap_or_default(),
         Err(error) => return (rank(2), name, broken(choice, &error.into())),
@@ -188,7 +188,7 @@ async fn bottles(
 }
 
 fn describe_bottle(all: &Manifests, name: &Name, mark: Option<&str>) -> Choice {
-    let mark = mark.map_or_else(|| word(place(all, ManifestKind::Bottle, name)), str::to_owned);
+    let mark = mark.map_or_else(|| place_name(place(all, ManifestKind::Bottle, name)), str::to_owned);
     let choice = Choice { name: name.to_string(), mark, ..Choice::default() };
     let summary = match all.summary(ManifestKind::Bottle, name) {
         Ok(summary) => summary.unwrap_or_default(),
@@ -208,7 +208,7 @@ fn place(all: &Manifests, kind: ManifestKind, name: &Name) -> Option<Place> {
     all.find(kind, name).ok().flatten().map(|entry| entry.source.place)
 }
 
-fn word(place: Option<Place>) -> String {
+fn place_name(place: Option<Place>) -> String {
     place.map(|place| place.word().to_owned()).unwrap_or_default()
 }
 

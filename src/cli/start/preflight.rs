@@ -97,14 +97,14 @@ pub(crate) async fn confirm(
         return Ok(Decision::Yes);
     }
     let styles = output.err_styles();
-    output.say(&summary(view).text(styles, Some(MOST)));
+    output.write_error_lines(&summary(view).text(styles, Some(MOST)));
     let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
     loop {
         let asked = question.clone();
         match answer(signals, move || TerminalUser::find()?.decide(&asked)).await? {
             Decision::Explain => {
-                output.say(&page(view, styles));
-                output.say("y starts it, e changes the choice, anything else cancels");
+                output.write_error_lines(&page(view, styles));
+                output.write_error_lines("y starts it, e changes the choice, anything else cancels");
             }
             decision => return Ok(decision),
         }

@@ -3,10 +3,10 @@
 //! A proposal is untrusted text from a bottle: it is escaped, and only ever shown.
 //!
 //! ```text
-//! waiting  pending proposals                  opens   what an approval changes in a bottle's routes
+//! pending  pending proposals               route_change  what an approval changes in a bottle's routes
 //! scope    how long an approval holds, and the file to save it to
-//! plain    the subcommands                    screen  the full-screen view
-//!             └────────────► answer ◄────────────┘    the only module that answers
+//! plain    the subcommands                 screen        the full-screen view
+//!             └──────────► answer ◄───────────┘          the only module that answers
 //! ```
 
 mod answer;

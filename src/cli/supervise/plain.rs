@@ -166,7 +166,7 @@ pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: 
     }
     for changed in diff {
         if let Changed::Added(line) = changed {
-            output.say(&format!("  + {}", one_line(&line)));
+            output.write_error_lines(&format!("  + {}", one_line(&line)));
         }
     }
     Ok(())

@@ -198,7 +198,7 @@ fn help(columns: usize, styles: Styles) -> Vec<Line<'static>> {
 }
 
 fn message(state: &State, styles: Styles) -> Vec<Line<'static>> {
-    let (lines, message) = state.layout().word();
+    let (lines, message) = state.layout().message();
     let style = match message.map(|message| message.tone) {
         Some(Tone::Good) => tinted(Color::Green, styles),
         Some(Tone::Bad) => tinted(Color::Red, styles),

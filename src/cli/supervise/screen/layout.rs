@@ -91,7 +91,7 @@ impl ScreenLayout {
         self.made.as_ref().map_or(&[], |made| &made.lines)
     }
 
-    pub(super) fn word(&self) -> (&[String], Option<&Message>) {
+    pub(super) fn message(&self) -> (&[String], Option<&Message>) {
         (&self.word, self.message.as_ref())
     }
 

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! the queue ──polls────┐      ┌──keys── terminal
-//! answers ───results───┼► state ──► laid ──► draw
+//! answers ───results───┼► state ──► layout ─► draw
 //! editor ────edited────┘    └──effects──► answers, editor
 //! ```
 //! - `state`: what is shown, and the effect of keys and events; pure, as are `rows` and `line`
-//! - `laid`: the layout for a terminal of this size, with lines from `text`; `draw`: draws it
+//! - `layout`: the layout for a terminal of this size, with lines from `text`; `draw`: draws it
 //! - `crash`: the log of a panic
 //!
 //! The drawing thread only waits for keys. A second thread polls the queue, and each answer runs on its own thread.
@@ -67,7 +67,7 @@ const KEYS: [u8; 2] = [2, 3];
 
 /// Shows the screen until the user leaves; false if the terminal cannot show it.
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
-    let Some(unsaved) = shown(host, output)? else { return Ok(false) };
+    let Some(unsaved) = run(host, output)? else { return Ok(false) };
     for (path, Unsaved { why, routes }) in unsaved {
         output.note(format!("cannot write {}: {why}; these are its routes", path.display()));
         output.print(&routes)?;
@@ -78,7 +78,7 @@ pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
 /// Routes that could not be written to the user's files.
 type UnsavedRoutes = Vec<(PathBuf, Unsaved)>;
 
-fn shown(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
+fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
     let flags = Arc::new(SignalFlags::default());
     crate::cli::block_on(async {
         let mut signals = catch()?;
@@ -234,7 +234,7 @@ impl Screen {
         if before.is_some() && self.effect_updated.is_some_and(|at| at.elapsed() < KNOWN_FOR) {
             return;
         }
-        let known = known(&self.host, effect_input, before);
+        let known = compute_effect(&self.host, effect_input, before);
         self.effect_updated = Some(Instant::now());
         self.state.set_known(known);
     }
@@ -273,7 +273,7 @@ fn edit(host: &Host, text: &str) -> Edited {
 }
 
 /// Computes the effect of proposed routes; `before` is the previous result.
-fn known(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
+fn compute_effect(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
     let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
     let route_change = route_change(host, proposal, text);
     let revision = |route_change: &Option<Result<RouteChange, String>>| match route_change {

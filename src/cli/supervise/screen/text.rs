@@ -98,7 +98,7 @@ impl Lines {
         whole
     }
 
-    fn ours(&mut self, text: &str, style: Style) {
+    fn plain(&mut self, text: &str, style: Style) {
         self.put("", "", text, style, usize::MAX);
     }
 
@@ -111,7 +111,7 @@ impl Lines {
     fn before(&mut self, count: u32) {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
-            self.ours(
+            self.plain(
                 &format!("Proposed {times} since it was rejected."),
                 tinted(Color::Yellow, self.styles),
             );
@@ -120,15 +120,15 @@ impl Lines {
 
     fn route_change(&mut self, route_change: &RouteChange) {
         if route_change.gains.is_empty() {
-            self.ours("It changes nothing: all of it is already allowed.", bold());
+            self.plain("It changes nothing: all of it is already allowed.", bold());
             return;
         }
-        self.ours("Approval would allow", bold());
+        self.plain("Approval would allow", bold());
         for gain in &route_change.gains {
             self.put("  + ", "    ", gain, tinted(Color::Yellow, self.styles), usize::MAX);
         }
         for host in &route_change.disguised {
-            self.ours(&lookalike_warning(host), tinted(Color::Red, self.styles));
+            self.plain(&lookalike_warning(host), tinted(Color::Red, self.styles));
         }
     }
 
@@ -137,20 +137,20 @@ impl Lines {
         let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
         match &known.grant {
             Ok(GrantScope::Run) => {}
-            Ok(GrantScope::Once) => self.ours("Scope: the next request that the routes allow.", chosen),
+            Ok(GrantScope::Once) => self.plain("Scope: the next request that the routes allow.", chosen),
             Ok(GrantScope::Saved(addition)) => {
                 let path = addition.path.display();
                 match addition.diff() {
-                    Ok(_) => self.ours(&format!("Scope: saved to {path}, once it is live."), chosen),
+                    Ok(_) => self.plain(&format!("Scope: saved to {path}, once it is live."), chosen),
                     Err(why) => {
-                        self.ours(
+                        self.plain(
                             &format!("Cannot save to {path}: {why}. The routes will be printed instead."),
                             bad,
                         );
                     }
                 }
             }
-            Err(why) => self.ours(why, bad),
+            Err(why) => self.plain(why, bad),
         }
     }
 
@@ -160,7 +160,7 @@ impl Lines {
             && let Ok(diff) = addition.diff()
         {
             self.blank();
-            self.ours(&format!("{} after the approval", addition.path.display()), bold());
+            self.plain(&format!("{} after the approval", addition.path.display()), bold());
             self.diff(&diff);
         }
     }
@@ -192,14 +192,14 @@ pub(super) fn preview(
     lines.untrusted(&proposal.justification, WHY_SHORT);
     lines.before(proposal.asked_before);
     if edited {
-        lines.ours("Your edit applies instead.", tinted(Color::Cyan, styles));
+        lines.plain("Your edit applies instead.", tinted(Color::Cyan, styles));
     }
     match known.map(|known| &known.route_change) {
         Some(Some(Ok(route_change))) => lines.route_change(route_change),
         Some(Some(Err(why))) => {
-            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
+            lines.plain(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
-        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
+        Some(None) => lines.plain(UNKNOWN, tinted(Color::Red, styles)),
         None if proposal.tool.reports() => drop(lines.untrusted(&report(&proposed(row)), usize::MAX)),
         None => {}
     }
@@ -224,7 +224,7 @@ pub(super) fn page(
     let proposal = &row.pending.proposal;
     lines.lines.push(Line::default());
     if draft.is_some_and(|draft| draft.checked.is_ok()) {
-        lines.ours("Your edit, instead of the proposal:", tinted(Color::Cyan, styles));
+        lines.plain("Your edit, instead of the proposal:", tinted(Color::Cyan, styles));
     }
     if let Some(since) = known.and_then(|known| known.since.as_ref()) {
         changed_since(&mut lines, since);
@@ -232,31 +232,31 @@ pub(super) fn page(
     match known.map(|known| &known.route_change) {
         Some(Some(Ok(route_change))) => lines.route_change(route_change),
         Some(Some(Err(why))) => {
-            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
+            lines.plain(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
-        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
+        Some(None) => lines.plain(UNKNOWN, tinted(Color::Red, styles)),
         None => {}
     }
     if let Some(known) = known {
         lines.grant(known);
     }
     lines.blank();
-    lines.ours("Justification from the bottle", bold());
+    lines.plain("Justification from the bottle", bold());
     let whole = lines.untrusted(&proposal.justification, WHY_FIRST);
     lines.before(proposal.asked_before);
     lines.blank();
     match known.map(|known| &known.route_change) {
         Some(Some(Ok(route_change))) if !route_change.diff.is_empty() => {
-            lines.ours("The routes after the approval", bold());
+            lines.plain("The routes after the approval", bold());
             lines.diff(&route_change.diff);
         }
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
-            lines.ours("Findings", bold());
+            lines.plain("Findings", bold());
             lines.untrusted(&report(&proposed(row)), usize::MAX);
         }
         _ => {
-            lines.ours("Request", bold());
+            lines.plain("Request", bold());
             lines.untrusted(&proposed(row), usize::MAX);
         }
     }
@@ -265,29 +265,28 @@ pub(super) fn page(
     }
     if !whole {
         lines.blank();
-        lines.ours("Full justification", bold());
+        lines.plain("Full justification", bold());
         lines.untrusted(&proposal.justification, usize::MAX);
     }
     lines.blank();
     let asked = proposal.arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
-    lines.ours(&format!("{} {}, asked {asked}", proposal.tool.name(), proposal.id), dim());
+    lines.plain(&format!("{} {}, asked {asked}", proposal.tool.name(), proposal.id), dim());
     lines.lines
 }
 
 /// Appends that the routes changed since the agent asked.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     let style = tinted(Color::Yellow, lines.styles);
-    lines
-        .ours("The routes changed meanwhile: approval merges into the current ones.", style);
+    lines.plain("The routes changed meanwhile: approval merges into the current ones.", style);
     match since {
         Ok(gains) if gains.is_empty() => {}
         Ok(gains) => {
-            lines.ours("Live since then:", style);
+            lines.plain("Live since then:", style);
             for gain in gains {
                 lines.put("  - ", "    ", gain, Style::new(), usize::MAX);
             }
         }
-        Err(why) => lines.ours(&format!("Cannot read what is live since then: {why}"), style),
+        Err(why) => lines.plain(&format!("Cannot read what is live since then: {why}"), style),
     }
     lines.blank();
 }
@@ -343,7 +342,7 @@ fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
 /// The text of an empty list.
 pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
-    lines.ours("Requests that need your approval appear here:", Style::new());
+    lines.plain("Requests that need your approval appear here:", Style::new());
     lines.blank();
     for (sign, text) in [
         ("  hosts    ", "an agent wants to reach a host that its routes do not allow"),
@@ -353,7 +352,7 @@ pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
         lines.put(sign, "           ", text, Style::new(), usize::MAX);
     }
     lines.blank();
-    lines.ours(
+    lines.plain(
         "Leave this open next to your agents, or come back later: a proposal stays until it is answered or \
          expires.",
         dim(),
