@@ -51,7 +51,7 @@ impl Exec {
 
     fn run_with_host(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_terminal() {
-            return Err(CliError::usage("cannot allocate a terminal: standard input and output are not one")
+            return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
                 .about("--tty")
                 .hint("omit `-t` to use plain pipes"));
         }

@@ -145,7 +145,7 @@ fn check_approval(
         return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
     }
     if *grant != GrantScope::Run {
-        let message = format!("an approval of {} holds for one request only", tool.name());
+        let message = format!("an approval of {} holds for this one case only", tool.name());
         return Err(CliError::usage(message).about("--scope").hint("omit `--scope`"));
     }
     if reason.is_none_or(|reason| reason.trim().is_empty()) {

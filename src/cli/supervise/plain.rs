@@ -87,7 +87,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
         format!("{} of {}", styles.bold(tool.name()), styles.bold(bottle_slug.as_str())),
         field("id", id.as_str()),
         field("asked", &format!("{asked}, {ago} ago")),
-        field("waits", &state_text(&pending, now)),
+        field("state", &state_text(&pending, now)),
     ];
     if *asked_before > 0 {
         let times = if *asked_before == 1 { "once".to_owned() } else { format!("{asked_before} times") };

@@ -190,14 +190,19 @@ pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
 fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     match names.len() {
         1 => Ok(names.remove(0)),
-        0 => Err(CliError::usage(format!("{slug} was started from no bottle file of yours"))
-            .about("--scope")
-            .hint("`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`")),
+        0 => Err(CliError::usage(format!(
+            "cannot choose a bottle file: {slug} was started from none of yours"
+        ))
+        .about("--scope")
+        .hint("`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`")),
         _ => {
             let names: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
-            Err(CliError::usage(format!("{slug} was started from {} bottle files of yours", names.len()))
-                .about("--scope")
-                .hint(format!("name one: {}", names.join(" or "))))
+            Err(CliError::usage(format!(
+                "cannot choose a bottle file: {slug} was started from {} of yours",
+                names.len()
+            ))
+            .about("--scope")
+            .hint(format!("name one: {}", names.join(" or "))))
         }
     }
 }

@@ -570,7 +570,7 @@ impl State {
     fn choose_scope(&mut self) -> Effect {
         let Some(EffectInput { pending, scope, .. }) = self.effect_input() else {
             return match self.rows.current() {
-                Some(_) => self.set_message(Tone::Plain, "an approval of this holds for one request only"),
+                Some(_) => self.set_message(Tone::Plain, "an approval of this holds for this one case only"),
                 None => Effect::Nothing,
             };
         };
