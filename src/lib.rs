@@ -1,15 +1,19 @@
-//! Runs coding agents in isolated bottles whose only way out is a guarded proxy.
+//! Runs coding agents in isolated bottles whose only route to the network is an egress proxy.
 //!
-//! Data flows one way; the modules stand in its order:
+//! Data flows in one direction, and the modules follow its order:
 //!
 //! ```text
 //! manifest → resolve → plan → launch(backend) → instance → {freeze, resume, cleanup}
 //!   text      pure    complete   phases that     facts       one transition each
 //!                     immutable  undo themselves
 //! ```
-//! `cli` is the only one that reads flags and prints; `keeper` is the process that owns a running
-//! bottle; `host` is the machine outside as one value; `secrets` reads what a plan names; only `backend/<name>` knows
-//! an engine, and only `forge` a forge. `learn` makes routes from denied requests.
+//! - `cli`: the only module that reads flags and prints
+//! - `keeper`: the process that owns a running bottle
+//! - `host`: environment, folders and settings of the host as one value
+//! - `backend/<name>`: the only module that knows a container engine or sandbox
+//! - `forge`: the only module that knows a git forge
+//! - `learn`: derives routes from denied requests
+//! - `secrets`: reads the values that a plan names
 //!
 //! A module imports only from modules above it in this order: suggest, archive, host, manifest, provider, resolve,
 //! forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask layers` prints the imports, and

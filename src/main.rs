@@ -1,4 +1,4 @@
-//! The one program: by its first argument a guest, a bundle, a keeper, or the command line.
+//! The `bottle` program: the first argument selects a role (guest, sidecar, keeper), or it is the command line.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,13 +10,12 @@ use bottle::host::Host;
 use bottle_contract::names::ASK_COMMAND;
 
 fn main() -> ExitCode {
-    // A link to it, for whoever works inside a bottle.
-    let called = std::env::args_os().next().unwrap_or_default();
-    if Path::new(&called).file_name() == Some(OsStr::new(ASK_COMMAND)) {
+    // In a bottle, a link to this program is the agent's `ask` command.
+    let invoked_as = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&invoked_as).file_name() == Some(OsStr::new(ASK_COMMAND)) {
         return bottle_supervise::ask::run(std::env::args_os().skip(1));
     }
-    // Roles that only bottle itself starts come before the command line, and before anything of the command
-    // line's is set up: some of them need a process with nothing in it.
+    // Internal roles run before any set-up of the command line: some of them need a process in its initial state.
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
         Some("__guest") => guest_entry::run(),
         Some("__bundle") => local::bundle::run(),
@@ -25,7 +24,7 @@ fn main() -> ExitCode {
         Some("__supervise") => bottle_supervise::run(),
         Some(container_entry::GUEST_FLAG) => container_entry::guest(),
         Some(container_entry::BUNDLE_FLAG) => container_entry::bundle(),
-        Some("__keeper") => keep(),
+        Some("__keeper") => keeper(),
         Some("__git-pipe") => bottle::cli::git_pipe(),
         Some("__probe") => bottle::cli::probe_from_inside(),
         Some("__fake-program") => fake::programs::run(std::env::args_os().skip(2)),
@@ -33,8 +32,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The process that owns a bottle. Without a host there is nobody to tell: its client sees it end.
-fn keep() -> ExitCode {
+/// Runs the keeper, the process that owns a bottle. It reports a failure to read the host only by exiting: its
+/// client sees the connection close.
+fn keeper() -> ExitCode {
     if bottle_harden::process::leave_folder().is_err() {
         return ExitCode::FAILURE;
     }

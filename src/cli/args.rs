@@ -1,7 +1,7 @@
-//! What may be typed: the commands and the flags every command shares.
+//! Defines the command line: the subcommands and the global flags.
 //!
-//! Flags are recorded here and mean nothing yet; each command merges its own with settings, manifests and
-//! the host's facts before anything is done.
+//! This file only records flags. Each command merges its own with settings, manifests and facts of the host before
+//! it acts.
 
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -11,7 +11,7 @@ use super::{
     learn, list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
 };
 
-/// Runs coding agents in isolated bottles whose only way out is a guarded proxy.
+/// Run coding agents in isolated bottles whose only route to the network is an egress proxy
 #[derive(Debug, Parser)]
 #[command(name = "bottle", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
@@ -22,7 +22,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Flags of every command.
+/// Flags that every command has.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Global {
     /// Print data and errors as JSON
@@ -31,15 +31,15 @@ pub(crate) struct Global {
     /// Print only data and errors
     #[arg(short, long, global = true, display_order = 101)]
     pub(crate) quiet: bool,
-    /// Say what is done on the way; twice for more
+    /// Print progress details; repeat for debug output
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
     pub(crate) verbose: u8,
-    /// Colours: on a terminal, always, or never
+    /// Use colours: auto (on a terminal), always, or never
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", display_order = 103)]
     pub(crate) color: Color,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Start(start::Start),
@@ -54,18 +54,18 @@ pub(crate) enum Command {
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),
     Discard(discard::Discard),
-    /// List what there is
+    /// Show running bottles, agents, bottle manifests or snapshots
     List(list::List),
     Info(info::Info),
     Init(init::Init),
     Edit(edit::Edit),
     Settings(settings::Show),
-    /// Questions about what the proxy lets through
+    /// Show what the egress proxy allows, and why
     #[command(subcommand)]
     Policy(policy::Policy),
     Supervise(supervise::Supervise),
     Learn(learn::Learn),
-    /// What was decided for bottles, in lines that are chained to each other
+    /// Show or verify the audit log, whose lines form a hash chain
     #[command(subcommand)]
     Audit(audit::Audit),
     Probe(probe::Probe),
@@ -77,8 +77,8 @@ pub(crate) enum Command {
 }
 
 const AFTER_HELP: &str = "\
-New here? `bottle start` offers agents to choose from; `bottle help manifests` says how to make your own.
+New here? `bottle start` offers agents to choose from; `bottle help manifests` explains how to write your own.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a manifest is wrong, 4 the backend is missing or refused, \
-5 isolation could not be proven, 130 interrupted. Where an agent's or a command's own code is passed \
-through: 125 bottle failed, 126 the program cannot be run, 127 it is not there.";
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 invalid manifest, 4 backend missing or refused, \
+5 isolation not proven, 130 interrupted. Commands that pass on the code of a program in the bottle use \
+125 if bottle failed, 126 if the program cannot run, 127 if it was not found.";

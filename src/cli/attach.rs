@@ -1,4 +1,4 @@
-//! `bottle attach`: back to an agent that runs.
+//! `bottle attach`: connects the terminal to a running agent.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use bottle_contract::session::guest::{
 use bottle_contract::terminal::Pass;
 
 use super::completions;
-use super::connect::{connect, lost, open_guest};
+use super::connect::{connect, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, cut_off};
+use super::output::{Output, output_failed};
 use super::select_bottle::{Question, is_running};
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
@@ -25,66 +25,66 @@ use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
 
-/// How long the keeper may take to let a client go.
-const DETACHED_WITHIN: Duration = Duration::from_secs(2);
+/// How long the keeper may take to confirm a detach.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a living guest may take to say so.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// How long a live guest may take to answer a status request.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent's time between SIGTERM and SIGKILL when the user does not want to wait.
+/// Milliseconds between SIGTERM and SIGKILL for the agent after the user interrupts the client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
 
 /// SIGHUP.
 const HANGUP: u8 = 1;
 
-/// Join a running agent: what it printed last, then what comes
+/// Attach to a running agent: show its recent output, then follow it
 ///
-/// The exit code is the agent's, when it ends meanwhile.
+/// Exits with the agent's code if the agent ends meanwhile.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::running())]
     slug: Option<Slug>,
-    /// Watch only; Ctrl-C leaves
+    /// Watch without sending input; Ctrl-C detaches
     #[arg(long)]
     read_only: bool,
 }
 
-const WHICH: Question = Question {
-    words: "Join which bottle?",
-    able: is_running,
-    none: "no bottle runs",
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Attach to which bottle?",
+    suits: is_running,
+    none: "no bottle is running",
     hint: "`bottle start` starts one",
 };
 
 impl Attach {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        let slug = WHICH.answer(self.slug, host, output)?;
+        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
         super::block_on(async {
             let channel = connect(host, &slug).await?;
             let (terminal, title, color) = match Store::of(host).state(&slug) {
                 Some(State::Alive(record)) => (record.terminal, title_of(&record), record.color),
                 _ => (false, slug.to_string(), None),
             };
-            if terminal && !terminal::is_here() && !self.read_only {
-                return Err(CliError::usage("this agent works on a terminal, and there is none here")
+            if terminal && !terminal::is_terminal() && !self.read_only {
+                return Err(CliError::usage("cannot attach: the agent needs a terminal, and there is none")
                     .about(&slug)
                     .hint(format!("`bottle logs --follow {}` shows its output", slug)));
             }
-            let style = if terminal && terminal::is_here() {
+            let style = if terminal && terminal::is_terminal() {
                 on_terminal(&settings, title, color, self.read_only)
             } else {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
             let host = host.clone();
-            let joined = Joined { host, channel, slug, ours: false, pass: settings.terminal_pass };
+            let joined = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
             joined.run(style, self.read_only, &mut catch()?, output).await
         })
     }
 }
 
-/// A raw terminal with the user's detach keys.
+/// Returns the style for a raw terminal with the user's detach keys.
 pub(crate) fn on_terminal(
     settings: &Settings,
     title: String,
@@ -95,29 +95,29 @@ pub(crate) fn on_terminal(
     Style::Terminal { detach: Detach::new(keys), title: Some(title), color, watch_only }
 }
 
-/// The window's title: the label, else the slug.
+/// Returns the window title: the label, or the slug without one.
 pub(crate) fn title_of(record: &Record) -> String {
     record.label.clone().unwrap_or_else(|| record.slug.to_string())
 }
 
-/// The signals, caught.
+/// Starts catching signals.
 pub(crate) fn catch() -> Result<Signals, CliError> {
     Signals::catch().map_err(|error| CliError::failed(format!("cannot catch signals: {error}")))
 }
 
-/// A client of a running bottle.
-pub(crate) struct Joined {
+/// A client connected to a running bottle.
+pub(crate) struct Client {
     pub(crate) host: Host,
     pub(crate) channel: Channel,
     pub(crate) slug: Slug,
-    /// Whether this client started the bottle, so that it ends with us unless we detach.
-    pub(crate) ours: bool,
-    /// `terminal.pass` of the settings.
+    /// Whether this client started the bottle. Such a bottle ends with the client unless the user detaches.
+    pub(crate) owns_bottle: bool,
+    /// The setting `terminal.pass`.
     pub(crate) pass: Pass,
 }
 
-impl Joined {
-    /// The session with the agent, to the end of one of them; the exit code.
+impl Client {
+    /// Runs the session until the agent or the client ends it. Returns the exit code.
     pub(crate) async fn run(
         self,
         style: Style,
@@ -127,7 +127,7 @@ impl Joined {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
-        // Before the agent can end: whoever comes later finds that its work was kept.
+        // Opened before the agent can end: afterwards the keeper has already preserved the work.
         let offer = if on_terminal && !read_only && terminal::interactive() {
             self.channel.open(&KeeperRequest::Offer).await.ok()
         } else {
@@ -136,7 +136,7 @@ impl Joined {
         let size = on_terminal.then(terminal::size);
         let request = GuestRequest::Attach(AttachRequest { read_only, size });
         let stream = open_guest(&self.channel, request).await?;
-        let session = Session { stream, style, pass: self.pass, aside: Some(watch.aside()) };
+        let session = Session { stream, style, pass: self.pass, title_notices: Some(watch.title_notices()) };
         match session::run(session, signals, output).await? {
             Outcome::Exited(exit) => {
                 if let Some(offer) = offer {
@@ -144,58 +144,58 @@ impl Joined {
                 }
                 self.ended(watch, Some(exit), output).await
             }
-            Outcome::Left => self.left(watch, output).await,
+            Outcome::Detached => self.detached(watch, output).await,
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),
             Outcome::Reset(why) => self.reset(why, watch, output).await,
-            Outcome::OutputClosed(error) => Err(cut_off(error)),
+            Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
     }
 
-    /// The agent ended: waits for the bottle's own end, where that is ours to report.
+    /// Handles the agent's exit: waits until the bottle has ended, then reports how.
     async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
-        let end = watch.until_the_end().await;
+        let end = watch.wait_for_end().await;
         for line in end.summary() {
             output.note(line);
         }
         let agent = seen.or_else(|| end.ended.as_ref().and_then(|ended| ended.agent));
         if let Some(ended) = &end.ended {
-            tell(&self.slug, ended, output);
+            report_end(&self.slug, ended, output);
         }
         match agent {
             Some(exit) => Ok(exit.shell_code()),
-            None => Err(CliError::failed("the bottle ended without a word of how its agent did")
+            None => Err(CliError::failed("the bottle ended without its agent's exit code")
                 .about(&self.slug)
                 .exit(exit::BOTTLE_FAILED)),
         }
     }
 
-    /// The detach keys: the bottle lives on.
-    async fn left(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
+    /// Handles the detach keys: the bottle keeps running.
+    async fn detached(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
         self.detach().await?;
-        if terminal::is_here() && !output.quiet {
-            // The cursor is wherever the agent had it.
-            output.say("");
+        if terminal::is_terminal() && !output.quiet {
+            // The agent left the cursor anywhere.
+            output.write_error_lines("");
         }
-        for line in watch.so_far() {
+        for line in watch.summary_so_far() {
             output.note(line);
         }
-        output.note(format!("{0} runs on; `bottle attach {0}` comes back", self.slug));
+        output.note(format!("{0} keeps running; `bottle attach {0}` returns to it", self.slug));
         Ok(exit::DONE)
     }
 
-    /// Waits for the keeper's word: a connection that ends before it takes an attached bottle with it.
+    /// Waits for the keeper's confirmation. A connection that closes before it ends an attached bottle.
     async fn detach(&self) -> Result<(), CliError> {
-        let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(lost)?;
-        match tokio::time::timeout(DETACHED_WITHIN, stream.receive::<KeeperEvent>()).await {
+        let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
+        match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
             Ok(Ok(KeeperEvent::Detached)) => Ok(()),
             Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
-            Ok(Err(error)) => Err(lost(error)),
-            Ok(Ok(_)) | Err(_) => Err(lost("it did not answer")),
+            Ok(Err(error)) => Err(keeper_lost(error)),
+            Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
         }
     }
 
-    /// A signal ends this client; the bottle ends too if it is ours.
+    /// Handles a signal: this client ends, and with it a bottle that it started.
     async fn interrupted(
         self,
         number: u8,
@@ -203,45 +203,45 @@ impl Joined {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        // After a hang-up there is nobody to tell; the keeper ends what was ours by itself.
-        if self.ours && number != HANGUP {
+        // After a hang-up no terminal is left to report to, and the keeper ends an attached bottle itself.
+        if self.owns_bottle && number != HANGUP {
             output.note(format!("signal {number}: stopping {}", self.slug));
             let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
-            let _stop = self.channel.open(&stop).await.map_err(lost)?;
+            let _stop = self.channel.open(&stop).await.map_err(keeper_lost)?;
             tokio::select! {
-                end = watch.until_the_end() => {
+                end = watch.wait_for_end() => {
                     if let Some(ended) = &end.ended {
-                        tell(&self.slug, ended, output);
+                        report_end(&self.slug, ended, output);
                     }
                 }
-                _ = signals.end() => output.note("not waiting any longer; the keeper goes on with it"),
+                _ = signals.end() => output.note("no longer waiting; the keeper continues to stop it"),
             }
         }
         Ok(128u8.saturating_add(number))
     }
 
-    /// The stream is gone: another client took the agent over, or the bottle or its keeper died.
+    /// Handles a reset stream: another client took over the agent, or the bottle or its keeper died.
     async fn reset(self, why: String, watch: Watch, output: &Output) -> Result<u8, CliError> {
         if self.guest_answers().await {
-            if self.ours {
-                // It is in other hands now, and must not end with ours.
+            if self.owns_bottle {
+                // Another client owns the session now, so the bottle must outlive this client.
                 self.detach().await?;
             }
             output.note(format!("the session ended: {why}"));
             return Ok(exit::DONE);
         }
-        let end = watch.until_the_end().await;
+        let end = watch.wait_for_end().await;
         let broken = |message: &str| CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED);
         match &end.ended {
             Some(ended) => {
-                tell(&self.slug, ended, output);
+                report_end(&self.slug, ended, output);
                 match ended.agent {
                     Some(exit) => Ok(exit.shell_code()),
-                    None => Err(broken("the bottle broke before its agent could end")),
+                    None => Err(broken("the bottle failed before its agent ended")),
                 }
             }
             None => Err(broken("the bottle's keeper died").hint(format!(
-                "`bottle list` shows what became of {}; `bottle cleanup` removes what is left",
+                "`bottle list` shows the state of {}; `bottle cleanup` removes leftovers",
                 self.slug
             ))),
         }
@@ -252,48 +252,51 @@ impl Joined {
             let mut stream = open_guest(&self.channel, GuestRequest::Status).await.ok()?;
             stream.receive::<GuestEvent>().await.ok()
         };
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, ask).await;
+        let answer = tokio::time::timeout(STATUS_TIMEOUT, ask).await;
         matches!(answer, Ok(Some(GuestEvent::Status { agent: AgentState::Running, .. })))
     }
 }
 
-/// What the user should know of how a bottle ended.
-pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
+/// Reports how a bottle ended.
+pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
         EndCause::Stopped => output.note(format!("{slug} was stopped")),
         EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),
-        EndCause::GuestDied => output.note(format!("{slug} broke: its first process died")),
+        EndCause::GuestDied => output.note(format!("{slug} failed: its first process died")),
     }
     if let Some(overrun) = &ended.overrun {
-        output.note(beyond(slug, overrun));
+        output.note(describe_overrun(slug, overrun));
     }
     if let Some(path) = &ended.kept {
-        output.note(format!("there is work in its workspace, kept at {path}"));
+        output.note(format!("its workspace has work, preserved at {path}"));
     }
     if let Some(path) = &ended.transcript {
         output.note(format!("its conversations are in {path}"));
     }
     if let Some(hosts) = ended.learned.filter(|hosts| *hosts > 0) {
-        let were = if hosts == 1 { "one host was".to_owned() } else { format!("{hosts} hosts were") };
-        output
-            .note(format!("{were} refused: `bottle learn {slug}` shows routes that would let them through"));
+        let were = if hosts == 1 {
+            "requests to 1 host were".to_owned()
+        } else {
+            format!("requests to {hosts} hosts were")
+        };
+        output.note(format!("{were} denied: `bottle learn {slug}` shows routes that would allow them"));
     }
     if let Some(head) = &ended.audit {
-        output.note(format!("its audit ends at {head}"));
+        output.note(format!("its audit log ends at {head}"));
     }
     match ended.resumable {
-        Some(Resumable::Kept) => output.note(format!("`bottle resume {slug}` goes on with it")),
-        Some(Resumable::Snapshot) => output.note(format!("`bottle resume {slug}` goes on from its snapshot")),
+        Some(Resumable::Kept) => output.note(format!("`bottle resume {slug}` starts it again")),
+        Some(Resumable::Snapshot) => output.note(format!("`bottle resume {slug}` starts from its snapshot")),
         None => {}
     }
     for left in &ended.left {
-        output.note(format!("could not be removed: {left}; `bottle cleanup` tries again"));
+        output.note(format!("not removed: {left}; `bottle cleanup` tries again"));
     }
 }
 
-/// What a bottle was ended for, and the key that says otherwise.
-fn beyond(slug: &Slug, overrun: &Overrun) -> String {
+/// Names the limit that ended a bottle, and the manifest key that changes it.
+fn describe_overrun(slug: &Slug, overrun: &Overrun) -> String {
     let limit = ByteSize(overrun.limit);
     match (overrun.resource, overrun.asked) {
         (Limited::Memory, true) => format!("{slug} used up its memory, {limit} (`resources.memory`)"),

@@ -1,4 +1,4 @@
-//! `bottle audit`: what was decided for bottles, and whether the record of it is whole.
+//! `bottle audit`: shows the audit log and verifies its hash chain.
 
 use bottle_contract::audit::Record;
 use bottle_contract::lock_out::LockOut;
@@ -7,26 +7,26 @@ use clap::Subcommand;
 
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{Audited, Verified};
+use super::json_schema::{AuditLine, VerifiedLog};
 use super::layout::Table;
 use super::output::{Output, one_line};
 use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
 
-/// What was decided for bottles, in lines that are chained to each other
+/// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
-    /// Show every decision, and what became live because of it
+    /// Show every decision and the routes that it made live
     Show {
-        /// The bottle, also one that has ended; all when it is left out
+        /// The bottle, running or ended; all bottles when omitted
         slug: Option<Slug>,
     },
-    /// Check that no line was altered, added or taken away
+    /// Verify that no line was altered, added or removed
     ///
-    /// Exit code 1 when one was.
+    /// Exits with 1 if one was.
     Verify {
-        /// The bottle, also one that has ended; all when it is left out
+        /// The bottle, running or ended; all bottles when omitted
         slug: Option<Slug>,
     },
 }
@@ -40,25 +40,25 @@ impl Audit {
     }
 }
 
-/// The one that was named, or all there are.
-fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
+/// Returns the named bottle, or every bottle that has an audit log.
+fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
-        CliError::new(Kind::State, format!("the audit cannot be read: {error}"))
-            .hint("the folder `audit` in $BOTTLE_HOME must be yours, and a folder")
+        CliError::new(Kind::State, format!("cannot read the audit log: {error}"))
+            .hint("`audit` in $BOTTLE_HOME must be a folder that you own")
     })?;
     match slug {
         None => Ok(all),
         Some(slug) if all.contains(&slug) => Ok(vec![slug]),
         Some(slug) => {
             let head = host.home.join("audit").join("heads").join(slug.as_str());
-            // A file that was taken away altogether is said by the check, not here. A bottle that nothing was decided
-            // for yet has an audit too: an empty one.
+            // The verification reports a missing file, not this lookup. A bottle without decisions has an empty
+            // audit log.
             if head.exists() || Store::of(host).state(&slug).is_some() {
                 return Ok(vec![slug]);
             }
-            Err(CliError::new(Kind::NoSuchBottle, format!("nothing was decided for {slug}"))
+            Err(CliError::new(Kind::NoSuchBottle, format!("there are no audit entries for {slug}"))
                 .about(slug)
-                .hint("`bottle audit show` shows those that something was decided for"))
+                .hint("`bottle audit show` lists the bottles that have some"))
         }
     }
 }
@@ -66,12 +66,12 @@ fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
 fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
     let mut all = Vec::new();
     let mut broken = false;
-    for slug in meant(host, slug)? {
+    for slug in selected(host, slug)? {
         match Trail::of(&host.home, &slug).read() {
             Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
             Err(error) => {
                 broken = true;
-                output.warn(format!("{error}; none of it is shown"));
+                output.warn(format!("{error}; its entries are not shown"));
             }
         }
     }
@@ -80,28 +80,32 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     if output.json {
         let audited = all.into_iter().map(|(slug, record)| {
             let Record { seq, time, by, entry, .. } = record;
-            Audited { slug: slug.to_string(), seq, time, by, entry }
+            AuditLine { slug: slug.to_string(), seq, time, by, entry }
         });
         output.print_json(&audited.collect::<Vec<_>>())?;
         return Ok(code);
     }
     if all.is_empty() && !broken {
-        output.note("nothing was decided yet");
+        output.note("the audit log is empty");
     }
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|(slug, record)| {
             let time = record.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-            let (what, of) = words(&record.entry);
-            vec![slug.to_string(), time, one_line(&record.by), what.to_owned(), one_line(&of)]
+            let (event, subject) = describe(&record.entry);
+            vec![slug.to_string(), time, one_line(&record.by), event.to_owned(), one_line(&subject)]
         })
         .collect();
-    output.print_table(&Table { heading: &["BOTTLE", "TIME", "BY", "WHAT", "OF"], name: 0, rows: &rows })?;
+    output.print_table(&Table {
+        heading: &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"],
+        name: 0,
+        rows: &rows,
+    })?;
     Ok(code)
 }
 
-/// What happened, and to what.
-fn words(entry: &Entry) -> (&'static str, String) {
+/// Returns the kind of an entry and its subject.
+fn describe(entry: &Entry) -> (&'static str, String) {
     use bottle_contract::queue::{Scope, Status};
     let status = |status: &Status| match status {
         Status::Approved => "approved",
@@ -128,9 +132,9 @@ fn words(entry: &Entry) -> (&'static str, String) {
             );
             (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{}", because(reason)))
         }
-        Entry::Spent { proposal } => ("spent", format!("what {} allowed for one request", proposal.short())),
+        Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
         Entry::LockedOut(LockOut { hits, places, .. }) => {
-            ("locked", format!("{hits} different parts of credentials on their way to {}", places.join(", ")))
+            ("locked", format!("{hits} different parts of credentials in requests to {}", places.join(", ")))
         }
         Entry::Live { revision, .. } => ("live", format!("routes {revision}")),
         Entry::Failed { revision, why, .. } => ("failed", format!("routes {revision}: {why}")),
@@ -139,19 +143,19 @@ fn words(entry: &Entry) -> (&'static str, String) {
 
 fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
     let mut verified = Vec::new();
-    for slug in meant(host, slug)? {
+    for slug in selected(host, slug)? {
         let read = Trail::of(&host.home, &slug).read();
         let slug = slug.to_string();
         verified.push(match read {
             Ok((_, head)) => {
-                Verified { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
+                VerifiedLog { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
             }
             Err(error) => {
                 let why = match error {
                     AuditError::Broken { why, .. } => why,
                     error @ AuditError::Io { .. } => error.to_string(),
                 };
-                Verified { slug, whole: false, lines: 0, head: None, why: Some(why) }
+                VerifiedLog { slug, whole: false, lines: 0, head: None, why: Some(why) }
             }
         });
     }
@@ -162,14 +166,14 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
         return Ok(code);
     }
     if verified.is_empty() {
-        output.note("nothing was decided yet");
+        output.note("the audit log is empty");
     }
     let styles = output.styles();
     let rows: Vec<Vec<String>> = verified
         .iter()
-        .map(|Verified { slug, lines, head, why, .. }| match (head, why) {
+        .map(|VerifiedLog { slug, lines, head, why, .. }| match (head, why) {
             (Some(head), _) => {
-                vec![slug.clone(), styles.green("whole"), lines.to_string(), head.clone()]
+                vec![slug.clone(), styles.green("intact"), lines.to_string(), head.clone()]
             }
             (None, why) => {
                 let why = why.as_deref().map(one_line).unwrap_or_default();
@@ -180,8 +184,8 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;
     if !whole {
         output.note(
-            "until the file `audit/BOTTLE.jsonl` in $BOTTLE_HOME is as it was, nothing can be allowed for that bottle; \
-             to begin anew, move it away together with `audit/heads/BOTTLE`",
+            "no approval works for that bottle until `audit/BOTTLE.jsonl` in $BOTTLE_HOME is restored; \
+             to start a new log, move it away together with `audit/heads/BOTTLE`",
         );
     }
     Ok(code)

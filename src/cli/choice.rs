@@ -1,4 +1,4 @@
-//! What `start`, `info` and `policy check` have in common: an agent, its bottles, and what they come to.
+//! Selects an agent and its bottles, and resolves them: shared by `start`, `info` and `policy check`.
 
 use bottle_contract::names::Name;
 
@@ -8,17 +8,17 @@ use crate::manifest::{Homes, Kind as ManifestKind, Manifests};
 use crate::resolve::{ResolveError, Resolved, Selection, resolve};
 use crate::suggest::suggest;
 
-/// The manifests that can be named from here.
+/// Returns the manifests that are visible from here.
 pub(crate) fn manifests(host: &Host) -> Manifests {
     Manifests::new(Homes::from(host))
 }
 
-/// The agent that was named, or how to name one.
+/// Returns the named agent, or an error that lists the names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {
     agent.ok_or_else(|| {
         let names: Vec<String> =
             manifests.list(ManifestKind::Agent).entries.iter().map(|entry| entry.name.to_string()).collect();
-        CliError::usage("no agent was named").about("AGENT").hint(format!(
+        CliError::usage("no agent was given").about("AGENT").hint(format!(
             "name one of {}, as in `bottle start {}`",
             names.join(", "),
             example(&names)
@@ -53,11 +53,11 @@ impl From<ResolveError> for CliError {
     }
 }
 
-/// A backend's name that no backend has.
+/// The error for an unknown backend name.
 pub(crate) fn unknown_backend(name: &str, known: &[&str]) -> CliError {
     let hint = match suggest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("the backends are {}", known.join(", ")),
     };
     CliError::usage(format!("no backend is named {name:?}")).about("--backend").hint(hint)
 }

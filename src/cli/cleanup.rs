@@ -1,4 +1,4 @@
-//! `bottle cleanup`: removes what belongs to no living bottle.
+//! `bottle cleanup`: removes leftovers of bottles that no longer run.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
-use super::error::{CliError, answered};
+use super::error::{CliError, require_answer};
 use super::exit;
 use super::json_schema::{CleanupReport, Leftover};
 use super::output::{Output, inert};
@@ -20,16 +20,16 @@ use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
 use crate::instance::deploy_keys::DeployKey;
 use crate::instance::{State, Store};
 
-/// An agent's time to end by itself when all bottles are ended at once.
+/// How long each agent may take to end when `--all` ends every bottle.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Remove what bottles left behind: nothing of a living bottle, no kept work
+/// Remove leftovers of ended bottles; running bottles and preserved work stay
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cleanup {
-    /// Do not ask
+    /// Remove without asking
     #[arg(short, long)]
     yes: bool,
-    /// End living bottles too
+    /// Stop and remove running bottles too
     #[arg(long)]
     all: bool,
     /// Show what would be removed, and remove nothing
@@ -45,35 +45,36 @@ impl Cleanup {
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let backends = registry::all(host);
         let find = async |_| cleanup::find(host, &backends).await.map_err(unlistable);
-        let mut found = progress::shown("looking", "nothing was removed", output, find).await?;
-        let living = if self.all { living(host)? } else { Vec::new() };
-        let nothing = found.is_empty() && living.is_empty();
+        let mut found =
+            progress::with_progress("searching for leftovers", "nothing was removed", output, find).await?;
+        let running = if self.all { running(host)? } else { Vec::new() };
+        let nothing = found.is_empty() && running.is_empty();
         let mut failures = Vec::new();
         if !nothing && !self.dry_run {
-            if !self.yes && !confirmed(&found, &living, output)? {
+            if !self.yes && !confirmed(&found, &running, output)? {
                 output.note("nothing was removed");
                 return Ok(exit::DONE);
             }
-            let left = "not everything was removed; `bottle cleanup` goes on";
+            let left = "not everything was removed; `bottle cleanup` continues";
             let remove = async |progress: Arc<Progress>| {
-                let mut failures = end_all(host, &living, &progress).await;
-                if !living.is_empty() {
-                    // What has just ended may have left something.
+                let mut failures = end_all(host, &running, &progress).await;
+                if !running.is_empty() {
+                    // Bottles that have just ended may have left something.
                     found = cleanup::find(host, &backends).await.map_err(unlistable)?;
                 }
-                progress.say("removing");
+                progress.set_text("removing");
                 failures.extend(cleanup::remove(host, &backends, &found).await);
                 Ok(failures)
             };
-            failures = progress::shown("removing", left, output, remove).await?;
+            failures = progress::with_progress("removing", left, output, remove).await?;
         }
         failures.extend(found.errors.iter().cloned());
-        report(&found, &living, &failures, self.dry_run, output)
+        report(&found, &running, &failures, self.dry_run, output)
     }
 }
 
-/// Bottles that run, and detached ones that run without a keeper.
-fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
+/// Returns the running bottles, among them detached ones without a keeper.
+fn running(host: &Host) -> Result<Vec<Slug>, CliError> {
     let lives = |state: &State| match state {
         State::Alive(_) => true,
         State::Dead(record) => record.is_adoptable(),
@@ -83,11 +84,12 @@ fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
     Ok(listed.into_iter().filter(|listed| lives(&listed.state)).map(|listed| listed.slug).collect())
 }
 
-/// Stops all of them at once. One that cannot be reached any more is an orphan by then, and found as one.
+/// Stops all of them concurrently. A bottle that cannot be reached is an orphan by then, and the next search finds
+/// it.
 async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
     if let Some(first) = slugs.first() {
         let more = slugs.len() - 1;
-        progress.say(&if more > 0 {
+        progress.set_text(&if more > 0 {
             format!("stopping {first} and {more} more")
         } else {
             format!("stopping {first}")
@@ -103,30 +105,30 @@ async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String
     futures_util::future::join_all(each).await.into_iter().flatten().collect()
 }
 
-fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, CliError> {
-    let lines = lines(found, living, "would be");
+fn confirmed(found: &Found, running: &[Slug], output: &Output) -> Result<bool, CliError> {
+    let lines = lines(found, running, "would be");
     if !terminal::interactive() {
-        return Err(CliError::usage("there is nobody to ask whether to remove it")
+        return Err(CliError::usage("cannot ask whether to remove it: there is no terminal")
             .about("--yes")
             .hint("`bottle cleanup --dry-run` shows what would be removed; `--yes` removes it"));
     }
-    output.say(&inert(&lines));
+    output.write_error_lines(&inert(&lines));
     let asked = TerminalUser::find().and_then(|mut user| user.confirm("Remove this?"));
-    answered(asked, "nothing was removed")
+    require_answer(asked, "nothing was removed")
 }
 
 fn report(
     found: &Found,
-    living: &[Slug],
+    running: &[Slug],
     failures: &[String],
     dry_run: bool,
     output: &Output,
 ) -> Result<u8, CliError> {
     if output.json {
-        output.print_json(&shape(found, living, failures, dry_run))?;
+        output.print_json(&to_report(found, running, failures, dry_run))?;
     } else {
         let verb = if dry_run { "would be" } else { "was" };
-        let text = lines(found, living, verb);
+        let text = lines(found, running, verb);
         if !text.is_empty() {
             output.print(&inert(&text))?;
         }
@@ -143,15 +145,15 @@ fn report(
     if failures.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
 }
 
-fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
+fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
     let mut text = String::new();
-    for slug in living {
-        let _ = writeln!(text, "{slug} {verb} stopped: it runs");
+    for slug in running {
+        let _ = writeln!(text, "{slug} {verb} stopped: it is running");
     }
     for orphan in &found.orphans {
         let what = match orphan.keeps {
             Keeps::Nothing => "removed",
-            Keeps::Work => "stopped, its work kept",
+            Keeps::Work => "stopped, its work preserved",
             Keeps::Snapshot => "removed, its snapshot kept",
         };
         let resources = orphan.resources.len();
@@ -167,8 +169,10 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     }
     for Unnamed { backend, snapshot } in &found.snapshots {
         let Snapshot { slug, reference, .. } = snapshot;
-        let _ =
-            writeln!(text, "{slug} {verb} rid of the snapshot {reference}: nothing refers to it ({backend})");
+        let _ = writeln!(
+            text,
+            "the snapshot {reference} of {slug} {verb} removed: no bottle refers to it ({backend})"
+        );
     }
     for (backend, unused) in &found.unused {
         let Unused { kind, id, why, bytes } = unused;
@@ -176,16 +180,16 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
         let _ = writeln!(text, "the {kind} {id} {verb} removed: {why} ({backend}{size})");
     }
     for path in &found.litter {
-        let _ = writeln!(text, "{} {verb} removed: nobody uses it", path.display());
+        let _ = writeln!(text, "{} {verb} removed: it is unused", path.display());
     }
     for (slug, records) in &found.usage {
         let counted = if *records == 1 { "1 record".to_owned() } else { format!("{records} records") };
-        let _ = writeln!(text, "{counted} of the usage of {slug} {verb} removed: older than `keep_days`");
+        let _ = writeln!(text, "{counted} of {slug}'s usage {verb} removed: older than `keep_days`");
     }
     text
 }
 
-fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
+fn to_report(found: &Found, running: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
     let leftover = |orphan: &cleanup::Orphan| Leftover {
         slug: orphan.slug.to_string(),
         backend: orphan.backend.clone(),
@@ -195,7 +199,7 @@ fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> 
     };
     CleanupReport {
         dry_run,
-        stopped: living.iter().map(ToString::to_string).collect(),
+        stopped: running.iter().map(ToString::to_string).collect(),
         removed: found.orphans.iter().map(leftover).collect(),
         snapshots: found.snapshots.iter().map(|unnamed| unnamed.snapshot.reference.clone()).collect(),
         unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),
@@ -211,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_bottle_needs_is_named_with_its_size_before_it_goes() {
+    fn lists_unused_resources_with_their_size() {
         let unused = |kind: &str, id: &str, why: &str, bytes| {
             ("docker", Unused { kind: kind.to_owned(), id: id.to_owned(), why: why.to_owned(), bytes })
         };
@@ -227,7 +231,7 @@ mod tests {
         the image sha256:0a would be removed: a build left it (docker, 277.00 MiB)
         the volume bottle-program-1 would be removed: it holds the program of another version (docker)
         ");
-        let shown = serde_json::to_value(&shape(&found, &[], &[], true).unused[0]).expect("JSON");
+        let shown = serde_json::to_value(&to_report(&found, &[], &[], true).unused[0]).expect("JSON");
         let expected = serde_json::json!({"kind": "image", "id": "sha256:0a", "why": "a build left it", "bytes": 277 << 20});
         assert_eq!(shown, expected);
     }

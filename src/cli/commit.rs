@@ -1,10 +1,10 @@
-//! `bottle commit`: a snapshot of a bottle, which goes on meanwhile.
+//! `bottle commit`: makes a snapshot of a bottle without stopping it.
 
 use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, keeper_lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema;
@@ -18,29 +18,29 @@ use crate::instance::snapshots::{self, SnapshotError};
 use crate::instance::{ClaimError, State, Store};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
-/// Make a snapshot of a bottle, which goes on meanwhile; `bottle resume` goes on from it
+/// Save a snapshot of a bottle, which keeps running; `bottle resume` starts from it
 ///
-/// It replaces the bottle's last snapshot when it is whole. What belongs to one launch only, secrets above
-/// all, is not in it.
+/// The new snapshot replaces the last one once it is complete. It leaves out everything that belongs to one launch,
+/// above all secrets.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
-    #[arg(add = completions::bottles_there())]
+    /// The bottle, as `bottle list` shows it; asks when omitted
+    #[arg(add = completions::all_bottles())]
     slug: Option<Slug>,
 }
 
 impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = WHICH.answer(self.slug, host, output)?;
+        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
         let committed = super::block_on(commit(host, &slug, output)).map_err(|error| error.about(&slug))?;
         report(&slug, committed, output)
     }
 }
 
-const WHICH: Question = Question {
-    words: "Make a snapshot of which bottle?",
-    able: is_able,
-    none: "no bottle runs, and none was kept",
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Make a snapshot of which bottle?",
+    suits: is_able,
+    none: "no bottle is running or preserved",
     hint: "`bottle start` starts one",
 };
 
@@ -57,8 +57,8 @@ async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, 
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
         Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
-        // For a slug that does not exist there is one place that knows what to say.
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
+        // `connect` words the error for a slug that does not exist.
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))),
     }
 }
 
@@ -69,26 +69,26 @@ async fn commit_running(
     output: &Output,
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
-    say_what_is_left_out(&*backend_of(host, record)?, slug, output).await;
-    let left = "the snapshot is still being made; `bottle snapshots` shows it when it is whole";
-    progress::shown("freezing", left, output, async |progress| {
-        let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(lost)?;
+    warn_omissions(&*backend_of(host, record)?, slug, output).await;
+    let left = "the snapshot is still being saved; `bottle snapshots` shows it once it is complete";
+    progress::with_progress("saving a snapshot", left, output, async |progress| {
+        let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(keeper_lost)?;
         loop {
-            match stream.receive::<KeeperEvent>().await.map_err(lost)? {
-                KeeperEvent::Copied(copied) => progress.say(&words(copied)),
+            match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
+                KeeperEvent::Copied(copied) => progress.set_text(&progress_text(copied)),
                 KeeperEvent::Committed(committed) => return Ok(committed),
                 KeeperEvent::Failed(failure) => {
                     return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
                 }
                 KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
-                _ => return Err(lost("it answered out of turn")),
+                _ => return Err(keeper_lost("it sent an unexpected answer")),
             }
         }
     })
     .await
 }
 
-/// Nobody keeps a preserved bottle, so this command does for as long as it takes.
+/// Commits a preserved bottle. It has no keeper, so this command claims it meanwhile.
 async fn commit_kept(
     host: &Host,
     slug: &Slug,
@@ -96,16 +96,16 @@ async fn commit_kept(
     output: &Output,
 ) -> Result<Committed, CliError> {
     if !record.kept {
-        return Err(CliError::new(Kind::State, format!("there is nothing of {slug} but its snapshot"))
-            .hint(format!("`bottle resume {slug}` goes on from it")));
+        return Err(CliError::new(Kind::State, format!("cannot commit {slug}: only its snapshot is left"))
+            .hint(format!("`bottle resume {slug}` starts from it")));
     }
     let backend = backend_of(host, record)?;
-    let claim = Store::of(host).adopt(slug).map_err(taken)?;
-    say_what_is_left_out(&*backend, slug, output).await;
-    let left = "there is no new snapshot; `bottle cleanup` removes what was copied for it";
-    let commit = progress::shown("freezing", left, output, async |progress| {
-        let told = ProgressSink::new(move |copied| progress.say(&words(copied)));
-        snapshots::commit(&*backend, &claim, told).await.map_err(not_frozen)
+    let claim = Store::of(host).adopt(slug).map_err(claim_failed)?;
+    warn_omissions(&*backend, slug, output).await;
+    let left = "no snapshot was saved; `bottle cleanup` removes the partial copy";
+    let commit = progress::with_progress("saving a snapshot", left, output, async |progress| {
+        let progress_sink = ProgressSink::new(move |copied| progress.set_text(&progress_text(copied)));
+        snapshots::commit(&*backend, &claim, progress_sink).await.map_err(freeze_failed)
     });
     let commit = commit.await?;
     Ok(Committed {
@@ -115,10 +115,10 @@ async fn commit_kept(
     })
 }
 
-async fn say_what_is_left_out(backend: &dyn Backend, slug: &Slug, output: &Output) {
+async fn warn_omissions(backend: &dyn Backend, slug: &Slug, output: &Output) {
     match backend.snapshot_exclusions(slug).await {
         Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
-        Err(error) => output.warn(format!("cannot say what a snapshot will lack: {error}")),
+        Err(error) => output.warn(format!("cannot list what the snapshot omits: {error}")),
     }
 }
 
@@ -141,28 +141,28 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
     for note in notes {
         output.warn(note);
     }
-    output.note(format!("`{resume}` goes on from it"));
+    output.note(format!("`{resume}` starts from it"));
     if let Some(command) = moved_by {
-        output.note(format!("`{command}` packs it for another machine"));
+        output.note(format!("`{command}` exports it for another machine"));
     }
     Ok(exit::DONE)
 }
 
-fn words(copied: Copied) -> String {
-    format!("freezing: {} files seen, {} copied", copied.files, HumanBytes(copied.bytes))
+fn progress_text(copied: Copied) -> String {
+    format!("saving a snapshot: {} files read, {} copied", copied.files, HumanBytes(copied.bytes))
 }
 
-/// The backend that made a bottle.
+/// Returns the backend that created a bottle.
 pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, CliError> {
     registry::by_name(host, &record.backend).ok_or_else(|| {
         let message =
-            format!("{} was made by the backend {}, which is not here", record.slug, record.backend);
+            format!("{} belongs to the backend {}, which is not available here", record.slug, record.backend);
         CliError::new(Kind::Backend, message).about(&record.slug)
     })
 }
 
-/// Another command works on the same bottle.
-pub(crate) fn taken(error: ClaimError) -> CliError {
+/// The error when another command works on the same bottle.
+pub(crate) fn claim_failed(error: ClaimError) -> CliError {
     match error {
         ClaimError::Taken { .. } => {
             CliError::new(Kind::State, error.to_string()).hint("try again in a moment")
@@ -171,8 +171,8 @@ pub(crate) fn taken(error: ClaimError) -> CliError {
     }
 }
 
-/// A snapshot could not be made or removed.
-pub(crate) fn not_frozen(error: SnapshotError) -> CliError {
+/// The error when a snapshot cannot be made or removed.
+pub(crate) fn freeze_failed(error: SnapshotError) -> CliError {
     match error {
         SnapshotError::Backend(error) => backend_error(error),
         SnapshotError::State(_) => CliError::failed(error.to_string()),

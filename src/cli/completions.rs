@@ -1,6 +1,6 @@
-//! Completions: the shell asks the program itself, so that names of agents, bottles and running ones are filled in.
+//! Shell completion: the shell calls this program, which completes names of agents, bottles and running bottles.
 //!
-//! `bottle completions SHELL` prints what connects the two; the shell then calls with [`ASKED`] set.
+//! `bottle completions SHELL` prints the registration script; the shell then calls the program with [`COMPLETE_VARIABLE`] set.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::manifest::Kind;
 
-/// The variable by which a shell asks; its value is the shell's name.
-const ASKED: &str = "BOTTLE_COMPLETE";
+/// The variable with which a shell requests completions; its value is the shell's name.
+const COMPLETE_VARIABLE: &str = "BOTTLE_COMPLETE";
 
-/// Print what makes a shell complete bottle's commands and names
+/// Print a script that completes bottle's commands and names in a shell
 ///
 /// bash, in ~/.bashrc: `source <(bottle completions bash)`; zsh, in ~/.zshrc: `source <(bottle completions zsh)`;
 /// fish, in ~/.config/fish/config.fish: `bottle completions fish | source`.
@@ -32,7 +32,7 @@ pub(crate) struct Completions {
     shell: String,
 }
 
-/// Those that completions are made for.
+/// The supported shells.
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
 impl Completions {
@@ -43,27 +43,28 @@ impl Completions {
         };
         let mut text = Vec::new();
         shell
-            .write_registration(ASKED, "bottle", "bottle", "bottle", &mut text)
+            .write_registration(COMPLETE_VARIABLE, "bottle", "bottle", "bottle", &mut text)
             .map_err(|error| CliError::failed(format!("cannot write completions: {error}")))?;
         output.print(&String::from_utf8_lossy(&text))?;
         Ok(exit::DONE)
     }
 }
 
-/// Answers a shell that asks what could come next; none when no shell asks.
-pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
-    std::env::var_os(ASKED).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
+/// Answers a completion request; none when no shell sent one.
+pub(crate) fn complete(arguments: &[OsString]) -> Option<ExitCode> {
+    std::env::var_os(COMPLETE_VARIABLE).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
     let here = std::env::current_dir().ok();
-    let complete = CompleteEnv::with_factory(Cli::command).var(ASKED).bin("bottle").completer("bottle");
-    match complete.try_complete(arguments.iter().cloned(), here.as_deref()) {
+    let environment =
+        CompleteEnv::with_factory(Cli::command).var(COMPLETE_VARIABLE).bin("bottle").completer("bottle");
+    match environment.try_complete(arguments.iter().cloned(), here.as_deref()) {
         Ok(true) => Some(ExitCode::from(exit::DONE)),
         Ok(false) => None,
-        // The shell shows nothing then, and says nothing either.
+        // The shell shows nothing then, and this program prints nothing either.
         Err(_) => Some(ExitCode::from(exit::FAILED)),
     }
 }
 
-/// Names of agents, with the file's place.
+/// Names of agents, with the origin of the file.
 pub(crate) fn agents() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&[Kind::Agent]))
 }
@@ -73,28 +74,28 @@ pub(crate) fn bottles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&[Kind::Bottle]))
 }
 
-/// Names of both.
+/// Names of agents and bottle manifests.
 pub(crate) fn manifests() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&[Kind::Agent, Kind::Bottle]))
 }
 
-/// Slugs of bottles that run.
+/// Slugs of running bottles.
 pub(crate) fn running() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(super::select_bottle::is_running))
 }
 
-/// Slugs of bottles that were kept or committed.
-pub(crate) fn kept() -> ArgValueCandidates {
+/// Slugs of preserved bottles.
+pub(crate) fn preserved() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Preserved(_))))
 }
 
-/// Slugs of all.
-pub(crate) fn bottles_there() -> ArgValueCandidates {
+/// Slugs of all bottles.
+pub(crate) fn all_bottles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|_| true))
 }
 
-/// Names of questions that wait for an answer.
-pub(crate) fn questions() -> ArgValueCandidates {
+/// Ids of pending proposals.
+pub(crate) fn proposals() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let Ok(host) = Host::of_this_process() else { return Vec::new() };
         let listing = bottle_queue::list(&host.home, jiff::Timestamp::now()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Finding a bottle's keeper, and what it means when there is none to talk to.
+//! Connects to a bottle's keeper, and words the errors when that fails.
 
 use std::fmt::Display;
 
@@ -13,29 +13,29 @@ use crate::instance::{Store, Unlistable};
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::KeeperRequest;
 
-/// A connection to the keeper of this bottle.
+/// Connects to the keeper of this bottle.
 pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
     host.open_runtime()?;
     client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
 }
 
-/// A stream to the guest, through the keeper.
+/// Opens a stream to the guest, through the keeper.
 pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
-    channel.open(&KeeperRequest::Guest(request)).await.map_err(lost)
+    channel.open(&KeeperRequest::Guest(request)).await.map_err(keeper_lost)
 }
 
-/// Nothing of this name is there, running or not.
+/// The error for a slug that no bottle has.
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
     unreachable(client::no_such_bottle(store, slug)).about(slug)
 }
 
-/// The keeper went away in the middle of something.
-pub(crate) fn lost(error: impl Display) -> CliError {
-    CliError::failed(format!("lost the bottle's keeper: {error}"))
-        .hint("`bottle list` shows what became of it")
+/// The error when the keeper's connection breaks.
+pub(crate) fn keeper_lost(error: impl Display) -> CliError {
+    CliError::failed(format!("lost the connection to the bottle's keeper: {error}"))
+        .hint("`bottle list` shows its state")
 }
 
-/// What the guest could not do, with the exit code of the table for passed-through codes.
+/// The error for a request that the guest could not carry out, with the exit code for passed-through codes.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
     let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
     match failure.kind {
@@ -47,7 +47,7 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
     }
 }
 
-/// The state cannot be looked into, so nothing can be said of any bottle.
+/// The error when the state folder cannot be listed.
 pub(crate) fn unlistable(error: Unlistable) -> CliError {
     let hint = error.hint();
     CliError::new(Kind::State, error.to_string()).about("BOTTLE_HOME").hint(hint)
@@ -60,25 +60,25 @@ fn unreachable(error: ClientError) -> CliError {
             CliError::new(Kind::NoSuchBottle, message).hint(format!("did you mean `{near}`?"))
         }
         ClientError::NoSuchBottle { near: None, .. } => {
-            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows those there are")
+            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows all bottles")
         }
         ClientError::NotRunning { slug, preserved: true, .. } => {
-            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` goes on with it"))
+            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` starts it again"))
         }
         ClientError::NotRunning { .. } => CliError::new(Kind::State, message),
         ClientError::Orphaned { slug } => CliError::new(
             Kind::State,
-            format!("{slug} has lost its keeper, and it was attached to a client that is gone"),
+            format!("{slug} has lost its keeper, and the client that started it is gone"),
         )
-        .hint("`bottle cleanup` removes it; a workspace with work in it is kept"),
+        .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
         ClientError::Unusable { .. } => {
-            CliError::new(Kind::State, message).hint("`bottle cleanup` says what to do with it")
+            CliError::new(Kind::State, message).hint("`bottle cleanup` shows how to repair it")
         }
         ClientError::Unreached { .. } => CliError::new(Kind::State, message).hint(
-            "it may be starting or ending: try again; or it was started with another XDG_RUNTIME_DIR: set that one",
+            "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
         ),
         ClientError::Elsewhere { .. } => CliError::new(Kind::State, message)
-            .hint("it was started with another XDG_RUNTIME_DIR than this command: set that one"),
+            .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
         ClientError::Failed(_) => CliError::failed(message),
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keeper_that_is_not_to_be_reached_is_said_with_where_it_was_looked_for() {
+    fn reports_the_socket_of_an_unreachable_keeper() {
         let error = unreachable(ClientError::Unreached {
             slug: "one".parse().expect("slug"),
             path: "/run/user/1000/one.sock".into(),

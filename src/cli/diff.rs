@@ -1,4 +1,4 @@
-//! `bottle diff`: what changed in a bottle's workspace.
+//! `bottle diff`: shows the changes in a bottle's workspace.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ use super::completions;
 use super::connect::connect;
 use super::error::CliError;
 use super::exit;
-use super::git::{Compared, Inside, LeftOut, ObjectId, Repository, Scratch};
+use super::git::{BottleGit, Compared, LeftOut, ObjectId, Repository, Scratch};
 use super::json_schema;
 use super::output::{Output, Styles, inert, one_line};
 use super::progress;
-use super::pull::running;
+use super::pull::running_record;
 use crate::host::Host;
 use crate::instance::record::Record;
 
-/// Show what changed in a bottle's workspace: commits, changes and new files in one
+/// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///
-/// Since the commit that your repository is at, as far as the bottle knows it; else since the bottle's own last
-/// commit. It is your git that compares, with no attribute or setting of the bottle's.
+/// The base is the last commit that the bottle shares with your repository, or the bottle's own last commit. Your
+/// git compares, without attributes or settings from the bottle.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
 }
@@ -35,15 +35,15 @@ impl Diff {
     }
 
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let record = running(host, &self.slug).await?;
+        let record = running_record(host, &self.slug).await?;
         let channel = connect(host, &self.slug).await?;
         let comparing = async |_| self.compare(host, &record, &channel, output).await;
-        let compared = progress::shown("comparing", "nothing was changed", output, comparing).await?;
+        let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
         let Compared { base, diff, committed, left_out } = compared;
         let (text, aside) = (String::from_utf8_lossy(&diff.bytes), String::from_utf8_lossy(&committed.bytes));
         let cut = diff.cut || committed.cut;
         if output.json {
-            say_left_out(&left_out, output);
+            warn_left_out(&left_out, output);
             output.print_json(&json_schema::Difference {
                 slug: self.slug.to_string(),
                 base: base.commit.map(|base| base.as_str().to_owned()),
@@ -54,17 +54,19 @@ impl Diff {
             return Ok(exit::DONE);
         }
         if text.is_empty() {
-            output.note("nothing changed in the workspace");
+            output.note("the workspace has no changes");
         } else {
-            output.print(&shown(&text, output.styles()))?;
+            output.print(&colorize(&text, output.styles()))?;
         }
         if !aside.is_empty() {
-            output.warn("the last commit in the bottle, which `bottle pull` takes, has this otherwise:");
-            output.print(&shown(&aside, output.styles()))?;
+            output.warn(
+                "the bottle's last commit, which `bottle pull` fetches, differs from the workspace here:",
+            );
+            output.print(&colorize(&aside, output.styles()))?;
         }
-        say_left_out(&left_out, output);
+        warn_left_out(&left_out, output);
         if cut {
-            output.warn("there is more than is shown; `bottle pull` takes what was committed");
+            output.warn("the diff is truncated; `bottle pull` fetches all commits");
         }
         Ok(exit::DONE)
     }
@@ -77,24 +79,24 @@ impl Diff {
         output: &Output,
     ) -> Result<Compared, CliError> {
         let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-        // Without a repository here the bottle's own last commit is what is compared with.
-        let own = Repository::around(host, folder).await.ok().flatten();
+        // Without a local repository the base is the bottle's own last commit.
+        let own = Repository::containing(host, folder).await.ok().flatten();
         let head = match &own {
             Some(own) => own.head().await?,
             None => None,
         };
-        let workspace = Inside { channel, slug: &self.slug }.workspace().await;
+        let workspace = BottleGit { channel, slug: &self.slug }.workspace().await;
         let like = head.clone().or_else(|| workspace.as_ref().ok()?.head.clone());
-        let scratch = Scratch::beside(host, own.as_ref(), like.as_ref()).await?;
+        let scratch = Scratch::create(host, own.as_ref(), like.as_ref()).await?;
         let fetched = match workspace {
             Ok(_) => scratch.fetch(&self.slug).await,
             Err(error) => Err(error),
         };
         let tip = match fetched {
             Ok(tip) => tip,
-            // The files are there all the same, and so is what they began as.
+            // The files and their base are available without the history.
             Err(error) if record.copied_cwd && head.is_some() => {
-                output.warn(format!("without the bottle's history: {}", inert(&error.message)));
+                output.warn(format!("the bottle's history is ignored: {}", inert(&error.message)));
                 None
             }
             Err(error) => return Err(error),
@@ -103,7 +105,7 @@ impl Diff {
         if base.is_own && base.commit != head {
             let commit = base.commit.as_ref().map_or("", ObjectId::as_str);
             output.note(format!(
-                "since {}, where the bottle's history left yours",
+                "compared with {}, the last commit shared with your repository",
                 &commit[..commit.len().min(12)]
             ));
         }
@@ -111,8 +113,8 @@ impl Diff {
     }
 }
 
-/// Names what was not compared: the agent chose it.
-fn say_left_out(left_out: &LeftOut, output: &Output) {
+/// Reports the files that were not compared, because the agent controls that choice.
+fn warn_left_out(left_out: &LeftOut, output: &Output) {
     let name = |path: &PathBuf| one_line(&path.display().to_string());
     let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
     let mut ignored: Vec<String> =
@@ -121,18 +123,19 @@ fn say_left_out(left_out: &LeftOut, output: &Output) {
         ignored.push(format!("{} more", files(left_out.more_ignored)));
     }
     if !ignored.is_empty() {
-        output.warn(format!("left out by ignore rules that are not yours: {}", ignored.join(", ")));
+        output
+            .warn(format!("left out by ignore rules that exist only in the bottle: {}", ignored.join(", ")));
     }
     for (path, why) in &left_out.places {
         output.warn(format!("{} was not compared: {why}", name(path)));
     }
     if left_out.more > 0 {
-        output.warn(format!("{} more places were not compared", left_out.more));
+        output.warn(format!("{} more paths were not compared", left_out.more));
     }
 }
 
-/// Inert, and in colours where there are any.
-fn shown(text: &str, styles: Styles) -> String {
+/// Escapes the diff for the terminal, and colours it where colours are on.
+fn colorize(text: &str, styles: Styles) -> String {
     let line = |line: &str| {
         let shown = inert(line);
         match line.as_bytes() {

@@ -1,10 +1,10 @@
-//! `bottle discard`: throws away what was kept of a bottle.
+//! `bottle discard`: deletes a preserved bottle.
 
 use bottle_contract::names::Slug;
 
 use super::commit::backend_of;
 use super::completions;
-use super::error::{CliError, Kind, answered};
+use super::error::{CliError, Kind, require_answer};
 use super::exit;
 use super::json_schema::Discarded;
 use super::output::Output;
@@ -16,86 +16,89 @@ use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, cleanup};
 
-/// Throw away what was kept of a bottle: its workspace and all else in it; a snapshot stays
+/// Delete a preserved bottle with its workspace; its snapshot stays
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
-    #[arg(add = completions::kept())]
+    /// The bottle, as `bottle list` shows it; asks when omitted
+    #[arg(add = completions::preserved())]
     slug: Option<Slug>,
-    /// Do not ask
+    /// Delete without asking
     #[arg(short, long)]
     yes: bool,
 }
 
-const WHICH: Question = Question {
-    words: "Throw away which bottle?",
-    able: |state| matches!(state, State::Preserved(record) if record.kept),
-    none: "no bottle was kept",
-    hint: "`bottle list` shows those there are",
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Discard which bottle?",
+    suits: |state| matches!(state, State::Preserved(record) if record.kept),
+    none: "no bottle is preserved",
+    hint: "`bottle list` shows all bottles",
 };
 
 impl Discard {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = WHICH.answer(self.slug.clone(), host, output)?;
-        let record = super::block_on(kept(host, &slug)).map_err(|error| error.about(&slug))?;
+        let slug = BOTTLE_QUESTION.select(self.slug.clone(), host, output)?;
+        let record = super::block_on(discardable(host, &slug)).map_err(|error| error.about(&slug))?;
         let backend = backend_of(host, &record)?;
         if !self.yes && !confirmed(&slug, output)? {
-            output.note("nothing was thrown away");
+            output.note("nothing was deleted");
             return Ok(exit::DONE);
         }
-        let words = format!("throwing away {slug}");
-        let left = format!("not all of it is gone; `bottle discard {slug}` goes on");
+        let words = format!("deleting {slug}");
+        let left = format!("parts of it remain; `bottle discard {slug}` continues");
         let discarding = async |_| {
             let discarded = cleanup::discard(host, &*backend, &record).await;
             discarded.map_err(|error| {
-                CliError::failed(format!("not all of {slug} could be thrown away: {error:#}"))
+                CliError::failed(format!("cannot delete all of {slug}: {error:#}"))
                     .about(&slug)
                     .hint(next_step(host, &slug))
             })
         };
-        let snapshot = super::block_on(progress::shown(&words, &left, output, discarding))?;
+        let snapshot = super::block_on(progress::with_progress(&words, &left, output, discarding))?;
         if output.json {
             output.print_json(&Discarded { slug: slug.to_string(), snapshot })?;
         } else if snapshot {
-            output.note(format!("{slug} was thrown away; `bottle resume {slug}` goes on from its snapshot"));
+            output.note(format!("{slug} was deleted; `bottle resume {slug}` starts from its snapshot"));
         } else {
-            output.note(format!("{slug} was thrown away"));
+            output.note(format!("{slug} was deleted"));
         }
         Ok(exit::DONE)
     }
 }
 
-/// The record of a bottle of which something was kept, or what to do instead.
-async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+/// Returns the record of a bottle with preserved files, or an error with the next step.
+async fn discardable(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
-        let hint = format!("`bottle stop {slug}` ends it");
-        return Err(CliError::new(Kind::State, format!("{slug} still runs")).hint(hint));
+        let hint = format!("`bottle stop {slug}` stops it");
+        return Err(CliError::new(Kind::State, format!("{slug} is still running")).hint(hint));
     }
     let record = preserved(host, slug).await?;
     if record.kept {
         return Ok(record);
     }
-    Err(CliError::new(Kind::State, format!("nothing was kept of {slug} but its snapshot"))
-        .hint(format!("`bottle snapshots rm {slug}` removes that")))
+    Err(CliError::new(Kind::State, format!("nothing of {slug} is preserved except its snapshot"))
+        .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 
-/// What goes on after a failure: of what is no longer kept only cleanup knows.
+/// Returns the command that continues after a failure. Only cleanup knows files that are no longer marked as
+/// preserved.
 fn next_step(host: &Host, slug: &Slug) -> String {
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) if record.kept => {
-            format!("`bottle discard {slug}` goes on where it ended")
+            format!("`bottle discard {slug}` continues")
         }
-        _ => "`bottle cleanup` goes on where it ended".to_owned(),
+        _ => "`bottle cleanup` continues".to_owned(),
     }
 }
 
 fn confirmed(slug: &Slug, output: &Output) -> Result<bool, CliError> {
     if !terminal::interactive() || output.json {
-        return Err(CliError::usage("there is nobody to ask whether to throw it away").about("--yes").hint(
-            format!("`bottle resume {slug}` goes on with it; `bottle discard {slug} --yes` throws it away"),
-        ));
+        return Err(CliError::usage("cannot ask whether to delete it: there is no terminal")
+            .about("--yes")
+            .hint(format!(
+                "`bottle resume {slug}` starts it again; `bottle discard {slug} --yes` deletes it"
+            )));
     }
-    let question = format!("Throw away {slug}, with what was neither pulled nor pushed?");
+    let question = format!("Delete {slug} and all work in it that was not pulled or pushed?");
     let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
-    answered(asked, "nothing was thrown away")
+    require_answer(asked, "nothing was deleted")
 }

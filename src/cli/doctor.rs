@@ -1,4 +1,4 @@
-//! `bottle doctor`: what each backend lacks here, and how to get it.
+//! `bottle doctor`: checks each backend and says how to fix what is missing.
 
 use super::error::CliError;
 use super::exit;
@@ -7,16 +7,16 @@ use super::output::{Output, inert};
 use crate::backend::registry;
 use crate::host::{Host, OwnRules, Settings};
 
-/// Say what each backend lacks on this machine, and how to get it
+/// Check each backend on this machine, and show how to fix problems
 ///
-/// Exit code 4 when no backend can be used.
+/// Exits with 4 if no backend is usable.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {}
 
 impl Doctor {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         Settings::load(host)?;
-        say_rules(&OwnRules::load(host)?, output);
+        report_rules(&OwnRules::load(host)?, output);
         host.open_runtime()?;
         let report = super::block_on(async {
             let mut report = Vec::new();
@@ -39,13 +39,13 @@ impl Doctor {
     }
 }
 
-/// What is read of the user's own rules, and what is not.
-fn say_rules(own: &OwnRules, output: &Output) {
+/// Reports which files of the user's own rules are in use, and which are ignored.
+fn report_rules(own: &OwnRules, output: &Output) {
     if own.files.is_empty() {
         return;
     }
     let files: Vec<String> = own.files.iter().map(|file| inert(&file.name)).collect();
-    output.note(format!("rules of your own: {}, from {}", own.rules.count(), files.join(", ")));
+    output.note(format!("your own scanner rules: {}, from {}", own.rules.count(), files.join(", ")));
     for note in own.notes() {
         output.warn(format!("rules/{}", inert(&note)));
     }
@@ -57,8 +57,8 @@ fn text(report: &[BackendHealth], output: &Output) -> String {
     for backend in report {
         let verdict = match (backend.usable, backend.findings.is_empty()) {
             (true, true) => styles.green("ready"),
-            (true, false) => styles.yellow("ready, with less than it could"),
-            (false, _) => styles.red("not usable here"),
+            (true, false) => styles.yellow("ready, with limitations"),
+            (false, _) => styles.red("not usable"),
         };
         lines.push(format!("{}: {verdict}", styles.bold(backend.backend)));
         for finding in &backend.findings {

@@ -1,11 +1,11 @@
-//! `bottle edit`: a manifest in the user's editor, looked over before it takes its place.
+//! `bottle edit`: opens a manifest in the user's editor and checks it before it replaces the old one.
 
 use bottle_contract::names::Name;
 
 use super::choice::manifests;
 use super::completions;
 use super::editor::Draft;
-use super::error::{CliError, Kind, answered};
+use super::error::{CliError, Kind, require_answer};
 use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice, List};
@@ -18,46 +18,46 @@ use crate::manifest::{
 };
 use crate::suggest::suggest;
 
-/// Change an agent or a bottle in your editor
+/// Change an agent or bottle manifest in your editor
 ///
-/// The editor is `$VISUAL`, else `$EDITOR`, else `vi`. A shipped manifest is copied to `$BOTTLE_HOME` first; a name
-/// that is new makes a new file. What is wrong with it is said before it takes its place.
+/// Uses `$VISUAL`, then `$EDITOR`, then `vi`. A shipped manifest is first copied to `$BOTTLE_HOME`; a new name
+/// creates a file. Errors are shown before the file is replaced.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
-    /// The agent or the bottle; asked for when it is left out
+    /// The agent or the bottle; asks when omitted
     #[arg(add = completions::manifests())]
     name: Option<Name>,
-    /// The agent of that name, not the bottle
+    /// Edit the agent of that name, not the bottle
     #[arg(long, conflicts_with = "bottle")]
     agent: bool,
-    /// The bottle of that name, not the agent
+    /// Edit the bottle of that name, not the agent
     #[arg(long)]
     bottle: bool,
 }
 
-/// What a question leaves that was not answered.
+/// Reported when the user answers no question.
 const UNCHANGED: &str = "nothing was changed";
 
-/// What a new file begins with.
+/// Templates for new files.
 const NEW_AGENT: &str = "\
 ---
-# Who works. The bottle it works in, unless another is chosen:
+# The agent's default bottle:
 # bottle: NAME
 ---
 You are …
 ";
 const NEW_BOTTLE: &str = "\
 ---
-# Where an agent works, and what it may reach.
+# What an agent in this bottle may reach.
 # extends: NAME
 egress:
   routes: []
 ---
 ";
 
-/// What becomes of a file that cannot be used.
-enum Then {
-    Again,
+/// The user's choice for a file that does not parse.
+enum NextStep {
+    EditAgain,
     Keep,
     Discard,
 }
@@ -67,12 +67,12 @@ impl Edit {
         if !interactive() {
             return Err(CliError::usage("an editor needs a terminal")
                 .about("edit")
-                .hint("change the file itself; `bottle info AGENT --explain` names it"));
+                .hint("edit the file directly; `bottle info AGENT --explain` shows its path"));
         }
         let all = manifests(host);
-        let (kind, name) = self.which(&all, output)?;
+        let (kind, name) = self.select(&all, output)?;
         let before = text_of(&all, kind, &name)?;
-        let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(new_of(kind)))?;
+        let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(template(kind)))?;
         loop {
             draft.edit(host).map_err(unchanged)?;
             let after = draft.read()?;
@@ -80,14 +80,14 @@ impl Edit {
                 output.note("nothing was changed");
                 return Ok(exit::DONE);
             }
-            match look_over(kind, &name, &after, host) {
-                Ok(()) => return keep(host, kind, &name, &after, output),
+            match check(kind, &name, &after, host) {
+                Ok(()) => return save(host, kind, &name, &after, output),
                 Err(error) => {
                     output.error(&CliError::from(crate::resolve::ResolveError::from(error)));
-                    match ask_then()? {
-                        Then::Again => {}
-                        Then::Keep => return keep(host, kind, &name, &after, output),
-                        Then::Discard => {
+                    match ask_next_step()? {
+                        NextStep::EditAgain => {}
+                        NextStep::Keep => return save(host, kind, &name, &after, output),
+                        NextStep::Discard => {
                             output.note("nothing was changed");
                             return Ok(exit::DONE);
                         }
@@ -97,8 +97,8 @@ impl Edit {
         }
     }
 
-    /// Which file is meant: by the flag, by the one that there is, else by asking.
-    fn which(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
+    /// Decides which file is meant: by the flag, by the existing file, or by asking.
+    fn select(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
         let Some(name) = self.name.clone() else { return pick(all, output) };
         let wanted = match (self.agent, self.bottle) {
             (true, _) => Some(ManifestKind::Agent),
@@ -114,8 +114,8 @@ impl Edit {
                 let question = if there {
                     format!("There is an agent `{name}` and a bottle `{name}`. Which?")
                 } else {
-                    unknown(all, &name, output);
-                    format!("What is the new `{name}` to be?")
+                    suggest_name(all, &name, output);
+                    format!("Create `{name}` as what?")
                 };
                 let word = ask(|user| user.word(&question, &["agent", "bottle"]))?;
                 Ok((if word == 0 { ManifestKind::Agent } else { ManifestKind::Bottle }, name))
@@ -124,8 +124,8 @@ impl Edit {
     }
 }
 
-/// A name that nothing has may be a slip.
-fn unknown(all: &Manifests, name: &Name, output: &Output) {
+/// Suggests the nearest name: an unknown name may be a typo.
+fn suggest_name(all: &Manifests, name: &Name, output: &Output) {
     let names: Vec<String> = [ManifestKind::Agent, ManifestKind::Bottle]
         .into_iter()
         .flat_map(|kind| all.list(kind).entries)
@@ -133,7 +133,7 @@ fn unknown(all: &Manifests, name: &Name, output: &Output) {
         .collect();
     match suggest(name.as_str(), names.iter().map(String::as_str)) {
         Some(near) => {
-            output.note(format!("nothing is named `{name}` yet; did you mean `{near}`? Esc leaves"))
+            output.note(format!("nothing is named `{name}` yet; did you mean `{near}`? Esc cancels"))
         }
         None => output.note(format!("nothing is named `{name}` yet")),
     }
@@ -156,26 +156,24 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
         }
     }
     let asked = picker::pick("Change which manifest?", List::one(choices), output.err_styles());
-    let chosen = answered(asked, UNCHANGED)?;
+    let chosen = require_answer(asked, UNCHANGED)?;
     chosen.first().and_then(|&index| named.get(index).cloned()).ok_or_else(cancelled)
 }
 
-/// What stands in the file that is meant; none for a new one. A project's agent is not the user's to change
-/// from here: it is copied, and then theirs is the one that the project's shadows.
+/// Returns the text of a manifest; none for a new one. Refuses a project's agent: a copy in `$BOTTLE_HOME` would be
+/// shadowed by the project's.
 fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<String>, CliError> {
     let found = all.find(kind, name).map_err(crate::resolve::ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
     if entry.source.place == Place::Project {
         return Err(CliError::usage(format!("the agent `{name}` belongs to this project"))
             .about(entry.source)
-            .hint(
-                "change that file itself; what is in $BOTTLE_HOME under this name would not be seen here",
-            ));
+            .hint("edit that file directly: it hides a file of this name in $BOTTLE_HOME"));
     }
     Ok(Some(all.text(kind, name, &entry.source).map_err(crate::resolve::ResolveError::from)?))
 }
 
-fn new_of(kind: ManifestKind) -> &'static str {
+fn template(kind: ManifestKind) -> &'static str {
     match kind {
         ManifestKind::Agent => NEW_AGENT,
         ManifestKind::Bottle => NEW_BOTTLE,
@@ -186,8 +184,8 @@ fn unchanged(error: CliError) -> CliError {
     CliError { message: format!("{}; {UNCHANGED}", error.message), ..error }
 }
 
-/// Whether it can be used, as far as the file itself says.
-fn look_over(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(), ManifestError> {
+/// Parses the manifest alone, without the manifests that it names.
+fn check(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(), ManifestError> {
     let source = Source { place: Place::Home, path: path_of(&host.home, kind, name).into() };
     match kind {
         ManifestKind::Agent => AgentManifest::parse(name.clone(), source, text).map(drop),
@@ -195,13 +193,13 @@ fn look_over(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result
     }
 }
 
-fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Output) -> Result<u8, CliError> {
+fn save(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Output) -> Result<u8, CliError> {
     let path = path_of(&host.home, kind, name);
     write_manifest(&host.home, kind, name, text).map_err(|error| {
         CliError::failed(format!("cannot write {}: {error}", path.display())).about(path.display())
     })?;
     output.note(format!("wrote {}", from_home(&path.display().to_string(), &host.user_home)));
-    // What the file names may be wrong, and is no reason to lose it.
+    // The file may name a missing manifest: a warning, since that is no reason to lose the edit.
     if kind == ManifestKind::Bottle
         && let Err(error) = crate::resolve::lineage(name, &manifests(host))
     {
@@ -210,19 +208,19 @@ fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
     Ok(exit::DONE)
 }
 
-fn ask_then() -> Result<Then, CliError> {
+fn ask_next_step() -> Result<NextStep, CliError> {
     let word = ask(|user| {
-        user.word("Edit again, keep it all the same, or discard the change?", &["edit", "keep", "discard"])
+        user.word("Edit again, keep it anyway, or discard the change?", &["edit", "keep", "discard"])
     })?;
     Ok(match word {
-        0 => Then::Again,
-        1 => Then::Keep,
-        _ => Then::Discard,
+        0 => NextStep::EditAgain,
+        1 => NextStep::Keep,
+        _ => NextStep::Discard,
     })
 }
 
 fn ask<T>(question: impl FnOnce(&mut TerminalUser) -> std::io::Result<Option<T>>) -> Result<T, CliError> {
-    answered(TerminalUser::find().and_then(|mut user| question(&mut user)), UNCHANGED)
+    require_answer(TerminalUser::find().and_then(|mut user| question(&mut user)), UNCHANGED)
 }
 
 fn cancelled() -> CliError {

@@ -1,4 +1,4 @@
-//! The user's editor: `$VISUAL`, else `$EDITOR`, else `vi`.
+//! Runs the user's editor: `$VISUAL`, else `$EDITOR`, else `vi`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,20 +9,20 @@ use std::process::Command;
 use super::error::CliError;
 use crate::host::Host;
 
-/// The longest text that is taken back from an editor.
-const MOST: u64 = 16 << 20;
+/// The longest text read back from the editor, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// A copy to be edited, which takes the place of what it is a copy of only when the user wants it to.
+/// A temporary copy for the editor. The caller decides whether it replaces the original.
 pub(crate) struct Draft {
     _folder: tempfile::TempDir,
     path: PathBuf,
 }
 
 impl Draft {
-    /// A file of this name, in a folder of its own.
+    /// Creates a file of this name in a new temporary folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the file cannot be created.
     pub(crate) fn new(name: &str, text: &str) -> Result<Self, CliError> {
         let made = || -> io::Result<Self> {
             let folder = tempfile::Builder::new().prefix("bottle-edit-").tempdir()?;
@@ -30,13 +30,13 @@ impl Draft {
             File::create_new(&path)?.write_all(text.as_bytes())?;
             Ok(Self { _folder: folder, path })
         };
-        made().map_err(|error| CliError::failed(format!("cannot make a copy to edit: {error}")).about(name))
+        made().map_err(|error| CliError::failed(format!("cannot create a copy to edit: {error}")).about(name))
     }
 
-    /// Has the user edit it. As git does it: the variable is words for a shell, the file an argument.
+    /// Runs the editor on it. As in git, the variable is a shell command and the file is its argument.
     ///
     /// # Errors
-    /// When there is no such editor, or it says that it failed.
+    /// When the editor cannot be started, or exits with a failure.
     pub(crate) fn edit(&self, host: &Host) -> Result<(), CliError> {
         let named = |name| host.env.get(OsStr::new(name)).filter(|editor| !editor.is_empty());
         let editor =
@@ -56,18 +56,18 @@ impl Draft {
             .arg(&self.path)
             .status()
             .map_err(|error| failed(format!("cannot start {shown}: {error}")))?;
-        if status.success() { Ok(()) } else { Err(failed(format!("the editor ended with {status}"))) }
+        if status.success() { Ok(()) } else { Err(failed(format!("the editor failed: {status}"))) }
     }
 
-    /// What stands in it now.
+    /// Returns the edited text.
     ///
     /// # Errors
-    /// When it is gone, is no text, or longer than anybody writes.
+    /// When the file is missing, is not UTF-8, or is longer than the limit.
     pub(crate) fn read(&self) -> Result<String, CliError> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
-            let length = File::open(&self.path)?.take(MOST + 1).read_to_string(&mut text)?;
-            if length as u64 > MOST { Err(io::Error::other("it is too long")) } else { Ok(text) }
+            let length = File::open(&self.path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+            if length as u64 > MAX_BYTES { Err(io::Error::other("it is too long")) } else { Ok(text) }
         };
         read().map_err(|error| {
             CliError::failed(format!("cannot read the edited copy {}: {error}", self.path.display()))

@@ -1,7 +1,7 @@
-//! The one error at the edge: what happened to what, what to do next, and the exit code.
+//! The error type of the command line: message, subject, hint and exit code.
 //!
-//! Libraries say what is wrong; only here is it decided what that means for the user and the script
-//! that called. Nothing of it is ever a debug print, and nothing of it holds a secret's value.
+//! Libraries report what is wrong; only this module decides hint and exit code. No error prints debug output or a
+//! secret's value.
 
 use std::fmt;
 use std::io;
@@ -10,26 +10,26 @@ use serde::Serialize;
 
 use super::exit;
 
-/// What a command ends with when it did not do what was asked.
+/// The error that ends a command.
 #[derive(Debug)]
 pub(crate) struct CliError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub(crate) kind: Kind,
-    /// The thing it is about: a slug, a file, a flag.
+    /// What the error is about: a slug, a file, a flag.
     pub(crate) subject: Option<String>,
-    /// What happened, to what, and why; a lower-case fragment without a full stop.
+    /// What failed and why: a lower-case fragment without a full stop.
     pub(crate) message: String,
-    /// What the user does next.
+    /// The next step for the user.
     pub(crate) hint: Option<String>,
-    /// The process's exit code.
+    /// The exit code of the process.
     pub(crate) exit: u8,
 }
 
-/// What kind of failure; the word stands in `--json`.
+/// The kind of a failure; `--json` prints the variant's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The command line asks for something that does not exist or does not go together.
+    /// The command line names something unknown, or combines flags that exclude each other.
     Usage,
     /// A manifest cannot be used.
     Manifest,
@@ -37,28 +37,28 @@ pub(crate) enum Kind {
     Settings,
     /// A file of the user's own rules cannot be used.
     Rules,
-    /// A secret could not be had.
+    /// A secret is missing.
     Secret,
     /// No bottle has this slug.
     NoSuchBottle,
-    /// The bottle is there and not in the state the command needs.
+    /// The bottle exists and is not in the state that the command needs.
     State,
     /// The backend is missing or refused.
     Backend,
-    /// Isolation could not be proven.
+    /// Isolation was not proven.
     Isolation,
     /// The program to run inside is missing or cannot be run.
     Program,
-    /// Something failed on the way.
+    /// An operation failed.
     Failed,
-    /// The user or a signal ended it.
+    /// The user or a signal interrupted the command.
     Interrupted,
-    /// Nobody reads standard output any more: nothing is printed about it.
+    /// The reader of standard output is gone: nothing is printed about it.
     OutputClosed,
 }
 
 impl CliError {
-    /// An error with the exit code that its kind usually has.
+    /// Creates an error with the usual exit code of its kind.
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let exit = match kind {
             Kind::Usage | Kind::Secret | Kind::NoSuchBottle => exit::USAGE,
@@ -72,38 +72,38 @@ impl CliError {
         Self { kind, subject: None, message: message.into(), hint: None, exit }
     }
 
-    /// Wrong usage.
+    /// Creates a usage error.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// Something failed on the way.
+    /// Creates an error for a failed operation.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
     }
 
-    /// Names what it is about.
+    /// Sets the subject.
     #[must_use]
     pub(crate) fn about(mut self, subject: impl fmt::Display) -> Self {
         self.subject = Some(subject.to_string());
         self
     }
 
-    /// Adds the next step.
+    /// Sets the hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds the next step when there is one.
+    /// Sets the hint if there is one.
     #[must_use]
     pub(crate) fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
         self.hint = hint.map(Into::into).or(self.hint);
         self
     }
 
-    /// Sets the exit code, where it is not its kind's usual one.
+    /// Sets an exit code other than the usual one of its kind.
     #[must_use]
     pub(crate) fn exit(mut self, code: u8) -> Self {
         self.exit = code;
@@ -122,11 +122,11 @@ impl CliError {
     }
 }
 
-/// What the user answered; `left` is what an answer that was not given leaves, such as `nothing was started`.
+/// Unwraps the user's answer. `left` is the message for a cancelled question, such as `nothing was started`.
 ///
 /// # Errors
-/// When there was nobody to ask, and when the user left the question.
-pub(crate) fn answered<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
+/// When there is no terminal, and when the user cancelled the question.
+pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
     asked
         .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?
         .ok_or_else(|| CliError::new(Kind::Interrupted, left))

@@ -1,4 +1,4 @@
-//! `bottle exec`: another process beside the agent.
+//! `bottle exec`: runs another process in a bottle.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,35 @@ use bottle_contract::terminal::Pass;
 
 use super::attach::catch;
 use super::completions;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, cut_off};
+use super::output::{Output, output_failed};
 use super::session::{self, Outcome, Session, Style};
 use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
 
-/// Run a command in a bottle, beside its agent
+/// Run a command in a bottle, next to its agent
 ///
-/// The exit code is the command's; 125 bottle failed, 126 the command cannot be run, 127 it is not there.
+/// Exits with the command's code; 125 if bottle failed, 126 if the command cannot run, 127 if it was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
-    /// Give it a terminal
+    /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Pass standard input on
+    /// Forward standard input
     #[arg(short, long)]
     interactive: bool,
-    /// Run as this user of the bottle instead of the agent's
+    /// Run as this user of the bottle instead of the agent's user
     #[arg(long, value_name = "NAME|ID")]
     user: Option<String>,
     /// Run in this directory instead of the workspace
     #[arg(long, value_name = "PATH")]
     workdir: Option<String>,
-    /// Set a variable; without a value it is taken from here
+    /// Set a variable; without a value, copy it from this environment
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
     /// The command and its arguments
@@ -46,14 +46,14 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        host.and_then(|host| self.run_on(&host, output)).map_err(ours)
+        host.and_then(|host| self.run_with_host(&host, output)).map_err(map_exit_code)
     }
 
-    fn run_on(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        if self.tty && !terminal::is_here() {
-            return Err(CliError::usage("there is no terminal here to pass on")
+    fn run_with_host(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        if self.tty && !terminal::is_terminal() {
+            return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
                 .about("--tty")
-                .hint("leave `-t` out to use plain pipes"));
+                .hint("omit `-t` to use plain pipes"));
         }
         let pass = Settings::load(host)?.terminal_pass;
         let env = variables(host, &self.env)?;
@@ -86,28 +86,28 @@ impl Exec {
         } else {
             Style::Pipes { stdin: self.interactive, pass_signals: true }
         };
-        let session = Session { stream, style, pass, aside: None };
+        let session = Session { stream, style, pass, title_notices: None };
         match session::run(session, &mut catch()?, output).await? {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
             Outcome::Failed(failure) => Err(guest_failure(failure)),
-            // Dropping the stream ends the command; the keeper must have heard of it before we go.
+            // Dropping the stream ends the command; the keeper must receive the reset before this process exits.
             Outcome::Interrupted(number) => {
                 channel.flush().await;
                 Ok(128u8.saturating_add(number))
             }
-            Outcome::Left => Ok(exit::DONE),
-            Outcome::Reset(why) => Err(lost(why)),
-            Outcome::OutputClosed(error) => Err(cut_off(error)),
+            Outcome::Detached => Ok(exit::DONE),
+            Outcome::Reset(why) => Err(keeper_lost(why)),
+            Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
     }
 }
 
-/// No failure of ours is taken for the command's own.
-fn ours(error: CliError) -> CliError {
+/// Maps a failure of bottle to an exit code that cannot be the command's own.
+fn map_exit_code(error: CliError) -> CliError {
     if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
 }
 
-/// `NAME=VALUE`, or `NAME` alone for the value it has here.
+/// Parses `NAME=VALUE`, or `NAME` for the value in this environment.
 fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut env = BTreeMap::new();
     for word in given {
@@ -115,8 +115,8 @@ fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, 
             Some((name, value)) => (name, value.to_owned()),
             None => match host.env.get(std::ffi::OsStr::new(word)).map(|value| value.to_str()) {
                 Some(Some(value)) => (word.as_str(), value.to_owned()),
-                Some(None) => return Err(bad_variable(word, "is no UTF-8 text")),
-                None => return Err(bad_variable(word, "is not set here")),
+                Some(None) => return Err(bad_variable(word, "is not UTF-8")),
+                None => return Err(bad_variable(word, "is not set")),
             },
         };
         if name.is_empty() || name.contains('\0') {

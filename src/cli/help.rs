@@ -1,4 +1,4 @@
-//! `bottle help`: what the program is, a command's flags, or a topic; topics are the pages under `docs/`.
+//! `bottle help`: shows all commands, one command's flags, or a topic; topics are pages under `docs/`.
 
 use clap::CommandFactory;
 
@@ -6,10 +6,10 @@ use super::args::Cli;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use super::page::shown;
+use super::page::render;
 use crate::suggest::suggest;
 
-/// Show help: all commands, one of them, or a topic
+/// Show help on all commands, one command, or a topic
 #[derive(Debug, clap::Args)]
 #[command(after_help = topics())]
 pub(crate) struct Help {
@@ -19,14 +19,14 @@ pub(crate) struct Help {
 
 /// A page of `docs/`, compiled in.
 pub(crate) struct Topic {
-    /// As it is asked for.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     about: &'static str,
-    /// All of it, as Markdown.
+    /// The page, as Markdown.
     pub(crate) text: &'static str,
 }
 
-/// One row for each page that is of use at a prompt.
+/// Builds one entry for each page that is useful at a prompt.
 macro_rules! topics {
     ($($name:literal: $about:literal),+ $(,)?) => {
         &[$(Topic { name: $name, about: $about, text: include_str!(concat!("../../docs/", $name, ".md")) }),+]
@@ -34,13 +34,13 @@ macro_rules! topics {
 }
 
 pub(crate) const TOPICS: &[Topic] = topics!(
-    "manifests": "agents and bottles: every key",
-    "routes": "what may leave a bottle",
-    "backends": "what isolates a bottle",
-    "threat-model": "what is protected from whom",
+    "manifests": "the keys of agent and bottle manifests",
+    "routes": "what a bottle may reach",
+    "backends": "how bottles are isolated",
+    "threat-model": "what bottle protects, and from whom",
     "coming-from": "bot-bottle, dev containers, docker run",
-    "commands": "all of them, by what they are for",
-    "exit-codes": "what a command ends with",
+    "commands": "all commands, by task",
+    "exit-codes": "the exit codes of all commands",
 );
 
 impl Help {
@@ -50,7 +50,7 @@ impl Help {
         match self.words.first() {
             None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,
             Some(word) => match TOPICS.iter().find(|topic| topic.name == word) {
-                Some(topic) => output.print(&shown(topic.text, output.styles()))?,
+                Some(topic) => output.print(&render(topic.text, output.styles()))?,
                 None => output.print(&of_command(&command, &self.words)?)?,
             },
         }
@@ -73,7 +73,7 @@ fn unknown(command: &clap::Command, word: &str) -> CliError {
         Some(near) => format!("did you mean `bottle help {near}`?"),
         None => "`bottle help` lists commands and topics".to_owned(),
     };
-    CliError::usage(format!("there is neither a command nor a topic `{word}`")).about(word).hint(hint)
+    CliError::usage(format!("no command or topic is named `{word}`")).about(word).hint(hint)
 }
 
 fn topics() -> String {

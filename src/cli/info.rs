@@ -1,4 +1,4 @@
-//! `bottle info`: what an agent and its bottles come to, before anything is started.
+//! `bottle info`: shows what an agent and its bottles resolve to.
 
 use bottle_contract::names::Name;
 
@@ -11,13 +11,13 @@ use super::summary::{Summary, Tone, from_home};
 use crate::host::Host;
 use crate::resolve::{Resolved, explain};
 
-/// Show what an agent and its bottles come to
+/// Show what an agent and its bottles resolve to
 #[derive(Debug, clap::Args)]
 pub(crate) struct Info {
     /// The agent
     #[arg(add = completions::agents())]
     agent: Name,
-    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    /// Use this bottle instead of the agent's own; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Show the whole resolved manifest, with the file and line of every value
@@ -42,26 +42,26 @@ impl Info {
     }
 }
 
-/// One screen: who, where, what it may reach, what weakens it.
+/// Builds the one-screen summary: agent, bottles, reachable hosts, weakening settings.
 fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     let manifest = &resolved.manifest;
     let home = &host.user_home;
-    let mut brief = Summary::new(resolved, home);
+    let mut summary = Summary::new(resolved, home);
     let files = manifest
         .layers
         .iter()
         .map(|layer| format!("{}  {}", layer.name, from_home(&layer.source.to_string(), home)));
-    brief.row("files", Tone::Plain, files.collect());
-    brief.row("provider", Tone::Plain, vec![manifest.provider.template.value.to_string()]);
+    summary.row("files", Tone::Plain, files.collect());
+    summary.row("provider", Tone::Plain, vec![manifest.provider.template.value.to_string()]);
     let command = manifest.provider.command.as_ref().map(|command| command.value.join(" "));
-    brief.row("command", Tone::Plain, command.into_iter().collect());
+    summary.row("command", Tone::Plain, command.into_iter().collect());
     let backend = manifest.backend.as_ref().map_or("any", |backend| backend.value.as_str());
-    brief.row("backend", Tone::Plain, vec![backend.to_owned()]);
+    summary.row("backend", Tone::Plain, vec![backend.to_owned()]);
     let skills: Vec<&str> = manifest.agent.skills.iter().map(|skill| skill.value.name.as_str()).collect();
     if !skills.is_empty() {
-        brief.row("skills", Tone::Plain, vec![skills.join(", ")]);
+        summary.row("skills", Tone::Plain, vec![skills.join(", ")]);
     }
-    brief.reach(manifest, home, Vec::new());
-    brief.project(resolved);
-    brief.text(styles, None)
+    summary.reach(manifest, home, Vec::new());
+    summary.project(resolved);
+    summary.text(styles, None)
 }

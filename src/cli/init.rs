@@ -1,4 +1,4 @@
-//! `bottle init`: manifests of one's own to begin with, the shipped ones or another tool's.
+//! `bottle init`: writes the shipped manifests, or imports those of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,12 @@ use crate::manifest::write_manifest::{path_of, write_new_manifest};
 use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use crate::resolve;
 
-/// Write out the manifests that come with bottle, to be changed
+/// Write the shipped manifests to `$BOTTLE_HOME`, for you to change
 ///
-/// They go to `$BOTTLE_HOME`, where each takes the place of the shipped one of its name from then on. A file
-/// that is there already stays as it is.
+/// Each file then replaces the shipped manifest of its name. Existing files stay unchanged.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
-    /// Take over the manifests of a bot-bottle home instead, as they are (usually `~/.bot-bottle`)
+    /// Import the manifests of a bot-bottle home instead (usually `~/.bot-bottle`)
     #[arg(long, value_name = "DIR")]
     import: Option<PathBuf>,
 }
@@ -32,11 +31,11 @@ struct Written {
     kind: ManifestKind,
     name: Name,
     file: PathBuf,
-    /// False when a file of that name was there.
+    /// False when a file of that name already existed.
     written: bool,
-    /// What of it means something else here.
+    /// Parts with another meaning here.
     notes: Vec<&'static str>,
-    /// Why it cannot be used as it is.
+    /// Why the manifest is unusable.
     problem: Option<String>,
 }
 
@@ -77,14 +76,14 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
     if found.is_empty() {
         return Err(CliError::new(
             Kind::Manifest,
-            format!("there is neither an agent nor a bottle in {}", folder.display()),
+            format!("there are no agent or bottle manifests in {}", folder.display()),
         )
         .about(folder.display())
         .hint("agents are `agents/NAME.md`, bottles `bottles/NAME.md`"));
     }
     let mut written: Vec<Written> =
-        found.into_iter().map(|imported| take(host, imported)).collect::<Result<_, _>>()?;
-    // Looked at when all are there, because they name each other.
+        found.into_iter().map(|imported| write_imported(host, imported)).collect::<Result<_, _>>()?;
+    // Checked after all are written, because they refer to each other.
     let all = manifests(host);
     for one in written.iter_mut().filter(|one| one.problem.is_none()) {
         one.problem = problem(one, &all);
@@ -92,7 +91,7 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
     Ok(written)
 }
 
-fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
+fn write_imported(host: &Host, imported: Imported) -> Result<Written, CliError> {
     let Imported { kind, name, text, notes } = imported;
     match text {
         Ok(text) => Ok(Written { notes, ..write(host, kind, name, &text)? }),
@@ -106,13 +105,13 @@ fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
 fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Written, CliError> {
     let file = path_of(&host.home, kind, &name);
     let written = write_new_manifest(&host.home, kind, &name, text).map_err(|error| {
-        let hint = format!("{}; `bottle init` then goes on where it stopped", disk::hint(&error));
+        let hint = format!("{}; `bottle init` then continues", disk::hint(&error));
         CliError::failed(format!("cannot write {}: {error}", file.display())).about(file.display()).hint(hint)
     })?;
     Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
 }
 
-/// Why one that was just written cannot be used.
+/// Returns why a manifest just written is unusable.
 fn problem(one: &Written, all: &Manifests) -> Option<String> {
     let error = match one.kind {
         ManifestKind::Agent => all.agent(&one.name).err().map(resolve::ResolveError::from),
@@ -131,7 +130,7 @@ fn report(written: &[Written], host: &Host, output: &Output) -> Result<(), CliEr
     }
     let kept = written.iter().filter(|one| !one.written && one.problem.is_none()).count();
     if kept > 0 {
-        output.note(format!("{kept} were there already and stay as they are"));
+        output.note(format!("{kept} already existed and stay unchanged"));
     }
     for one in written {
         let name = format!("{} {}", one.kind, one.name);
@@ -139,11 +138,11 @@ fn report(written: &[Written], host: &Host, output: &Output) -> Result<(), CliEr
             output.note(format!("{name}: {note}"));
         }
         if let Some(problem) = &one.problem {
-            output.warn(short(&format!("{name} cannot be used as it is: {problem}")));
+            output.warn(short(&format!("cannot use the {name}: {problem}")));
         }
     }
     if written.iter().any(|one| one.written) {
-        output.note("`bottle edit NAME` changes one and looks it over");
+        output.note("`bottle edit NAME` opens one and checks it");
     }
     Ok(())
 }

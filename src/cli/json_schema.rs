@@ -1,4 +1,4 @@
-//! The JSON that scripts rely on. Fields are only ever added.
+//! The JSON output that scripts rely on. Fields are only ever added.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::lock_out::LockOut;
@@ -26,36 +26,36 @@ pub(crate) struct ActiveBottle {
     pub(crate) mode: Option<&'static str>,
     pub(crate) status: &'static str,
     pub(crate) started_at: Option<Timestamp>,
-    /// Questions of this bottle that wait for a user.
+    /// Pending proposals of this bottle.
     pub(crate) pending: u32,
-    /// What guards its proxy, while it runs.
+    /// The sidecars of a running bottle.
     pub(crate) services: Vec<Service>,
-    /// Why nothing leaves it any more, while it runs.
+    /// The lock-out of a running bottle whose egress is locked.
     pub(crate) locked: Option<LockOut>,
-    /// Why nothing more is known of it, when its record cannot be read.
+    /// Why its record cannot be read.
     pub(crate) problem: Option<String>,
 }
 
 /// `bottle cleanup --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct CleanupReport {
-    /// Whether nothing was done.
+    /// Whether this was a dry run.
     pub(crate) dry_run: bool,
-    /// Bottles that ran and were stopped (`--all`).
+    /// Running bottles that were stopped (`--all`).
     pub(crate) stopped: Vec<String>,
-    /// What had no keeper any more.
+    /// Bottles without a keeper.
     pub(crate) removed: Vec<Leftover>,
-    /// References of snapshots that nothing refers to.
+    /// References of snapshots that no bottle refers to.
     pub(crate) snapshots: Vec<String>,
-    /// Images, volumes and the like that no bottle needs any more.
+    /// Images, volumes and other resources that no bottle uses.
     pub(crate) unused: Vec<Unused>,
-    /// Folders and sockets that nobody uses.
+    /// Unused folders and sockets.
     pub(crate) files: Vec<String>,
-    /// Bottles' names of whose usage old records went.
+    /// Slugs of bottles whose old usage records were removed.
     pub(crate) usage: Vec<String>,
-    /// What was left alone, and why.
+    /// Resources left alone, with the reason.
     pub(crate) left: Vec<String>,
-    /// What failed; everything else was done.
+    /// Failures; everything else was done.
     pub(crate) errors: Vec<String>,
 }
 
@@ -65,9 +65,9 @@ pub(crate) struct Leftover {
     pub(crate) slug: String,
     pub(crate) backend: String,
     pub(crate) why: String,
-    /// Whether it was stopped and kept instead, for the work in it.
+    /// Whether the bottle was stopped and preserved instead, because its workspace has work.
     pub(crate) work_kept: bool,
-    /// Its keys on forges that were revoked, or could not be: `errors` says which.
+    /// Deploy keys revoked at forges; `errors` names those that could not be revoked.
     pub(crate) deploy_keys: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Leftover {
 #[derive(Debug, Serialize)]
 pub(crate) struct Discarded {
     pub(crate) slug: String,
-    /// Whether a snapshot of it is there to go on from.
+    /// Whether a snapshot of it remains.
     pub(crate) snapshot: bool,
 }
 
@@ -83,16 +83,16 @@ pub(crate) struct Discarded {
 #[derive(Debug, Serialize)]
 pub(crate) struct Committed {
     pub(crate) slug: String,
-    /// The backend's own name for the snapshot.
+    /// The backend's name for the snapshot.
     pub(crate) reference: String,
     pub(crate) made_at: Timestamp,
-    /// Bytes of the files in it, when that is known.
+    /// The size of its files in bytes, if known.
     pub(crate) bytes: Option<u64>,
-    /// What the user should know of it.
+    /// Notes for the user.
     pub(crate) notes: Vec<String>,
-    /// The command that goes on from it.
+    /// The command that starts from it.
     pub(crate) resume: String,
-    /// The command that packs it for another machine.
+    /// The command that exports it for another machine.
     pub(crate) moved_by: Option<String>,
 }
 
@@ -102,14 +102,14 @@ pub(crate) struct Pulled {
     pub(crate) slug: String,
     /// The branch, without `refs/heads/`.
     pub(crate) branch: String,
-    /// The commit it was at before; absent when there was no such branch.
+    /// The branch's previous commit; absent when the branch is new.
     pub(crate) before: Option<String>,
     pub(crate) after: String,
-    /// Commits that `HEAD` has not.
+    /// Commits that are not reachable from `HEAD`.
     pub(crate) commits: u64,
-    /// Files in the bottle that are in no commit.
+    /// Uncommitted files in the bottle.
     pub(crate) uncommitted: usize,
-    /// Branches in the bottle whose commits are not here.
+    /// Branches in the bottle with commits that are not in this repository.
     pub(crate) elsewhere: usize,
 }
 
@@ -117,13 +117,13 @@ pub(crate) struct Pulled {
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) slug: String,
-    /// The commit it is compared with; absent when there is none.
+    /// The base commit; absent when there is none.
     pub(crate) base: Option<String>,
     /// A unified diff.
     pub(crate) diff: String,
-    /// A unified diff from the same commit to the bottle's last one, of files that the workspace has otherwise.
+    /// A unified diff from the base to the bottle's last commit, of files that differ in the workspace.
     pub(crate) committed: String,
-    /// Whether there is more.
+    /// Whether the diff was truncated.
     pub(crate) cut: bool,
 }
 
@@ -137,8 +137,8 @@ pub(crate) struct ListedSnapshot {
     pub(crate) reference: String,
     pub(crate) made_at: Timestamp,
     pub(crate) bytes: Option<u64>,
-    /// `ready`, `gone` when somebody removed it, `unknown` when its backend could not be asked, `unnamed` when
-    /// its bottle's state is not there any more.
+    /// `ready`, `gone` when it was removed elsewhere, `unknown` when the backend did not answer, `unnamed` when the
+    /// bottle has no state.
     pub(crate) status: &'static str,
 }
 
@@ -146,10 +146,10 @@ pub(crate) struct ListedSnapshot {
 #[derive(Debug, Serialize)]
 pub(crate) struct NamedManifest {
     pub(crate) name: String,
-    /// Who put it there.
+    /// The origin of the file.
     pub(crate) from: &'static str,
     pub(crate) file: String,
-    /// Whose file of the same name it shadows.
+    /// The origin of the file of the same name that it shadows.
     pub(crate) replaces: Option<&'static str>,
 }
 
@@ -169,18 +169,18 @@ pub(crate) struct Question {
     pub(crate) tool: &'static str,
     /// The first line of the justification.
     pub(crate) summary: String,
-    /// Why, in the words of who asks: text from inside a bottle.
+    /// The justification: untrusted text from the bottle.
     pub(crate) justification: String,
-    /// What is proposed, or the report: text from inside a bottle.
+    /// The proposed routes, or the report: untrusted text from the bottle.
     pub(crate) proposed_file: String,
-    /// With `show`, of proposed routes: what they would open that is not allowed now, in words.
+    /// With `show`: what proposed routes would newly allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gains: Option<Vec<String>>,
     pub(crate) arrived_at: Timestamp,
     pub(crate) expires_at: Timestamp,
-    /// How often the same was asked for before, since it was rejected.
+    /// How many times the same proposal was made since it was rejected.
     pub(crate) asked_before: u32,
-    /// Whether nobody waits for the answer any more.
+    /// Whether no process waits for the answer.
     pub(crate) stale: bool,
 }
 
@@ -208,19 +208,19 @@ impl From<&Pending> for Question {
 pub(crate) struct Answered {
     pub(crate) id: String,
     pub(crate) slug: String,
-    /// `approved`, `rejected`, or `dismissed` where nobody waited.
+    /// `approved`, `rejected`, or `dismissed` when no process waited.
     pub(crate) status: &'static str,
     /// With `--scope save`: the file that the routes were added to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<String>,
-    /// With `--scope save`: why none was written, and the routes.
+    /// With `--scope save`: why no file was written, and the routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unsaved: Option<Unsaved>,
 }
 
-/// One line of `bottle audit show --json`: the record as it stands in the file, without its hashes.
+/// One line of `bottle audit show --json`: the record in the file, without its hashes.
 #[derive(Debug, Serialize)]
-pub(crate) struct Audited {
+pub(crate) struct AuditLine {
     pub(crate) slug: String,
     pub(crate) seq: u64,
     pub(crate) time: Timestamp,
@@ -230,41 +230,41 @@ pub(crate) struct Audited {
 
 /// One line of `bottle audit verify --json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedLog {
     pub(crate) slug: String,
     pub(crate) whole: bool,
-    /// Lines that are there and follow each other.
+    /// Consecutive lines.
     pub(crate) lines: u64,
-    /// The last line's hash, where the chain is whole.
+    /// The hash of the last line, if the chain is intact.
     pub(crate) head: Option<String>,
-    /// What is wrong with it.
+    /// What is wrong with the chain.
     pub(crate) why: Option<String>,
 }
 
 /// `bottle learn --json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Learnt {
+pub(crate) struct LearnReport {
     pub(crate) slug: String,
-    /// What would have let it through, in the words of `egress.routes`.
+    /// The learned routes, as `egress.routes` writes them.
     pub(crate) routes: Option<String>,
-    /// What they open that is not allowed now, in words.
+    /// What the routes newly allow.
     pub(crate) opens: Vec<String>,
     pub(crate) hosts: Vec<LearntHost>,
-    /// Where the routes say more than was asked for.
+    /// Where the routes allow more than was requested.
     pub(crate) rules: Vec<String>,
     pub(crate) left_out: Vec<LeftOut>,
-    /// Whether they wait for an answer in `bottle supervise`.
+    /// Whether they are a pending proposal in `bottle supervise`.
     pub(crate) asked: bool,
 }
 
-/// How often a host was asked for.
+/// How many times a host was requested.
 #[derive(Debug, Serialize)]
 pub(crate) struct LearntHost {
     pub(crate) host: String,
     pub(crate) times: usize,
 }
 
-/// What no route is learned for.
+/// A host without a learned route.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeftOut {
     pub(crate) host: String,
@@ -278,9 +278,9 @@ pub(crate) struct ProbeAttempt {
     pub(crate) target: String,
     pub(crate) via: String,
     pub(crate) result: Reach,
-    /// What was seen.
+    /// What the probe observed.
     pub(crate) seen: String,
-    /// What is known of the target from outside: `answered`, `not-needed`, `missing`.
+    /// Whether the target is known to answer from outside: `answered`, `not-needed`, `missing`.
     pub(crate) control: &'static str,
 }
 
@@ -303,8 +303,8 @@ pub(crate) struct PolicyAnswer {
     pub(crate) verdict: &'static str,
     pub(crate) reason: Option<Reason>,
     pub(crate) sentence: String,
-    /// The host pattern of the route that decided.
+    /// The host pattern of the deciding route.
     pub(crate) route: Option<String>,
-    /// Where that route was written.
+    /// The file and line of that route.
     pub(crate) origin: Option<String>,
 }

@@ -1,5 +1,4 @@
-//! Text laid out in columns: tables, and lines wrapped between words. Widths are in columns of a terminal; colours
-//! have none.
+//! Lays out text in columns: tables and wrapped lines. Widths are terminal columns; colour sequences have no width.
 
 use std::fmt::Write as _;
 
@@ -7,39 +6,40 @@ use dialoguer::console::{measure_text_width, truncate_str};
 
 use super::style::Styles;
 
-/// Columns between two of a table's.
+/// Columns between two table columns.
 const GAP: usize = 2;
 
-/// What a column of a table may shrink to.
-const LEAST: usize = 6;
+/// The minimum width of a shrunk table column.
+const MIN_COLUMN: usize = 6;
 
-/// Columns that a table's last column gets before others have to shrink for it.
-const LAST: usize = 16;
+/// The width that a table's last column gets before other columns shrink.
+const MIN_LAST_COLUMN: usize = 16;
 
-/// A list of things.
+/// A table.
 #[derive(Debug)]
 pub(crate) struct Table<'a> {
-    /// What is in each column.
+    /// The column headings.
     pub(crate) heading: &'a [&'a str],
-    /// The column with what a user types to name a row: never cut.
+    /// The index of the column that names a row: never truncated.
     pub(crate) name: usize,
-    /// As many cells each as there are headings.
+    /// Rows with as many cells as there are headings.
     pub(crate) rows: &'a [Vec<String>],
 }
 
 impl Table<'_> {
-    /// Columns as wide as their widest cell. Where that is too wide for the terminal, the widest ones are cut, and
-    /// the last one goes on below itself.
+    /// Renders columns as wide as their widest cell. On a narrow terminal the widest columns are truncated, and the
+    /// last one wraps.
     pub(crate) fn aligned(&self, styles: Styles) -> String {
         let heading: Vec<String> = self.heading.iter().map(|word| styles.dim(word)).collect();
-        let readable = |row: &Vec<String>| row.iter().map(|cell| styles.letters(cell).into_owned()).collect();
+        let readable =
+            |row: &Vec<String>| row.iter().map(|cell| styles.displayable(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = std::iter::once(heading).chain(self.rows.iter().map(readable)).collect();
         let widths = self.widths(&rows, styles.columns());
         let lines: Vec<String> = rows.iter().map(|row| line(row, &widths, styles)).collect();
         lines.join("\n")
     }
 
-    /// The width of every column but the last, which takes what is left.
+    /// Returns the width of every column but the last, which takes the rest.
     fn widths(&self, rows: &[Vec<String>], columns: Option<usize>) -> Vec<usize> {
         let count = self.heading.len();
         let mut widths = vec![0; count];
@@ -49,10 +49,11 @@ impl Table<'_> {
             }
         }
         let Some(last) = widths.pop() else { return widths };
-        let room = columns.unwrap_or(usize::MAX).saturating_sub(GAP * (count - 1) + last.min(LAST));
+        let room =
+            columns.unwrap_or(usize::MAX).saturating_sub(GAP * (count - 1) + last.min(MIN_LAST_COLUMN));
         while widths.iter().sum::<usize>() > room {
             let widest = (0..widths.len()).filter(|&at| at != self.name).max_by_key(|&at| widths[at]);
-            match widest.filter(|&at| widths[at] > LEAST) {
+            match widest.filter(|&at| widths[at] > MIN_COLUMN) {
                 Some(at) => widths[at] -= 1,
                 None => break,
             }
@@ -60,7 +61,7 @@ impl Table<'_> {
         widths
     }
 
-    /// One line a row, whatever a cell holds, and no heading.
+    /// Renders one tab-separated line per row, without a heading.
     pub(crate) fn tab_separated(&self) -> String {
         let plain = |cell: &String| cell.replace(['\t', '\n'], " ");
         let row = |row: &Vec<String>| row.iter().map(plain).collect::<Vec<_>>().join("\t");
@@ -82,12 +83,11 @@ fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
     line.trim_end().to_owned()
 }
 
-/// Text that begins at the column `at` and goes on below at `indent`: wrapped between words where the terminal ends.
-/// What stands in backquotes stays in one piece, so that a command can be copied. A terminal too narrow for that
-/// wraps by itself.
+/// Wraps text that starts at column `at` and continues at `indent`. Backquoted text stays whole, so that a command
+/// can be copied. A terminal that is too narrow wraps by itself.
 pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usize>) -> String {
     let rooms = columns.and_then(|columns| Some((columns.checked_sub(at)?, columns.checked_sub(indent)?)));
-    let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= LAST) else {
+    let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= MIN_LAST_COLUMN) else {
         return text.to_owned();
     };
     let mut lines = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usiz
     lines.join(&format!("\n{:indent$}", ""))
 }
 
-/// A line as several that fit, where words are short enough.
+/// Splits a line into lines that fit, as far as words are short enough.
 pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
@@ -117,7 +117,7 @@ pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     lines
 }
 
-/// Every word with the spaces before it.
+/// Splits a line into words, each with the spaces before it.
 fn words(line: &str) -> Vec<(&str, &str)> {
     let quotes = line.matches('`').count();
     let mut words = Vec::new();
@@ -126,7 +126,7 @@ fn words(line: &str) -> Vec<(&str, &str)> {
         let gap = rest.len() - rest.trim_start_matches(' ').len();
         let mut quoted = false;
         let end = rest[gap..].find(|letter: char| {
-            // Of an odd number of quotes nobody knows which belong together.
+            // With an odd number of backquotes the pairs are ambiguous.
             quoted ^= letter == '`' && quotes.is_multiple_of(2);
             letter == ' ' && !quoted
         });
@@ -150,17 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_in_cells_of_a_terminal() {
+    fn columns_fit_their_widest_cell() {
         let rows: [&[&str]; 3] = [&["a", "short"], &["日本", ""], &["long-one", "x"]];
         let text = table(&["SLUG", "LABEL"], &rows, Styles::PLAIN);
         assert_eq!(text, "SLUG      LABEL\na         short\n日本\nlong-one  x");
     }
 
     #[test]
-    fn what_is_too_wide_is_cut_but_for_the_name_and_the_last_goes_on_below() {
+    fn truncates_wide_columns_but_not_the_name() {
         let rows: [&[&str]; 1] =
             [&["a-name-to-be-typed", "a label that is long", "damaged: nobody can read it"]];
-        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Styles::PLAIN.wide(44));
+        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Styles::PLAIN.with_columns(44));
         assert_eq!(
             text,
             "SLUG                LABEL   STATUS\na-name-to-be-typed  a lab…  damaged: nobody\n                            can read it"
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_gets_one_line_a_row_whatever_a_cell_holds() {
+    fn a_pipe_gets_one_line_per_row() {
         let rows = [vec!["a".to_owned(), "b\tc".to_owned()], vec!["d\ne".to_owned(), "f".to_owned()]];
         let table = Table { heading: &["A", "B"], name: 0, rows: &rows };
         assert_eq!(table.tab_separated(), "a\tb c\nd e\tf");
     }
 
     #[test]
-    fn words_keep_to_their_column_and_commands_stay_whole() {
+    fn wraps_between_words_and_keeps_commands_whole() {
         for (text, indent, columns, expected) in [
             ("one two three four five", 4, 22, "one two three four\n    five"),
             ("say `bottle list agents` now", 2, 20, "say\n  `bottle list agents`\n  now"),
@@ -192,13 +192,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_only_what_is_one_word_is_too_wide(
+        fn wrapping_keeps_all_words_and_the_width(
             text in "[a-z名é`\u{1b}\n ]{0,80}", indent in 0usize..20, columns in 24usize..80,
         ) {
             let laid = hanging(&text, indent, indent, Some(columns));
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             prop_assert_eq!(words(&laid), words(&text));
-            if columns - indent >= LAST {
+            if columns - indent >= MIN_LAST_COLUMN {
                 for (at, line) in laid.lines().enumerate() {
                     let taken = if at == 0 { indent } else { 0 };
                     let whole = line.trim_start().contains(' ') && !line.contains('`');

@@ -1,6 +1,6 @@
-//! `bottle learn`: the routes that would have let through what a bottle was refused.
+//! `bottle learn`: derives routes from denied requests.
 //!
-//! Asked for in the bottle's own queue, as if its agent had: `bottle supervise` decides.
+//! They become a proposal in the bottle's own queue, as if its agent had made it: `bottle supervise` decides.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use bottle_contract::session::bundle::Routes;
 use bottle_queue::question;
 
 use super::completions;
-use super::connect::{connect, lost, no_such_bottle};
+use super::connect::{connect, keeper_lost, no_such_bottle};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::json_schema::{Learnt, LearntHost, LeftOut};
+use super::json_schema::{LearnReport, LearntHost, LeftOut};
 use super::output::{Output, one_line};
 use super::supervise::{Addition, show_addition};
 use crate::host::Host;
@@ -24,22 +24,22 @@ use crate::keeper::decisions;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 use crate::learn::{self, Learned};
 
-/// How long the question waits.
-const WAITS: Duration = Duration::from_secs(24 * 3600);
+/// How long the proposal stays open.
+const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Show the routes that would let through what a bottle was refused, and ask for them
+/// Show routes that would allow a bottle's denied requests, and propose them
 ///
-/// They are asked for in the bottle's own queue: `bottle supervise` shows what they open, and answers. Needs the
-/// proxy's log: of a bottle that was started with `--learn`, or says `egress.log: 1`.
+/// The proposal goes to the bottle's own queue: `bottle supervise` shows what the routes open, and decides. Needs
+/// the proxy's log: start the bottle with `--learn`, or set `egress.log: 1`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Learn {
-    /// The bottle, as `bottle list` names it
-    #[arg(add = completions::bottles_there())]
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::all_bottles())]
     slug: Slug,
-    /// Only show them
+    /// Show the routes, and propose nothing
     #[arg(long)]
     dry_run: bool,
-    /// Ask for nothing, and write them into this bottle of yours; one that is not there yet is made
+    /// Write the routes to this bottle of yours instead of proposing them; a new name creates it
     #[arg(long, value_name = "BOTTLE", conflicts_with = "dry_run", add = completions::bottles())]
     save: Option<Name>,
 }
@@ -52,31 +52,31 @@ impl Learn {
         let (learned, now) = learned(host, slug)?;
         let asked = match &learned.routes {
             Some(routes) if !self.dry_run && self.save.is_none() && matches!(state, State::Alive(_)) => {
-                ask(host, slug, wanted(&learned, routes, &now))?;
+                propose(host, slug, proposal_of(&learned, routes, &now))?;
                 true
             }
             _ => false,
         };
         let opens = opens(&now, &learned);
         if output.json {
-            output.print_json(&shape(slug, &learned, opens, asked))?;
+            output.print_json(&to_report(slug, &learned, opens, asked))?;
         } else {
             show(slug, &learned, &opens, output)?;
         }
         match (&self.save, learned.routes) {
             (Some(name), Some(routes)) => save(host, slug, name, routes, output)?,
-            (_, routes) => next(slug, routes.is_some(), asked, output),
+            (_, routes) => hint_next_step(slug, routes.is_some(), asked, output),
         }
         Ok(exit::DONE)
     }
 }
 
-/// What the bottle's log teaches, and the routes it went by.
+/// Reads what the bottle's log teaches, and the routes it ran with.
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
     let bad = |message: String| CliError::new(Kind::State, message).about(slug);
     learn::of_bottle(&Store::of(host).folder(slug))
-        .map_err(|error| bad(format!("what {slug} was refused cannot be read: {error}")))?
-        .ok_or_else(|| bad("the routes that this bottle went by are not known".to_owned()))
+        .map_err(|error| bad(format!("cannot read the denied requests of {slug}: {error}")))?
+        .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
 }
 
 fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
@@ -88,38 +88,41 @@ fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
     gains().unwrap_or_default()
 }
 
-/// The question, as a user reads it.
-fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
+/// The proposal, with the justification that the user reads.
+fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
-    let mut why = format!("learned from {times} requests that were refused");
+    let mut why = format!("learned from {times} denied requests");
     for rule in &learned.rules {
         why.push_str("\n- ");
         why.push_str(rule);
     }
     let why = why.chars().take(4_000).collect();
-    Question { revision: Some(now.revision), ..question(Tool::EgressAllow, routes.render(), why, WAITS) }
+    Question {
+        revision: Some(now.revision),
+        ..question(Tool::EgressAllow, routes.render(), why, PROPOSAL_TTL)
+    }
 }
 
-fn ask(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
+fn propose(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
     super::block_on(async {
         let channel = connect(host, slug).await?;
-        let mut stream = channel.open(&KeeperRequest::Ask(Box::new(question))).await.map_err(lost)?;
-        match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+        let mut stream = channel.open(&KeeperRequest::Ask(Box::new(question))).await.map_err(keeper_lost)?;
+        match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
             KeeperEvent::Done => Ok(()),
             KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why).about(slug)),
-            _ => Err(lost("it answered out of turn")),
+            _ => Err(keeper_lost("it sent an unexpected answer")),
         }
     })
 }
 
-fn shape(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> Learnt {
+fn to_report(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> LearnReport {
     let host = |(host, times): &(String, usize)| LearntHost { host: host.clone(), times: *times };
     let left = |(host, times, why): &(String, usize, String)| LeftOut {
         host: host.clone(),
         times: *times,
         why: why.clone(),
     };
-    Learnt {
+    LearnReport {
         slug: slug.to_string(),
         routes: learned.routes.as_ref().map(proposal::Proposal::render),
         opens,
@@ -144,13 +147,13 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     let refused = learned.hosts.iter().map(|(host, count)| format!("{host}, {}", times(*count)));
     list(
         &mut lines,
-        &format!("{} was refused, and may be let through:", styles.bold(slug.as_str())),
+        &format!("Denied requests of {} that routes can allow:", styles.bold(slug.as_str())),
         refused.collect(),
     );
-    list(&mut lines, "The routes open:", opens.to_vec());
-    list(&mut lines, "Where they say more than was asked for:", learned.rules.clone());
+    list(&mut lines, "The routes allow:", opens.to_vec());
+    list(&mut lines, "They allow more than was requested:", learned.rules.clone());
     let left = learned.left_out.iter().map(|(host, count, why)| format!("{host}, {}: {why}", times(*count)));
-    list(&mut lines, "Not in them:", left.collect());
+    list(&mut lines, "Not covered:", left.collect());
     if let Some(routes) = &learned.routes {
         lines.push(routes.render().trim_end().to_owned());
     }
@@ -160,7 +163,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
 }
 
-/// Writes them into a file of the user's, as it is shown.
+/// Shows the lines, and writes them to a file of the user.
 fn save(
     host: &Host,
     slug: &Slug,
@@ -168,24 +171,24 @@ fn save(
     routes: proposal::Proposal,
     output: &Output,
 ) -> Result<(), CliError> {
-    let addition = Addition::of(host, slug, Some(name), routes)
-        .map_err(|error| error.about("--save").hint("a new name makes a bottle of them"))?;
+    let addition = Addition::new(host, slug, Some(name), routes)
+        .map_err(|error| error.about("--save").hint("use a new name to create a bottle with them"))?;
     let path = addition.path.display().to_string();
     show_addition(output, &addition, "").and_then(|()| addition.write(host)).map_err(|why| {
-        CliError::failed(format!("{path} was not written: {why}"))
+        CliError::failed(format!("cannot write {path}: {why}"))
             .about(&path)
-            .hint("the routes are shown above, to be put into it by hand")
+            .hint("add the routes shown above by hand")
     })?;
     output.note(format!("wrote {path}"));
     Ok(())
 }
 
-fn next(slug: &Slug, any: bool, asked: bool, output: &Output) {
+fn hint_next_step(slug: &Slug, any: bool, asked: bool, output: &Output) {
     if !any {
-        output.note(format!("{slug} was refused nothing that routes could let through"));
+        output.note(format!("{slug} has no denied requests that routes can allow"));
     } else if asked {
-        output.note("they wait for your answer: `bottle supervise`");
+        output.note("the proposal waits for your answer: `bottle supervise`");
     } else {
-        output.note("nothing was changed; `--save BOTTLE` writes them into a bottle of yours");
+        output.note("nothing was changed; `--save BOTTLE` writes the routes to a bottle of yours");
     }
 }

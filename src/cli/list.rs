@@ -1,4 +1,4 @@
-//! `bottle list`: what there is. Listing never fails because one of the things listed is broken.
+//! `bottle list`: lists bottles, manifests and snapshots. One broken entry never hides the others.
 
 use clap::Subcommand;
 
@@ -16,7 +16,7 @@ use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
 use crate::manifest::{Kind, Place};
 
-/// `list`: running bottles unless told otherwise.
+/// `list`: running bottles by default.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(subcommand)]
@@ -25,13 +25,13 @@ pub(crate) struct List {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Bottles that run or were kept (the default)
+    /// Show running and preserved bottles (the default)
     Active,
-    /// Agents that can be started from here
+    /// Show agents that can be started from here
     Agents,
-    /// Bottle manifests that can be chosen
+    /// Show bottle manifests that can be chosen
     Bottles,
-    /// Snapshots that can be gone on from
+    /// Show snapshots that can be resumed
     Snapshots,
 }
 
@@ -49,21 +49,21 @@ impl List {
 
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
-    let with_questions = |listed: Listed| {
-        let pending = supervise::waiting(&host.home, &listed.slug);
+    let with_proposals = |listed: Listed| {
+        let pending = supervise::count_pending(&host.home, &listed.slug);
         ActiveBottle { pending, ..ActiveBottle::from(listed) }
     };
-    let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_questions).collect();
+    let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
     if output.json {
         return output.print_json(&bottles);
     }
     if bottles.is_empty() {
-        output.note("no bottle runs; `bottle start AGENT` starts one");
+        output.note("no bottle is running; `bottle start AGENT` starts one");
     }
     let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output)).collect();
     let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
     output.print_table(&Table { heading, name: 1, rows: &rows })?;
-    if has_room(output) {
+    if is_on_terminal(output) {
         for (slug, problem) in
             bottles.iter().filter_map(|bottle| Some((&bottle.slug, bottle.problem.as_ref()?)))
         {
@@ -73,12 +73,12 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Whether a user reads the table, who is told of problems below it.
-fn has_room(output: &Output) -> bool {
+/// Whether the output is a terminal: problems are then listed below the table.
+fn is_on_terminal(output: &Output) -> bool {
     output.styles().columns().is_some()
 }
 
-/// Manifests by their file names; none is opened, so a broken one hides nothing.
+/// Lists manifests by file name without opening them, so that a broken one hides none.
 fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
     let listing = manifests(host).list(kind);
     for warning in &listing.warnings {
@@ -104,9 +104,12 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
                 Some(other) => format!("{} (replaces {other})", manifest.from),
                 None => manifest.from.to_owned(),
             };
-            // Only a user reads `~`.
-            let file =
-                if has_room(output) { from_home(&manifest.file, &host.user_home) } else { manifest.file };
+            // Only a terminal shows `~`.
+            let file = if is_on_terminal(output) {
+                from_home(&manifest.file, &host.user_home)
+            } else {
+                manifest.file
+            };
             vec![manifest.name, from, super::output::one_line(&file)]
         })
         .collect();
@@ -121,7 +124,7 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         None => format!("({agent})"),
     };
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
-        (status, _, Some(_)) if has_room(output) => styles.red(status),
+        (status, _, Some(_)) if is_on_terminal(output) => styles.red(status),
         (status, _, Some(problem)) => format!("{}: {}", styles.red(status), super::output::one_line(problem)),
         ("running", Some(mode), None) => format!("{} ({mode})", styles.green("running")),
         (status, ..) => styles.yellow(status),
@@ -132,14 +135,14 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
     };
     let status = match bottle.pending {
         0 => status,
-        1 => format!("{status}, {}", styles.yellow("1 question")),
-        more => format!("{status}, {}", styles.yellow(&format!("{more} questions"))),
+        1 => format!("{status}, {}", styles.yellow("1 proposal")),
+        more => format!("{status}, {}", styles.yellow(&format!("{more} proposals"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    // What asks a user is no guard: it is news when it is down.
-    let told = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
+    // The supervise queue isolates nothing: it is shown only when it is down.
+    let is_shown = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
-        bottle.services.iter().filter(told).map(|service| named_service(service, styles)).collect();
+        bottle.services.iter().filter(is_shown).map(|service| named_service(service, styles)).collect();
     vec![backend, styles.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
 }
 
@@ -152,11 +155,11 @@ impl From<Listed> for ActiveBottle {
     fn from(listed: Listed) -> Self {
         let slug = listed.slug;
         match listed.state {
-            State::Alive(record) => of_record(*record, None),
-            State::Dead(record) if record.is_adoptable() => of_record(*record, Some("unkept")),
-            State::Dead(record) if record.agent_exit.is_some() => of_record(*record, Some("ended")),
-            State::Dead(record) => of_record(*record, Some("orphaned")),
-            State::Preserved(record) => of_record(*record, Some("preserved")),
+            State::Alive(record) => from_record(*record, None),
+            State::Dead(record) if record.is_adoptable() => from_record(*record, Some("unkept")),
+            State::Dead(record) if record.agent_exit.is_some() => from_record(*record, Some("ended")),
+            State::Dead(record) => from_record(*record, Some("orphaned")),
+            State::Preserved(record) => from_record(*record, Some("preserved")),
             State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),
             State::Newer(schema) => {
                 unreadable(slug.to_string(), "newer", format!("written by a newer bottle (schema {schema})"))
@@ -165,12 +168,12 @@ impl From<Listed> for ActiveBottle {
     }
 }
 
-fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
+fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
     let mode = match record.mode {
         Mode::Attached => "attached",
         Mode::Detached => "detached",
     };
-    // Of a bottle that does not run the record says what guarded it last.
+    // The record of a stopped bottle names its last sidecars.
     let runs = record.status == Status::Running && matches!(status, None | Some("unkept"));
     ActiveBottle {
         slug: record.slug.to_string(),
@@ -182,7 +185,7 @@ fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         bottles: record.bottles.iter().map(ToString::to_string).collect(),
         backend: Some(record.backend),
         mode: Some(mode),
-        status: status.unwrap_or(word(record.status)),
+        status: status.unwrap_or(status_name(record.status)),
         started_at: Some(record.started_at),
         pending: 0,
         problem: None,
@@ -207,7 +210,7 @@ fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBott
     }
 }
 
-fn word(status: Status) -> &'static str {
+fn status_name(status: Status) -> &'static str {
     match status {
         Status::Starting => "starting",
         Status::Running => "running",

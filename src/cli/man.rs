@@ -1,4 +1,4 @@
-//! `bottle man`: manual pages, made from the same words as `--help`.
+//! `bottle man`: writes manual pages with the texts of `--help`.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use super::exit;
 use super::output::Output;
 use crate::host::Host;
 
-/// Write manual pages into a folder, one for each command
+/// Write manual pages to a folder, one for each command
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// The folder, as in `~/.local/share/man/man1`; made when it is not there
+    /// The folder, such as `~/.local/share/man/man1`; created if missing
     folder: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl Man {
                     .about(folder.display())
             },
         )?;
-        output.note(format!("wrote manual pages to {}; `man bottle` shows the first", folder.display()));
+        output.note(format!("wrote manual pages to {}; `man bottle` opens the first", folder.display()));
         Ok(exit::DONE)
     }
 }

@@ -1,18 +1,17 @@
-//! The command line: what is typed, what is printed, and the exit code. Nothing outside this folder reads
-//! a flag or prints a word.
+//! The command line: parses flags, prints output and sets the exit code. No other module reads a flag or prints.
 //!
 //! ```text
-//! args      what may be typed          error, exit   what a command ends with
-//! output    what is printed, and how   shapes        the JSON a script may rely on
-//! styles       what a stream can show     layout        tables and wrapped lines
-//! terminal  the user's terminal      session       a terminal or pipes joined to a program inside
-//! picker    choosing from a list on the whole terminal
-//! cells     text in the cells of a whole screen
-//! editor    the user's editor
-//! brief     what they come to, on one screen
-//! choice    an agent and its bottles   connect       the keeper of a bottle
-//! progress  how far something is       work          unsaved work at the end of a session
-//! which     the bottle a command means
+//! args           commands and flags            error, exit    errors, hints and exit codes
+//! output         standard output and error     json_schema    the JSON that scripts rely on
+//! style          colours, Unicode and width    layout         tables and wrapped lines
+//! terminal       the user's terminal           session        a terminal or pipes connected to a program in a bottle
+//! picker         full-screen selection list    text_layout    text in the cells of a full screen
+//! editor         the user's editor             summary        what an agent and its bottles resolve to
+//! choice         an agent and its bottles      connect        the connection to a bottle's keeper
+//! progress       spinner and progress lines    work           unsaved work at the end of a session
+//! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
+//! git            git on the host and in a bottle
+//!
 //! and one file (or folder) for each command
 //! ```
 //! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
@@ -74,7 +73,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use self::probe::inside as probe_from_inside;
 
-/// `bottle __git-pipe`: the transport of the host's git into a bottle.
+/// Runs `bottle __git-pipe`: the transport of the host's git into a bottle.
 #[must_use]
 pub fn git_pipe() -> ExitCode {
     git::pipe()
@@ -85,10 +84,10 @@ use self::error::CliError;
 use self::output::Output;
 use crate::host::Host;
 
-/// Runs the command that was typed and answers with its exit code.
+/// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(code) = completions::answer(&arguments) {
+    if let Some(code) = completions::complete(&arguments) {
         return code;
     }
     terminal::restore_on_panic();
@@ -113,7 +112,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
         let host = Host::of_this_process()?;
         host.check_home()?;
-        terminal::put_right(&host.runtime);
+        terminal::restore_after_kill(&host.runtime);
         Ok(host)
     };
     match command {
@@ -147,10 +146,10 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     }
 }
 
-/// Help and version are answers; anything else was typed wrongly.
+/// Prints help and version, or reports wrong usage.
 fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match error.print().map_err(output::closed) {
+        return match error.print().map_err(output::write_failed) {
             Ok(()) => ExitCode::from(exit::DONE),
             Err(error) => {
                 Output::for_errors(false).error(&error);
@@ -158,7 +157,7 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             }
         };
     }
-    // What was typed could not be read, so `--json` is looked for by hand, before any `--`.
+    // The arguments did not parse, so this searches for `--json` by hand, before any `--`.
     let json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if json {
         let text = error.to_string();
@@ -171,14 +170,14 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-/// Everything asynchronous of a command runs on one thread; a session has little to do but wait.
+/// Runs a command's asynchronous part on one thread, which is enough for a session.
 fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| CliError::failed(format!("cannot start the runtime: {error}")))?;
     let result = runtime.block_on(future);
-    // A thread that waits for a key must not hold up the end.
+    // A thread that waits for a key must not delay the exit.
     runtime.shutdown_background();
     result
 }

@@ -1,8 +1,7 @@
-//! What a command prints: data on standard output, words about it on standard error.
+//! Prints data to standard output, and notes and errors to standard error.
 //!
-//! Colours and letters follow the stream ([`Styles`]). Lists are aligned columns on a terminal, tab-separated lines
-//! in a pipe, and JSON with `--json`. A reader that went away ends the
-//! command quietly.
+//! Colours and characters follow the stream ([`Styles`]). Lists are aligned columns on a terminal, tab-separated
+//! lines in a pipe, and JSON with `--json`. A closed pipe ends the command quietly.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -19,60 +18,60 @@ use super::exit;
 use super::layout::Table;
 pub(crate) use super::style::Styles;
 
-/// Between two looks at something that is followed.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The poll interval for followed files.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where a command's words go and in which form.
+/// The output streams of a command and their format.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
-    /// Data as JSON, errors too.
+    /// Data and errors as JSON.
     pub(crate) json: bool,
-    /// Only data and errors.
+    /// Data and errors only.
     pub(crate) quiet: bool,
     stdout: Styles,
     stderr: Styles,
 }
 
 impl Output {
-    /// As the flags and the environment want it.
+    /// Creates it from the flags and the environment.
     pub(crate) fn new(global: &Global) -> Self {
         Self {
             json: global.json,
             quiet: global.quiet,
-            stdout: Styles::of(&io::stdout(), global),
-            stderr: Styles::of(&io::stderr(), global),
+            stdout: Styles::for_stream(&io::stdout(), global),
+            stderr: Styles::for_stream(&io::stderr(), global),
         }
     }
 
-    /// For errors of a command line that was not read to its end.
+    /// Creates the output for errors of a command line that did not parse.
     pub(crate) fn for_errors(json: bool) -> Self {
         Self { json, quiet: true, stdout: Styles::PLAIN, stderr: Styles::PLAIN }
     }
 
-    /// Colours of standard output.
+    /// The styles of standard output.
     pub(crate) fn styles(&self) -> Styles {
         self.stdout
     }
 
-    /// Colours of standard error.
+    /// The styles of standard error.
     pub(crate) fn err_styles(&self) -> Styles {
         self.stderr
     }
 
-    /// Data: `text` on standard output, ended by a line break.
+    /// Prints data: `text` on standard output, ended by a line break.
     pub(crate) fn print(&self, text: &str) -> Result<(), CliError> {
         let text = text.strip_suffix('\n').unwrap_or(text);
-        write_all(&mut io::stdout().lock(), &format!("{}\n", self.stdout.letters(text)))
+        write_all(&mut io::stdout().lock(), &format!("{}\n", self.stdout.displayable(text)))
     }
 
-    /// Data as JSON, one document, indented for a reader.
+    /// Prints data as one indented JSON document.
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| CliError::failed(format!("cannot write JSON: {error}")))?;
         write_all(&mut io::stdout().lock(), &format!("{text}\n"))
     }
 
-    /// A list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
+    /// Prints a list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
     pub(crate) fn print_table(&self, table: &Table<'_>) -> Result<(), CliError> {
         if table.rows.is_empty() {
             return Ok(());
@@ -84,31 +83,33 @@ impl Output {
         }
     }
 
-    /// A word to the user, unless they asked for silence or for JSON alone.
+    /// Prints a note, except with `--quiet` or `--json`.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet && !self.json {
             self.labelled("bottle:", 8, &one_line(&text.to_string()));
         }
     }
 
-    /// Something the user should know even in silence.
+    /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: impl fmt::Display) {
         if self.json {
-            return self.say(&serde_json::json!({"warning": {"message": text.to_string()}}).to_string());
+            return self.write_error_lines(
+                &serde_json::json!({"warning": {"message": text.to_string()}}).to_string(),
+            );
         }
         self.labelled(&self.stderr.yellow("warning:"), 9, &one_line(&text.to_string()));
     }
 
-    /// The error a command ends with.
+    /// Prints the error that ends a command.
     pub(crate) fn error(&self, error: &CliError) {
         if error.kind == Kind::OutputClosed {
             return;
         }
         if self.json {
-            return self.say(&error.json().to_string());
+            return self.write_error_lines(&error.json().to_string());
         }
         if error.kind == Kind::Interrupted {
-            // What the user wanted is no error.
+            // An interruption by the user is not an error.
             self.labelled("bottle:", 8, &inert(&error.message));
         } else {
             self.labelled(&self.stderr.red("error:"), 7, &inert(&error.message));
@@ -118,30 +119,29 @@ impl Output {
         }
     }
 
-    /// A sentence behind a word that says what it is.
+    /// Prints a sentence after a label.
     fn labelled(&self, label: &str, indent: usize, text: &str) {
-        self.say(&format!("{label} {}", self.stderr.hanging(text, indent)));
+        self.write_error_lines(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
-    /// Lines on standard error, as they are: what comes from elsewhere has to be [`inert`] already. One that
-    /// cannot be written has nobody to be told.
-    pub(crate) fn say(&self, text: &str) {
-        let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.letters(text)));
+    /// Prints lines to standard error unchanged: untrusted text must already be [`inert`]. A write error is
+    /// ignored, since there is no other stream to report it on.
+    pub(crate) fn write_error_lines(&self, text: &str) {
+        let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.displayable(text)));
     }
 }
 
-/// Foreign text that stays on the line it is part of: a file's name with a line break in it must not be able
-/// to write a line of its own that looks like ours.
+/// Escapes untrusted text to a single line: a file name with a line break must not forge a line of bottle's own
+/// output.
 pub(crate) fn one_line(text: &str) -> String {
     inert(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
-    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(closed)
+    stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(write_failed)
 }
 
-/// Waits this long, or less: until nobody reads standard output any more, which is answered with an error. Only a
-/// pipe tells it.
+/// Waits for `patience`, or less when the reader of standard output is gone. Only a pipe reports that.
 ///
 /// # Errors
 /// When the reader is gone.
@@ -154,9 +154,9 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
         match poll(&mut polled, Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(1..) if polled[0].revents().contains(PollFlags::ERR) => {
-                return Err(closed(io::ErrorKind::BrokenPipe.into()));
+                return Err(write_failed(io::ErrorKind::BrokenPipe.into()));
             }
-            // Something else is the matter with it, and the next write says what.
+            // Another condition: the next write reports it.
             Ok(1..) | Err(_) => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return Ok(());
@@ -166,18 +166,18 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
     }
 }
 
-/// Resolves when nobody reads standard output any more.
-pub(crate) async fn unread() -> CliError {
+/// Resolves when the reader of standard output is gone.
+pub(crate) async fn reader_gone() -> CliError {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         if let Err(error) = wait_while_read(Duration::ZERO) {
             return error;
         }
     }
 }
 
-/// Why standard output could not be written.
-pub(crate) fn closed(error: io::Error) -> CliError {
+/// The error for a failed write to standard output.
+pub(crate) fn write_failed(error: io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Kind::OutputClosed, "standard output was closed")
     } else {
@@ -185,8 +185,8 @@ pub(crate) fn closed(error: io::Error) -> CliError {
     }
 }
 
-/// The same of a program's output, in place of whose own code ours is passed on.
-pub(crate) fn cut_off(error: io::Error) -> CliError {
-    let error = closed(error);
+/// The same for a program's output, with the exit code of bottle instead of the program's.
+pub(crate) fn output_failed(error: io::Error) -> CliError {
+    let error = write_failed(error);
     if error.kind == Kind::OutputClosed { error } else { error.exit(exit::BOTTLE_FAILED) }
 }

@@ -1,19 +1,19 @@
-//! A page of `docs/` as a terminal shows it: as wide as that is, its tables too. A pipe gets the page itself.
+//! Renders a page of `docs/` for the width of a terminal. A pipe gets the Markdown unchanged.
 
 use termimad::crossterm::style::{Attribute, Color};
 use termimad::{Alignment, MadSkin};
 
 use super::style::Styles;
 
-/// Longer lines are hard to read on a wide terminal.
+/// The maximum width: longer lines are hard to read.
 const WIDEST: usize = 100;
 
-/// The page for this stream.
-pub(crate) fn shown(markdown: &str, styles: Styles) -> String {
+/// Renders the page for this stream.
+pub(crate) fn render(markdown: &str, styles: Styles) -> String {
     let Some(columns) = styles.columns() else { return markdown.to_owned() };
-    // A heading that cannot be bold keeps its mark.
-    let mark = if styles.is_on() { "" } else { "# " };
-    let markdown = unwrapped(&styles.letters(markdown), mark);
+    // Without bold text a heading keeps its mark.
+    let mark = if styles.has_color() { "" } else { "# " };
+    let markdown = unwrapped(&styles.displayable(markdown), mark);
     skin(styles).text(&markdown, Some(columns.min(WIDEST))).to_string()
 }
 
@@ -21,21 +21,21 @@ fn skin(styles: Styles) -> MadSkin {
     let mut skin = MadSkin::no_style();
     skin.headers.iter_mut().for_each(|header| header.align = Alignment::Left);
     skin.code_block.left_margin = 2;
-    if styles.is_on() {
+    if styles.has_color() {
         skin.headers.iter_mut().for_each(|header| header.add_attr(Attribute::Bold));
         skin.bold.add_attr(Attribute::Bold);
         skin.italic.add_attr(Attribute::Italic);
         skin.inline_code.set_fg(Color::DarkCyan);
         skin.code_block.set_fg(Color::DarkCyan);
     }
-    if !styles.knows_unicode() {
+    if !styles.supports_unicode() {
         skin.limit_to_ascii();
     }
     skin
 }
 
-/// The same page with each paragraph and each point of a list on one line, so that it breaks where this terminal
-/// does. Fences lose their languages, which name what our tests make of them. Headings get `mark` before them.
+/// Joins each paragraph and list item into one line, so that the terminal's width decides the breaks. Removes the
+/// languages of fences, which only tests use. Puts `mark` before headings.
 fn unwrapped(markdown: &str, mark: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let (mut fenced, mut open) = (false, false);
@@ -59,7 +59,7 @@ fn unwrapped(markdown: &str, mark: &str) -> String {
     lines.join("\n")
 }
 
-/// Whether a line does not go on with the one before it.
+/// Whether a line starts a new block.
 fn begins(line: &str) -> bool {
     line.is_empty() || ["    ", "#", "|", "- ", "> "].iter().any(|start| line.starts_with(start))
 }
@@ -74,9 +74,9 @@ mod tests {
         | key | means |\n|---|---|\n| `one` | the first of them, at some length |\n\n```yaml bottle\nkey: value\n```\n";
 
     #[test]
-    fn a_terminal_gets_lines_that_fit_and_a_pipe_the_page() {
-        assert_eq!(shown(PAGE, Styles::PLAIN), PAGE);
-        let narrow = shown(PAGE, Styles::PLAIN.wide(40));
+    fn wraps_for_a_terminal_and_not_for_a_pipe() {
+        assert_eq!(render(PAGE, Styles::PLAIN), PAGE);
+        let narrow = render(PAGE, Styles::PLAIN.with_columns(40));
         for line in narrow.lines() {
             assert!(measure_text_width(line) <= 40, "{line:?} in\n{narrow}");
             assert!(!line.contains("```"), "{line:?}");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_and_points_are_one_line_and_nothing_else_is_joined() {
+    fn joins_only_paragraphs_and_list_items() {
         let written = "# T\n\nOne\ntwo\n`three`.\n\n- a\n  b\n- c\n\n| x |\n| y |\n\n    k  v\n    l  w\n\n```sh a\nx\n\ny\n```\nend\n";
         let page = "# T\n\nOne two `three`.\n\n* a b\n* c\n\n| x |\n| y |\n\n    k  v\n    l  w\n\n```\nx\n\ny\n```\nend";
         assert_eq!(unwrapped(written, ""), page);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn every_topic_fits_eighty_columns() {
         for topic in super::super::help::TOPICS {
-            for line in shown(topic.text, Styles::PLAIN.wide(80)).lines() {
+            for line in render(topic.text, Styles::PLAIN.with_columns(80)).lines() {
                 assert!(measure_text_width(line) <= 80, "{}: {line:?}", topic.name);
             }
         }

@@ -1,7 +1,7 @@
-//! `bottle probe`: what a bottle can reach, tried from inside, as a table a newcomer understands.
+//! `bottle probe`: tests from inside what a bottle can reach, and shows the results in a table.
 //!
-//! The same table has two ways to it: [`Probe`] asks the guest of a bottle that runs, [`inside`] is the
-//! program of the shipped agent `probe`, which runs in the bottle it tries.
+//! Two paths lead to the same table: [`Probe`] queries the guest of a running bottle, and [`inside`] is the program
+//! of the shipped agent `probe`, which probes its own bottle.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe a
 use super::args::Global;
 use super::commit::backend_of;
 use super::completions;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::json_schema::ProbeAttempt;
@@ -25,15 +25,15 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 
-/// All attempts run side by side, each with a deadline of its own; together they stay well below this.
+/// Attempts run concurrently, each with its own deadline; together they stay well below this.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Try from inside a bottle what it must not reach, and show what came of it
+/// Probe a bottle's isolation from inside, and show the results
 ///
-/// Exit code 5 when anything was open, or could not be shown to be closed.
+/// Exits with 5 if anything was reached, or was not shown to be blocked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Probe {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
 }
@@ -54,7 +54,7 @@ impl Probe {
         let channel = connect(host, &self.slug).await?;
         let others = match Store::of(host).state(&self.slug) {
             Some(State::Alive(record)) => backend_of(host, &record)?.other_listeners(&self.slug).await?,
-            _ => return Err(lost("it ended")),
+            _ => return Err(keeper_lost("it ended")),
         };
         let controls = Controls::listen().await;
         let controls = controls
@@ -62,19 +62,19 @@ impl Probe {
         let request = controls.request(others, false);
         let mut stream = open_guest(&channel, GuestRequest::Probe(request)).await?;
         let answer = tokio::time::timeout(PROBED_WITHIN, stream.receive::<GuestEvent>());
-        match answer.await.map_err(|_| lost("the probe did not end"))?.map_err(lost)? {
+        match answer.await.map_err(|_| keeper_lost("the probe did not end"))?.map_err(keeper_lost)? {
             GuestEvent::Probed { attempts } => Ok(controls.judge(attempts).await),
             GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
-            _ => Err(lost("it answered out of turn")),
+            _ => Err(keeper_lost("it sent an unexpected answer")),
         }
     }
 }
 
-/// The program of the agent `probe`: tries everything from where it runs, and prints the table.
+/// Runs the program of the agent `probe`: probes from inside and prints the table.
 pub fn inside() -> ExitCode {
     let global = Global { json: false, quiet: false, verbose: 0, color: Color::Auto };
     let output = Output::new(&global);
-    // In a bottle, what this process was given is what every process there is given.
+    // In a bottle every process has this process's environment.
     let given = std::env::vars_os().map(text).collect();
     let attempts =
         super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
@@ -96,7 +96,7 @@ fn text((name, value): (OsString, OsString)) -> (String, Secret) {
     (name.to_string_lossy().into_owned(), Secret::new(value.to_string_lossy().into_owned()))
 }
 
-/// The table and, below it, the verdict in one line. What was tried at many addresses with one outcome is one row.
+/// Renders the table and a one-line verdict. Attempts with the same target and result share a row.
 fn table(attempts: &[Attempt], styles: Styles) -> String {
     let same = |one: &Attempt, other: &Attempt| {
         (&one.target, one.result, &one.seen) == (&other.target, other.result, &other.seen)
@@ -112,7 +112,7 @@ fn table(attempts: &[Attempt], styles: Styles) -> String {
         .iter()
         .map(|group| {
             let Attempt { target, via, result, seen, .. } = group[0];
-            // The number first: a narrow terminal cuts the end.
+            // The number comes first, because a narrow terminal truncates the end.
             let via = match group.len() {
                 1 => inert(via),
                 ways => format!("{ways} ways, as {}", inert(via)),
@@ -125,7 +125,7 @@ fn table(attempts: &[Attempt], styles: Styles) -> String {
             vec![inert(target), via, result, inert(seen)]
         })
         .collect();
-    let heading = ["TRIED TO REACH", "BY", "RESULT", "WHAT WAS SEEN"];
+    let heading = ["TARGET", "VIA", "RESULT", "OBSERVED"];
     let table = Table { heading: &heading, name: 0, rows: &rows };
     format!("{}\n\n{}", table.aligned(styles), verdict(attempts, styles))
 }
@@ -134,12 +134,12 @@ fn verdict(attempts: &[Attempt], styles: Styles) -> String {
     let count = |reach| attempts.iter().filter(|attempt| attempt.result == reach).count();
     let (reached, unknown) = (count(Reach::Reached), count(Reach::Unknown));
     match (attempts.len(), reached, unknown) {
-        (0, ..) => styles.red("Nothing was tried, so nothing is known."),
+        (0, ..) => styles.red("Nothing was tried, so the isolation is unknown."),
         (all, 0, 0) => styles.green(&format!(
             "All {all} attempts were blocked: traffic leaves this bottle through its egress proxy alone."
         )),
         (all, 0, unknown) => {
-            styles.yellow(&format!("{unknown} of {all} attempts could not be shown to be blocked."))
+            styles.yellow(&format!("{unknown} of {all} attempts were not shown to be blocked."))
         }
         (all, reached, _) => styles
             .red(&format!("{reached} of {all} attempts REACHED their target: this bottle is not isolated.")),
@@ -155,21 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn the_table_ends_in_one_line_that_says_what_it_means() {
+    fn the_table_ends_with_a_verdict() {
         let blocked = attempt("outside", Reach::Blocked);
         let reached = attempt("outside", Reach::Reached);
         let all =
             [blocked.clone(), attempt("host", Reach::Reached), blocked.clone(), blocked.clone(), reached];
         assert_eq!(
             table(&all, Styles::PLAIN),
-            "TRIED TO REACH  BY              RESULT   WHAT WAS SEEN\n\
-             outside         3 ways, as tcp  blocked  x\\u{1b}[2J\n\
-             host            tcp             REACHED  x\\u{1b}[2J\n\
-             outside         tcp             REACHED  x\\u{1b}[2J\n\n\
+            "TARGET   VIA             RESULT   OBSERVED\n\
+             outside  3 ways, as tcp  blocked  x\\u{1b}[2J\n\
+             host     tcp             REACHED  x\\u{1b}[2J\n\
+             outside  tcp             REACHED  x\\u{1b}[2J\n\n\
              2 of 5 attempts REACHED their target: this bottle is not isolated."
         );
         assert!(table(&[blocked], Styles::PLAIN).ends_with("through its egress proxy alone."));
-        assert!(verdict(&[attempt("x", Reach::Unknown)], Styles::PLAIN).contains("could not be shown"));
-        assert!(verdict(&[], Styles::PLAIN).contains("nothing is known"));
+        assert!(verdict(&[attempt("x", Reach::Unknown)], Styles::PLAIN).contains("were not shown"));
+        assert!(verdict(&[], Styles::PLAIN).contains("is unknown"));
     }
 }

@@ -1,7 +1,6 @@
-//! How far something is: a spinner on a terminal, lines in a pipe, nothing when silence was asked for.
+//! Shows progress: a spinner on a terminal, lines in a pipe, nothing with `--quiet`.
 //!
-//! The spinner keeps to one line, however narrow, and leaves nothing behind. What is done before anybody could
-//! wonder shows none at all.
+//! The spinner fits one line of any width and leaves nothing behind. Short operations show none.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
@@ -16,41 +15,41 @@ use super::attach::catch;
 use super::error::CliError;
 use super::output::{Output, Styles};
 use super::session::interrupted;
-use super::style::knows_sequences;
+use super::style::supports_escapes;
 use super::terminal::size_of;
 use crate::backend::Step;
 
-/// Between two looks of the spinner.
+/// The frame interval of the spinner.
 const TICK: Duration = Duration::from_millis(80);
-/// From then on it says for how long it has been at it.
-const LONG: Duration = Duration::from_secs(3);
-/// What is faster than this shows no spinner, unless it has several phases.
-const SOON: Duration = Duration::from_millis(300);
-/// Drawn again no more often.
+/// After this the spinner shows the elapsed time.
+const SHOW_ELAPSED_AFTER: Duration = Duration::from_secs(3);
+/// Shorter operations show no spinner, unless they have several phases.
+const APPEAR_DELAY: Duration = Duration::from_millis(300);
+/// The maximum redraw rate.
 const DRAWN_A_SECOND: u8 = 20;
-/// Columns of the line that are not for words: the spinner before them, and behind them room for `^C`.
-const APART: usize = 5;
-/// Longer than anybody reads of a step; a build that fails shows all of it.
-const STEP_MAX: usize = 120;
+/// Columns of the line reserved for the spinner and for a `^C` behind the text.
+const RESERVED: usize = 5;
+/// The longest step shown, in characters; a failed build shows all of it.
+const MAX_STEP: usize = 120;
 
-/// The least columns that a bar is worth, and the most it takes.
+/// The minimum and maximum width of a bar, in columns.
 const BAR: std::ops::RangeInclusive<usize> = 6..=30;
 
-/// What a spinner says now.
+/// The spinner's current text.
 type Words = Arc<Mutex<Shown>>;
 
-/// Words, and where it is known how much there is to do, how much of it is done.
+/// A text and, if the total is known, the completed part.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     words: String,
     part: Option<Part>,
 }
 
-/// How much is done of how much.
+/// The completed part of a total.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     done: u64,
-    of: u64,
+    total: u64,
 }
 
 /// Shown until dropped.
@@ -67,11 +66,11 @@ impl Progress {
         progress
     }
 
-    /// On a terminal nothing is shown yet.
+    /// Creates it; on a terminal nothing appears yet.
     fn hidden(output: &Output) -> Self {
         if output.quiet || output.json {
             Self::Nothing
-        } else if io::stderr().is_terminal() && knows_sequences(|name| std::env::var(name).ok()) {
+        } else if io::stderr().is_terminal() && supports_escapes(|name| std::env::var(name).ok()) {
             let words = Words::default();
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             bar.set_style(style(output.err_styles(), words.clone()));
@@ -89,40 +88,40 @@ impl Progress {
         }
     }
 
-    /// What is done now.
+    /// Starts a new phase.
     pub(crate) fn phase(&self, words: &str) {
         match self {
             Self::Spinner(bar, _) => {
                 bar.reset_elapsed();
-                self.say(words);
+                self.set_text(words);
             }
             Self::Lines(output) => output.note(words),
             Self::Nothing => {}
         }
     }
 
-    /// How far the making of an image is.
+    /// Shows a step of an image build.
     pub(crate) fn step(&self, step: &Step) {
         let words = format!("{}: {}", step.subject, step.line.trim());
-        let words = match words.char_indices().nth(STEP_MAX) {
+        let words = match words.char_indices().nth(MAX_STEP) {
             Some((end, _)) => format!("{}…", &words[..end]),
             None => words,
         };
-        if step.starts_stage { self.phase(&words) } else { self.say(&words) }
+        if step.starts_stage { self.phase(&words) } else { self.set_text(&words) }
     }
 
-    /// How far that is; said too often for lines in a pipe.
-    pub(crate) fn say(&self, words: &str) {
+    /// Updates the text; too frequent for lines in a pipe.
+    pub(crate) fn set_text(&self, words: &str) {
         self.show(Shown { words: words.to_owned(), part: None });
     }
 
-    /// How many bytes are done, with a bar where it is known of how many and there is room for one.
-    pub(crate) fn bytes(&self, words: &str, done: u64, of: Option<u64>) {
+    /// Shows the number of bytes, with a bar if the total is known and the width suffices.
+    pub(crate) fn bytes(&self, words: &str, done: u64, total: Option<u64>) {
         let words = format!("{words}: {}", HumanBytes(done));
-        self.show(Shown { words, part: of.filter(|of| *of > 0).map(|of| Part { done, of }) });
+        self.show(Shown { words, part: total.filter(|total| *total > 0).map(|total| Part { done, total }) });
     }
 
-    /// Takes the line away; nothing is shown from here on.
+    /// Clears the line; nothing is shown afterwards.
     fn end(&self) {
         if let Self::Spinner(bar, _) = self {
             bar.finish_and_clear();
@@ -138,13 +137,13 @@ impl Progress {
 }
 
 impl Shown {
-    /// In so many columns: the bar goes before the words do, and the sum before the bar.
+    /// Renders for this width: a narrow line drops first the bar, then the total, then the end of the text.
     fn line(&self, styles: Styles, columns: usize) -> String {
-        let words = styles.letters(&self.words);
+        let words = styles.displayable(&self.words);
         let short = truncate_str(&words, columns, styles.ellipsis()).into_owned();
         let Some(part) = self.part else { return short };
-        for text in [format!("{words} of {}", HumanBytes(part.of)), words.into_owned()] {
-            // A blank and both ends.
+        for text in [format!("{words} of {}", HumanBytes(part.total)), words.into_owned()] {
+            // A space and both brackets.
             let room = columns.saturating_sub(measure_text_width(&text) + 3);
             if room >= *BAR.start() {
                 return format!("{text} {}", part.bar(room.min(*BAR.end()), styles));
@@ -157,9 +156,9 @@ impl Shown {
 impl Part {
     fn bar(self, columns: usize, styles: Styles) -> String {
         let whole = columns as u128;
-        let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.of)).unwrap_or(columns);
+        let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.total)).unwrap_or(columns);
         let full = full.min(columns);
-        let (done, open) = if styles.knows_unicode() { ("━", "─") } else { ("#", "-") };
+        let (done, open) = if styles.supports_unicode() { ("━", "─") } else { ("#", "-") };
         format!("[{}{}]", done.repeat(full), open.repeat(columns - full))
     }
 }
@@ -170,12 +169,12 @@ impl Drop for Progress {
     }
 }
 
-/// Does something that may take its time, and shows `words` until it is done, or what it says of itself. In a pipe
-/// nobody watches, and the end is said anyway. A signal ends it; `left` says what that leaves.
+/// Runs `work` and shows `words`, or the progress it reports, until it ends. A pipe gets no updates. A signal
+/// cancels it; `left` is the hint about what remains.
 ///
 /// # Errors
-/// Its own, or that it was interrupted.
-pub(crate) async fn shown<T>(
+/// The error of `work`, or an interruption.
+pub(crate) async fn with_progress<T>(
     words: &str,
     left: &str,
     output: &Output,
@@ -183,9 +182,9 @@ pub(crate) async fn shown<T>(
 ) -> Result<T, CliError> {
     let mut signals = catch()?;
     let progress = Arc::new(Progress::hidden(output));
-    progress.say(words);
+    progress.set_text(words);
     let appear = async {
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(APPEAR_DELAY).await;
         progress.appear();
         std::future::pending().await
     };
@@ -195,13 +194,13 @@ pub(crate) async fn shown<T>(
         number = signals.end() => Err(interrupted(number).hint(left)),
         never = appear => never,
     };
-    // A thread of the work may have its part in it for a while yet.
+    // A thread of `work` may hold a reference for a while.
     progress.end();
     done
 }
 
-/// Standard error with the cursor right behind the words: indicatif fills its line up to the edge, where the `^C` that
-/// a terminal writes itself goes on to the next line and leaves this one behind.
+/// A terminal on standard error that leaves the cursor right behind the text. indicatif pads its line to the edge,
+/// where the terminal's own `^C` wraps and leaves the line behind.
 #[derive(Debug, Default)]
 struct Line(Mutex<Vec<u8>>);
 
@@ -211,8 +210,8 @@ impl Line {
         Ok(())
     }
 
-    fn put_move(&self, count: usize, way: char) -> io::Result<()> {
-        if count > 0 { self.put(&format!("\x1b[{count}{way}")) } else { Ok(()) }
+    fn put_move(&self, count: usize, direction: char) -> io::Result<()> {
+        if count > 0 { self.put(&format!("\x1b[{count}{direction}")) } else { Ok(()) }
     }
 }
 
@@ -243,7 +242,7 @@ impl TermLike for Line {
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        // What only fills.
+        // Skips padding.
         if text.trim_matches(' ').is_empty() { Ok(()) } else { self.put(text) }
     }
 
@@ -262,15 +261,15 @@ impl TermLike for Line {
 fn style(styles: Styles, words: Words) -> ProgressStyle {
     let line = move |state: &ProgressState, out: &mut dyn fmt::Write| {
         let taken = state.elapsed().as_secs();
-        let taken = if state.elapsed() >= LONG { format!(" {taken} s") } else { String::new() };
-        let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(APART + taken.len());
+        let taken = if state.elapsed() >= SHOW_ELAPSED_AFTER { format!(" {taken} s") } else { String::new() };
+        let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(RESERVED + taken.len());
         let shown = words.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = write!(out, "{}{taken}", shown.line(styles, columns));
     };
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
-    // The last one is what a spinner that has ended looks like, which nobody sees.
-    if styles.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
+    // The last character is the one of a finished spinner, which is never visible.
+    if styles.supports_unicode() { style } else { style.tick_chars(r"-\|/ ") }
 }
 
 #[cfg(test)]
@@ -278,9 +277,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_stands_where_there_is_room_and_no_line_is_longer_than_its_columns() {
+    fn shows_a_bar_only_where_it_fits() {
         let words = "copying in: 12.00 MiB".to_owned();
-        let shown = Shown { words, part: Some(Part { done: 12 << 20, of: 48 << 20 }) };
+        let shown = Shown { words, part: Some(Part { done: 12 << 20, total: 48 << 20 }) };
         let plain = Styles::PLAIN;
         for (columns, line) in [
             (75, "copying in: 12.00 MiB of 48.00 MiB [━━━━━━━───────────────────────]"),
@@ -295,7 +294,7 @@ mod tests {
         for columns in 0..100 {
             assert!(measure_text_width(&shown.line(plain, columns)) <= columns.max(1), "{columns}");
         }
-        // A file that grows meanwhile.
-        assert_eq!(Part { done: 3, of: 2 }.bar(6, plain), "[━━━━━━]");
+        // A file may grow meanwhile.
+        assert_eq!(Part { done: 3, total: 2 }.bar(6, plain), "[━━━━━━]");
     }
 }

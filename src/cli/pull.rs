@@ -1,14 +1,14 @@
-//! `bottle pull`: what was committed in a bottle, into a branch of the user's repository.
+//! `bottle pull`: fetches a bottle's commits into a branch of the user's repository.
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
 
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, keeper_lost};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::git::{Fetched, Inside, Repository, Scratch, as_it_is};
+use super::git::{BottleGit, Fetched, Repository, Scratch, copy_out_hint};
 use super::json_schema;
 use super::output::Output;
 use super::progress;
@@ -17,32 +17,32 @@ use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
-/// Fetch what was committed in a bottle into the branch `bottle/SLUG` of your repository
+/// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///
-/// The repository is the one that the bottle was started in with `--cwd`, else the one around the working
-/// directory. Nothing else of it changes: no tag, no submodule, no configuration, nothing checked out.
+/// Uses the repository that the bottle was started in with `--cwd`, or the one around the working directory.
+/// Changes nothing else there: no tag, submodule, configuration or checkout.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
-    /// The bottle, as `bottle list` names it
+    /// The bottle, as `bottle list` shows it
     #[arg(add = completions::running())]
     slug: Slug,
-    /// A branch in the bottle, instead of what is checked out there
+    /// Fetch this branch instead of the bottle's HEAD
     #[arg(long, value_name = "BRANCH")]
     branch: Option<String>,
 }
 
-/// What a pull came to.
+/// The result of a pull.
 pub(crate) struct Pulled {
     fetched: Fetched,
-    /// Files that are in no commit.
+    /// Uncommitted files.
     uncommitted: usize,
-    /// Branches whose commits are not in the user's repository.
+    /// Branches with commits that are not in the user's repository.
     elsewhere: usize,
 }
 
 impl Pulled {
-    /// Whether nothing of git's would be lost with the bottle.
-    pub(crate) fn is_all(&self) -> bool {
+    /// Whether git has no more work to lose in the bottle.
+    pub(crate) fn is_complete(&self) -> bool {
         self.uncommitted == 0 && self.elsewhere == 0
     }
 }
@@ -50,12 +50,12 @@ impl Pulled {
 impl Pull {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         super::block_on(async {
-            let record = running(host, &self.slug).await?;
+            let record = running_record(host, &self.slug).await?;
             let channel = connect(host, &self.slug).await?;
             let branch = self.branch.as_deref();
-            let left = "the branch here is as it was, or has all of it";
+            let left = "the local branch is either unchanged or complete";
             let pulling = async |_| pull(host, &record, &channel, branch).await;
-            let pulled = progress::shown("pulling", left, output, pulling).await?;
+            let pulled = progress::with_progress("pulling", left, output, pulling).await?;
             report(&self.slug, &pulled, output)?;
             Ok(exit::DONE)
         })
@@ -63,22 +63,20 @@ impl Pull {
     }
 }
 
-/// The record of a bottle whose git can be asked.
-pub(crate) async fn running(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+/// Returns the record of a bottle whose git can run.
+pub(crate) async fn running_record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(_)) => Err(CliError::new(
-            Kind::State,
-            format!("{slug} is stopped, and its git runs in it"),
-        )
-        .hint(format!(
-            "`bottle resume {slug} --detach` starts it; then this command finds it, and so does `bottle cp`"
-        ))),
+        Some(State::Preserved(_)) => {
+            Err(CliError::new(Kind::State, format!("cannot run git in {slug}: it is stopped")).hint(format!(
+                "`bottle resume {slug} --detach` starts it; then run this command again, or `bottle cp`"
+            )))
+        }
         Some(State::Alive(record) | State::Dead(record)) => Ok(*record),
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))),
     }
 }
 
-/// Fetches, and notes with the keeper when that saved all there is.
+/// Fetches, and reports to the keeper when that saved everything.
 pub(crate) async fn pull(
     host: &Host,
     record: &Record,
@@ -86,14 +84,14 @@ pub(crate) async fn pull(
     branch: Option<&str>,
 ) -> Result<Pulled, CliError> {
     let repository = repository(host, record).await?;
-    let workspace = Inside { channel, slug: &record.slug }.workspace().await?;
+    let workspace = BottleGit { channel, slug: &record.slug }.workspace().await?;
     if workspace.head.is_none() && branch.is_none() {
-        return Err(CliError::new(Kind::State, format!("nothing was committed in {}", record.slug))
+        return Err(CliError::new(Kind::State, format!("{} has no commits", record.slug))
             .about(&record.slug)
-            .hint("`bottle diff` shows what is there, `bottle cp` copies it out"));
+            .hint("`bottle diff` shows its files, `bottle cp` copies them out"));
     }
-    // What the agent does from here on may not be in it.
-    let begun = before_any_change();
+    // Later changes by the agent may not be included.
+    let started_at = before_any_change();
     let tips = workspace.tips().await?;
     let fetched = repository.fetch(&record.slug, branch).await?;
     let uncommitted = uncommitted(host, &repository, &record.slug, channel, &fetched).await?;
@@ -102,19 +100,20 @@ pub(crate) async fn pull(
         elsewhere += usize::from(!repository.has(tip).await?);
     }
     let pulled = Pulled { fetched, uncommitted, elsewhere };
-    if pulled.is_all() {
-        let mut stream = channel.open(&KeeperRequest::Pulled { at: begun }).await.map_err(lost)?;
+    if pulled.is_complete() {
+        let mut stream =
+            channel.open(&KeeperRequest::Pulled { at: started_at }).await.map_err(keeper_lost)?;
         match stream.receive::<KeeperEvent>().await {
             Ok(KeeperEvent::Done) => {}
-            // The bottle is then kept at its end, though it would not have to be.
-            other => tracing::warn!("the pull is not noted: {other:?}"),
+            // The bottle is then preserved at its end without need.
+            other => tracing::warn!("the keeper did not record the pull: {other:?}"),
         }
     }
     Ok(pulled)
 }
 
-/// Files that are in no commit, by the files themselves: the git in the bottle is the agent's, and what it does not own
-/// up to would go with the bottle.
+/// Counts uncommitted files by their content: the git in the bottle is the agent's, and could hide changes that
+/// would be lost with the bottle.
 async fn uncommitted(
     host: &Host,
     repository: &Repository<'_>,
@@ -123,29 +122,29 @@ async fn uncommitted(
     fetched: &Fetched,
 ) -> Result<usize, CliError> {
     let counted = async {
-        let scratch = Scratch::beside(host, Some(repository), Some(&fetched.after)).await?;
+        let scratch = Scratch::create(host, Some(repository), Some(&fetched.after)).await?;
         let tip = scratch.fetch(slug).await?;
         scratch.uncommitted(channel, slug, tip.as_ref()).await
     };
     counted.await.map_err(|error| CliError {
         message: format!(
-            "{} was pulled; what is in no commit is not known: {}",
+            "{} was pulled; its uncommitted files are unknown: {}",
             fetched.branch, error.message
         ),
         ..error
     })
 }
 
-/// Where the bottle's workspace came from, else where the user is.
+/// Returns the repository that the workspace came from, else the one around the working directory.
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-    Repository::around(host, folder).await?.ok_or_else(|| {
-        CliError::new(Kind::State, format!("{} is in no git repository", folder.display()))
-            .hint(as_it_is(&record.slug))
+    Repository::containing(host, folder).await?.ok_or_else(|| {
+        CliError::new(Kind::State, format!("{} is not in a git repository", folder.display()))
+            .hint(copy_out_hint(&record.slug))
     })
 }
 
-/// Says what came of it.
+/// Reports the result.
 pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
     let Pulled { fetched, uncommitted, elsewhere } = pulled;
     let Fetched { branch, before, after, commits } = fetched;
@@ -162,20 +161,19 @@ pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<()
     }
     output.print(branch)?;
     output.note(match commits {
-        0 => format!("{branch} has no commit that HEAD has not"),
-        1 => format!("{branch} has 1 commit that HEAD has not; `git log HEAD..{branch}` shows it"),
-        many => format!("{branch} has {many} commits that HEAD has not; `git log HEAD..{branch}` shows them"),
+        0 => format!("{branch} has no commits that HEAD lacks"),
+        1 => format!("{branch} has 1 commit that HEAD lacks; `git log HEAD..{branch}` shows it"),
+        many => format!("{branch} has {many} commits that HEAD lacks; `git log HEAD..{branch}` shows them"),
     });
     if *uncommitted > 0 {
         let files =
             if *uncommitted == 1 { "1 file is".to_owned() } else { format!("{uncommitted} files are") };
-        output.warn(format!("{files} changed or new and in no commit; `bottle diff {slug}` shows it"));
+        output.warn(format!("{files} uncommitted; `bottle diff {slug}` shows the changes"));
     }
     if *elsewhere > 0 {
         let branches =
             if *elsewhere == 1 { "1 other branch".to_owned() } else { format!("{elsewhere} other branches") };
-        output
-            .warn(format!("{branches} in the bottle has commits that were not pulled; `--branch` takes one"));
+        output.warn(format!("commits on {branches} in the bottle were not pulled; `--branch` pulls one"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `bottle resume`: goes on with a bottle that was preserved, under its name and with its choices.
+//! `bottle resume`: starts a preserved bottle again, with its name and its choices.
 //!
 //! ```text
-//! record ─► what it begins with: kept files │ snapshot │ built anew, with a word ─► plan ─► what changed? ─► launch
+//! record ─► origin: kept files │ snapshot │ new, with a warning ─► plan ─► changed manifests ─► launch
 //! ```
 //! Everything that belongs to one launch is new: the certificate authority, the proxy, the secrets.
 
@@ -14,14 +14,15 @@ use super::attach::catch;
 use super::choice::{manifests, resolved};
 use super::commit::backend_of;
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, keeper_lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, Styles};
 use super::select_bottle::Question;
 use super::session::Signals;
 use super::start::{
-    Agreed, LabelColor, backend, not_prepared, passes_input, preflight, refuse_unknown_hosts, terminal_for,
+    ConfirmedLaunch, LabelColor, backend, passes_input, preflight, prepare_failed, require_host_keys,
+    terminal_for,
 };
 use super::terminal;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
@@ -32,32 +33,32 @@ use crate::launch::order::Resumed;
 use crate::plan::{self, Flags, Plan, Workspace};
 use crate::resolve::Resolved;
 
-/// Go on with a bottle that was kept or committed
+/// Start a preserved bottle again
 ///
-/// Its files are what was kept of it, else its snapshot; a workspace is not copied in again. The agent goes on
-/// with its conversation where it has one. The exit code is the agent's, as with `bottle start`.
+/// Uses its preserved files, or else its snapshot; a workspace is not copied in again. The agent continues its
+/// conversation if it can. Exits with the agent's code, as `bottle start` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
-    #[arg(add = completions::kept())]
+    /// The bottle, as `bottle list` shows it; asks when omitted
+    #[arg(add = completions::preserved())]
     slug: Option<Slug>,
     #[command(flatten)]
-    how: How,
+    options: Options,
 }
 
-/// Everything but which one.
+/// The flags without the slug.
 #[derive(Debug, clap::Args)]
-struct How {
-    /// Go back to the snapshot; what was kept since is discarded
+struct Options {
+    /// Return to the snapshot; files preserved since are discarded
     #[arg(long)]
     snapshot: bool,
-    /// A bottle to fold in, instead of those it was started with; in order, may be repeated
+    /// Use this bottle instead of those it was started with; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// The colour of its name in lists
+    /// Set the colour of its name in lists
     #[arg(long, value_enum, value_name = "COLOUR")]
     color_label: Option<LabelColor>,
-    /// Do not ask before starting
+    /// Start without asking
     #[arg(short, long)]
     yes: bool,
     /// Show what would be started, and start nothing
@@ -66,10 +67,10 @@ struct How {
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
-    /// Let the agent ask for nothing, whatever the bottle says; what would be asked about is refused
+    /// Deny requests that would need your approval, whatever the bottle says
     #[arg(long)]
     no_supervise: bool,
-    /// Keep what is refused, to learn the routes that would let it through: `bottle learn`
+    /// Log denied requests, so that `bottle learn` can propose routes for them
     #[arg(long)]
     learn: bool,
     /// Give the agent this task and run it without a terminal
@@ -80,55 +81,59 @@ struct How {
     args: Vec<String>,
 }
 
-/// What the bottle begins with.
-struct Beginning {
+/// What the bottle starts from.
+struct StartPoint {
     origin: Origin,
-    /// Files of its own that are given up for it.
+    /// Whether that discards files of its own.
     discards: bool,
 }
 
-const WHICH: Question = Question {
-    words: "Go on with which bottle?",
-    able: |state| matches!(state, State::Preserved(_)),
-    none: "no bottle was kept or committed",
-    hint: "`bottle commit` makes a snapshot of one that runs",
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Resume which bottle?",
+    suits: |state| matches!(state, State::Preserved(_)),
+    none: "no bottle is preserved",
+    hint: "`bottle commit` saves a snapshot of a running bottle",
 };
 
-/// A bottle that is gone on with.
-struct Going {
+/// A resume in progress.
+struct Resumption {
     slug: Slug,
-    how: How,
+    options: Options,
 }
 
 impl Resume {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let going = Going { slug: WHICH.answer(self.slug, host, output)?, how: self.how };
+        let resumption =
+            Resumption { slug: BOTTLE_QUESTION.select(self.slug, host, output)?, options: self.options };
         super::block_on(async {
             let mut signals = catch()?;
-            going
+            resumption
                 .resume(host, &mut signals, output)
                 .await
-                .map_err(|error| if error.subject.is_none() { error.about(&going.slug) } else { error })
+                .map_err(|error| if error.subject.is_none() { error.about(&resumption.slug) } else { error })
         })
     }
 }
 
-impl Going {
+impl Resumption {
     async fn resume(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
         let record = preserved(host, &self.slug).await?;
-        // Manifests, and a workspace that has to be copied again, are those of where it was started.
+        // Manifests, and a workspace that is copied again, come from the directory it was started in.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
-        let beginning = self.beginning(host, &record, output).await?;
-        let bottles =
-            if self.how.bottles.is_empty() { record.bottles.clone() } else { self.how.bottles.clone() };
+        let start_point = self.start_point(host, &record, output).await?;
+        let bottles = if self.options.bottles.is_empty() {
+            record.bottles.clone()
+        } else {
+            self.options.bottles.clone()
+        };
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles)?;
-        let mut plan = self.plan(host, &settings, &resolved, &record, &beginning.origin, true)?;
-        let anew = self.plan(host, &settings, &resolved, &record, &beginning.origin, false)?.agent.argv;
+        let mut plan = self.plan(host, &settings, &resolved, &record, &start_point.origin, true)?;
+        let anew = self.plan(host, &settings, &resolved, &record, &start_point.origin, false)?.agent.argv;
         let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
-        refuse_unknown_hosts(&plan)?;
-        let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        require_host_keys(&plan)?;
+        let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let changes = changes(host, &plan);
         let view = preflight::View {
             resolved: &resolved,
@@ -137,21 +142,26 @@ impl Going {
             backend: &*backend,
             home: &host.user_home,
         };
-        if self.how.dry_run {
+        if self.options.dry_run {
             return show(&view, changes.as_deref(), output);
         }
-        if !self.agreed(&view, changes.as_deref(), beginning.discards, signals, output).await? {
+        if !self.confirm(&view, changes.as_deref(), start_point.discards, signals, output).await? {
             output.note("nothing was started");
             return Ok(exit::DONE);
         }
-        let resumed = Some(Resumed { anew, give_back: beginning.origin == Origin::New });
-        let said = preview.notes;
-        let agreed = Agreed { backend, plan, said, origin: beginning.origin, resumed };
-        agreed.carry_out(host, &settings, signals, output).await
+        let resumed = Some(Resumed { anew, give_back: start_point.origin == Origin::New });
+        let shown_notes = preview.notes;
+        let confirmed = ConfirmedLaunch { backend, plan, shown_notes, origin: start_point.origin, resumed };
+        confirmed.launch(host, &settings, signals, output).await
     }
 
-    /// What was kept goes before the snapshot, which is older, unless the user says otherwise.
-    async fn beginning(&self, host: &Host, record: &Record, output: &Output) -> Result<Beginning, CliError> {
+    /// Prefers preserved files to the snapshot, which is older, unless the user asks for the snapshot.
+    async fn start_point(
+        &self,
+        host: &Host,
+        record: &Record,
+        output: &Output,
+    ) -> Result<StartPoint, CliError> {
         let backend = backend_of(host, record)?;
         let named = Store::of(host).snapshot(&self.slug);
         let named = named.map_err(|error| CliError::new(Kind::State, error.to_string()))?;
@@ -161,26 +171,27 @@ impl Going {
         };
         let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
         let kept = record.kept && has_layers(&*backend, &self.slug).await?;
-        let begins = |origin, discards| Ok(Beginning { origin, discards });
-        match (self.how.snapshot, kept, snapshot) {
+        let start_from = |origin, discards| Ok(StartPoint { origin, discards });
+        match (self.options.snapshot, kept, snapshot) {
             (true, kept, None) if named.is_some() => {
-                let goes_on = if kept { "goes on with what was kept" } else { "builds it anew" };
+                let alternative = if kept { "starts from its preserved files" } else { "builds it anew" };
                 Err(CliError::new(Kind::State, format!("the snapshot of {} was deleted", self.slug))
                     .about("--snapshot")
-                    .hint(format!("`bottle resume {}` {goes_on}", self.slug)))
+                    .hint(format!("`bottle resume {}` {alternative}", self.slug)))
             }
             (true, _, None) => {
                 Err(CliError::new(Kind::State, format!("there is no snapshot of {}", self.slug))
                     .about("--snapshot")
-                    .hint("`bottle snapshots` shows those there are"))
+                    .hint("`bottle snapshots` shows all snapshots"))
             }
-            (true, kept, Some(snapshot)) => begins(Origin::Snapshot(snapshot), kept),
-            (false, true, _) => begins(Origin::Kept, false),
-            (false, false, Some(snapshot)) => begins(Origin::Snapshot(snapshot), false),
+            (true, kept, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), kept),
+            (false, true, _) => start_from(Origin::Kept, false),
+            (false, false, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), false),
             (false, false, None) => {
-                let gone = if named.is_some() { "its snapshot was deleted" } else { "its files are gone" };
-                output.warn(format!("{}: {gone}, so it is built anew", self.slug));
-                begins(Origin::New, false)
+                let reason =
+                    if named.is_some() { "its snapshot was deleted" } else { "its files are missing" };
+                output.warn(format!("{}: {reason}, so it is built anew", self.slug));
+                start_from(Origin::New, false)
             }
         }
     }
@@ -194,7 +205,7 @@ impl Going {
         origin: &Origin,
         resumed: bool,
     ) -> Result<Plan, CliError> {
-        let terminal = terminal_for(self.how.prompt.is_some());
+        let terminal = terminal_for(self.options.prompt.is_some());
         let workspace = match (origin, record.copied_cwd, record.copied_all) {
             (Origin::New, true, true) => Workspace::CopyAll,
             (Origin::New, true, false) => Workspace::Copy,
@@ -203,27 +214,28 @@ impl Going {
         let flags = Flags {
             slug: Some(self.slug.clone()),
             label: record.label.clone(),
-            color: self.how.color_label.map(LabelColor::name).or_else(|| record.color.clone()),
+            color: self.options.color_label.map(LabelColor::name).or_else(|| record.color.clone()),
             workspace,
             backend: record.backend.clone(),
-            detached: self.how.detach,
-            task: self.how.prompt.clone(),
+            detached: self.options.detach,
+            task: self.options.prompt.clone(),
             terminal,
-            stdin: !self.how.detach && (terminal.is_some() || passes_input(self.how.prompt.as_deref())),
-            arguments: self.how.args.clone(),
+            stdin: !self.options.detach
+                && (terminal.is_some() || passes_input(self.options.prompt.as_deref())),
+            arguments: self.options.args.clone(),
             resumed,
             log_keep: settings.log_keep,
             limits: settings.limits,
             waits: settings.waits,
-            unsupervised: self.how.no_supervise,
-            learn: self.how.learn,
+            unsupervised: self.options.no_supervise,
+            learn: self.options.learn,
         };
-        // It has its slug: nothing random is asked for.
+        // The slug is given: no random bytes are needed.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
     }
 
-    /// A user is asked when something changed since they last agreed, or something is given up.
-    async fn agreed(
+    /// Asks the user when manifests changed since the last start, or files would be discarded.
+    async fn confirm(
         &self,
         view: &preflight::View<'_>,
         changes: Option<&str>,
@@ -231,16 +243,19 @@ impl Going {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<bool, CliError> {
-        let asks = !self.how.yes && terminal::interactive();
-        if discards && !self.how.yes && !asks {
-            return Err(CliError::usage("there is nobody to ask whether to discard what was kept since")
+        let asks = !self.options.yes && terminal::interactive();
+        if discards && !self.options.yes && !asks {
+            return Err(CliError::usage("cannot ask whether to discard newer files: there is no terminal")
                 .about("--yes")
-                .hint(format!("`bottle resume {}` goes on with it; `--yes` discards it", self.slug)));
+                .hint(format!(
+                    "`bottle resume {}` starts from these files; `--yes` discards them",
+                    self.slug
+                )));
         }
         if let Some(changes) = changes
             && (asks || !output.quiet && !output.json)
         {
-            output.say(&changed(changes, output.err_styles()));
+            output.write_error_lines(&changed(changes, output.err_styles()));
         }
         for line in preflight::warnings(view) {
             output.note(line);
@@ -248,8 +263,11 @@ impl Going {
         match (asks, changes, discards) {
             (false, ..) | (true, None, false) => Ok(true),
             (true, _, true) => {
-                preflight::ask(format!("Discard what was kept since the snapshot of {}?", self.slug), signals)
-                    .await
+                preflight::ask(
+                    format!("Discard the files preserved since the snapshot of {}?", self.slug),
+                    signals,
+                )
+                .await
             }
             (true, Some(_), false) => {
                 preflight::ask(format!("Resume {} on {}?", self.slug, view.plan.backend), signals).await
@@ -258,39 +276,39 @@ impl Going {
     }
 }
 
-/// The record of a bottle that can be gone on with, or what to do instead.
+/// Returns the record of a preserved bottle, or an error with the next step.
 pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     let state = |message: String, hint: String| Err(CliError::new(Kind::State, message).hint(hint));
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => Ok(*record),
-        Some(State::Alive(_)) => state(format!("{slug} runs"), format!("`bottle attach {slug}` joins it")),
+        Some(State::Alive(_)) => state(format!("{slug} is running"), format!("`bottle attach {slug}` attaches to it")),
         Some(State::Dead(record)) if record.status == Status::Ended => state(
-            format!("{slug} ended, and nothing of it was kept but its output"),
-            "start a new one".to_owned(),
+            format!("{slug} ended, and only its output was preserved"),
+            "`bottle start` starts a new one".to_owned(),
         ),
         Some(State::Dead(_)) => state(
             format!("{slug} has lost its keeper, and may still run"),
-            "`bottle attach` joins it if it was detached; else `bottle cleanup` stops it and keeps its work"
+            "`bottle attach` reconnects if it was detached; otherwise `bottle cleanup` stops it and preserves its work"
                 .to_owned(),
         ),
-        // There is one place that knows what to say of the others.
+        // `connect` words the errors for the others.
         Some(State::Damaged(_) | State::Newer(_)) | None => {
-            Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life")))
+            Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed")))
         }
     }
 }
 
-/// Whether what a record calls kept is there.
+/// Whether the files that the record calls preserved exist.
 async fn has_layers(backend: &dyn Backend, slug: &Slug) -> Result<bool, CliError> {
     let all = backend.enumerate().await?;
     Ok(all.iter().any(|resource| resource.slug == *slug && resource.kind == LAYERS))
 }
 
-/// What is different from what it was last started from, as a unified diff; nothing when nothing is.
+/// Returns a unified diff from the last start's manifest; none if it is the same.
 fn changes(host: &Host, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
     let Some(before) = store.manifest(&plan.identity.slug) else {
-        return Some("(what it was last started from is not known any more)\n".to_owned());
+        return Some("(the manifest of its last start is unknown)\n".to_owned());
     };
     if before == plan.manifest {
         return None;
@@ -300,7 +318,7 @@ fn changes(host: &Host, plan: &Plan) -> Option<String> {
 }
 
 fn changed(changes: &str, styles: Styles) -> String {
-    let mut text = styles.yellow("its manifests changed since it was last started:");
+    let mut text = styles.yellow("its manifests changed since its last start:");
     for line in changes.lines() {
         let shown = match line.as_bytes().first() {
             Some(b'+') => styles.green(line),

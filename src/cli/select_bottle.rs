@@ -1,9 +1,9 @@
-//! Which bottle a command means: the one that was named, else the user's choice among those it can work on.
+//! Selects the bottle of a command: the named one, else the user's choice among suitable ones.
 
 use bottle_contract::names::Slug;
 
 use super::connect::unlistable;
-use super::error::{CliError, Kind, answered};
+use super::error::{CliError, Kind, require_answer};
 use super::json_schema::ActiveBottle;
 use super::output::{Output, one_line};
 use super::picker::{self, Choice, List};
@@ -11,47 +11,47 @@ use super::terminal;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
-/// What a command asks, and about which bottles.
+/// The question of a command, and the bottles it applies to.
 pub(crate) struct Question {
-    /// Asked above the list.
-    pub(crate) words: &'static str,
-    /// Whether the command can work on a bottle in this state.
-    pub(crate) able: fn(&State) -> bool,
-    /// Said when there is no such bottle.
+    /// Shown above the list.
+    pub(crate) prompt: &'static str,
+    /// Whether the command works on a bottle in this state.
+    pub(crate) suits: fn(&State) -> bool,
+    /// The error when no bottle is suitable.
     pub(crate) none: &'static str,
-    /// The next step then.
+    /// The hint of that error.
     pub(crate) hint: &'static str,
 }
 
 impl Question {
-    /// The named bottle, else the chosen one.
+    /// Returns the named bottle, else the chosen one.
     ///
     /// # Errors
-    /// When none can be chosen, nobody can be asked, or the user leaves.
-    pub(crate) fn answer(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
+    /// When no bottle is suitable, there is no terminal, or the user cancels.
+    pub(crate) fn select(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let Some(slug) = named else { return self.ask(host, output) };
         Ok(slug)
     }
 
     fn ask(&self, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let listed = Store::of(host).list().map_err(unlistable)?;
-        let able: Vec<ActiveBottle> =
-            listed.into_iter().filter(|listed| (self.able)(&listed.state)).map(ActiveBottle::from).collect();
-        let names: Vec<String> = able.iter().map(|bottle| bottle.slug.clone()).collect();
-        if able.is_empty() {
+        let suits: Vec<ActiveBottle> =
+            listed.into_iter().filter(|listed| (self.suits)(&listed.state)).map(ActiveBottle::from).collect();
+        let names: Vec<String> = suits.iter().map(|bottle| bottle.slug.clone()).collect();
+        if suits.is_empty() {
             return Err(CliError::new(Kind::NoSuchBottle, self.none).hint(self.hint));
         }
         if !terminal::interactive() || output.json {
-            return Err(CliError::usage("no bottle was named")
+            return Err(CliError::usage("no bottle was given")
                 .about("SLUG")
                 .hint(format!("name one of {}", names.join(", "))));
         }
-        let choices = able.iter().map(described).collect();
-        let asked = picker::pick(self.words, List::one(choices), output.err_styles()).map(|chosen| {
-            // A folder's name was a slug when it was listed.
+        let choices = suits.iter().map(described).collect();
+        let asked = picker::pick(self.prompt, List::one(choices), output.err_styles()).map(|chosen| {
+            // A listed folder name is a slug.
             chosen.and_then(|chosen| names.get(*chosen.first()?)?.parse().ok())
         });
-        answered(asked, "nothing was done")
+        require_answer(asked, "nothing was done")
     }
 }
 
@@ -68,7 +68,7 @@ fn described(bottle: &ActiveBottle) -> Choice {
     }
 }
 
-/// Whether a bottle can be talked to, now or once it is adopted.
+/// Whether a bottle can be connected to, now or after adoption.
 pub(crate) fn is_running(state: &State) -> bool {
     match state {
         State::Alive(_) => true,

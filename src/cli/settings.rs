@@ -1,4 +1,4 @@
-//! `bottle settings`: every setting, what it is now, and whether a user set it.
+//! `bottle settings`: shows every setting with its value, and whether the user set it.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use super::layout::Table;
 use super::output::{Output, inert};
 use crate::host::{Host, Settings};
 
-/// Show every setting and what it is now
+/// Show every setting and its value
 ///
-/// They stand in `$BOTTLE_HOME/settings.yml`, which may be absent.
+/// Settings are in `$BOTTLE_HOME/settings.yml`, which is optional.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {}
 
@@ -19,7 +19,7 @@ pub(crate) struct Show {}
 struct Row {
     key: &'static str,
     value: String,
-    /// Whether it differs from what it is when nobody sets it.
+    /// Whether the value differs from the default.
     changed: bool,
     means: &'static str,
 }
@@ -59,42 +59,40 @@ fn rows(settings: &Settings) -> Vec<Row> {
 
 type Value = fn(&Settings) -> String;
 
-/// Key, meaning, and how it is written.
+/// Key, meaning, and how to format the value.
 const SETTINGS: &[(&str, &str, Value)] = &[
-    ("backend", "what isolates a bottle, where nothing else says", |s| {
-        s.backend.clone().unwrap_or_else(|| "the first that can run it".to_owned())
+    ("backend", "default isolation backend", |s| {
+        s.backend.clone().unwrap_or_else(|| "the first usable one".to_owned())
     }),
-    ("detach_keys", "leave a session running", |s| {
+    ("detach_keys", "keys that detach from a session", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),
-    ("docker.transport", "how a bottle reaches its proxy on an engine", |s| {
-        s.docker.transport.word().to_owned()
+    ("docker.transport", "how containers reach their proxy", |s| s.docker.transport.word().to_owned()),
+    ("docker.subnets", "address pool of the containers' networks", |s| s.docker.subnets.to_string()),
+    ("docker.runtime", "container runtime", |s| {
+        s.docker.runtime.clone().unwrap_or_else(|| "the engine's default".to_owned())
     }),
-    ("docker.subnets", "where bottles' networks on an engine come from", |s| s.docker.subnets.to_string()),
-    ("docker.runtime", "what runs the containers", |s| {
-        s.docker.runtime.clone().unwrap_or_else(|| "the engine's own".to_owned())
-    }),
-    ("egress.body_limit", "longest request let through", |s| {
-        indicatif::HumanBytes(s.limits.body).to_string()
-    }),
-    ("egress.spool_quota", "bytes of long requests that wait on disk, encrypted", |s| {
+    ("egress.body_limit", "longest request body", |s| indicatif::HumanBytes(s.limits.body).to_string()),
+    ("egress.spool_quota", "disk space for buffered request bodies, encrypted", |s| {
         indicatif::HumanBytes(s.limits.spool).to_string()
     }),
-    ("home_allow", "paths of your home that a bottle may see, read-only", |s| {
+    ("home_allow", "paths of your home that bottles may read", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
-    ("keep_days", "days for which what models cost stays on record", |s| s.keep_days.to_string()),
-    ("logs.keep", "bytes of the proxy's log that are kept of each bottle", |s| {
+    ("keep_days", "days to keep usage records", |s| s.keep_days.to_string()),
+    ("logs.keep", "size of the access log kept per bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),
-    ("supervise.call_wait", "how long an agent's call waits for you", |s| clock(s.waits.call_seconds)),
-    ("supervise.git_timeout", "how long a push waits", |s| clock(s.waits.git_seconds)),
-    ("supervise.notify", "a command for each new question", |s| {
+    ("supervise.call_wait", "how long an agent's call waits for your answer", |s| {
+        clock(s.waits.call_seconds)
+    }),
+    ("supervise.git_timeout", "how long a push waits for your answer", |s| clock(s.waits.git_seconds)),
+    ("supervise.notify", "command to run for each new proposal", |s| {
         let line = s.notify.as_ref().and_then(|words| shlex::try_join(words.iter().map(String::as_str)).ok());
         line.unwrap_or_else(|| "none".to_owned())
     }),
-    ("supervise.token_timeout", "how long a request waits", |s| clock(s.waits.token_seconds)),
-    ("terminal.pass", "what an agent may do to your terminal beyond text", |s| {
+    ("supervise.token_timeout", "how long a request waits for your answer", |s| clock(s.waits.token_seconds)),
+    ("terminal.pass", "terminal features that agents may use", |s| {
         let pass = s.terminal_pass;
         let named = [
             (pass.clipboard, "clipboard"),

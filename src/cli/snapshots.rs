@@ -1,4 +1,4 @@
-//! `bottle snapshots`: what can be gone on from, and removing it.
+//! `bottle snapshots`: lists and removes snapshots.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use bottle_contract::names::Slug;
 use clap::Subcommand;
 use indicatif::HumanBytes;
 
-use super::commit::{backend_of, not_frozen, taken};
+use super::commit::{backend_of, claim_failed, freeze_failed};
 use super::completions;
-use super::connect::{connect, lost, unlistable};
+use super::connect::{connect, keeper_lost, unlistable};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema::ListedSnapshot;
@@ -29,10 +29,10 @@ pub(crate) struct Snapshots {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Remove a bottle's snapshot; work that was kept beside it stays
+    /// Remove a bottle's snapshot; its preserved workspace stays
     Rm {
-        /// The bottle, as `bottle snapshots` names it
-        #[arg(add = completions::kept())]
+        /// The bottle, as `bottle snapshots` shows it
+        #[arg(add = completions::preserved())]
         slug: Slug,
     },
 }
@@ -54,14 +54,14 @@ impl Snapshots {
     }
 }
 
-/// Every snapshot that a bottle's state names, and those whose bottle has no state any more.
+/// Lists the snapshots of bottles with a state, and those whose bottle has none.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let found = super::block_on(find(host, output))?;
     if output.json {
         return output.print_json(&found);
     }
     if found.is_empty() {
-        output.note("there is no snapshot; `bottle commit` makes one of a bottle");
+        output.note("there are no snapshots; `bottle commit` saves one");
     }
     let styles = output.styles();
     let row = |snapshot: &ListedSnapshot| {
@@ -106,19 +106,24 @@ async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliEr
                     Some(all) if all.iter().any(|found| found.reference == snapshot.reference) => "ready",
                     Some(_) => "gone",
                 };
-                found.push(of(snapshot, &record.backend, Some(&record), status));
+                found.push(list_entry(snapshot, &record.backend, Some(&record), status));
             }
             Err(error) => output.warn(format!("{}: {error}", listed.slug)),
         }
     }
     for (backend, all) in there {
-        let lost = all.into_iter().filter(|snapshot| store.state(&snapshot.slug).is_none());
-        found.extend(lost.map(|snapshot| of(snapshot, backend, None, "unnamed")));
+        let orphaned = all.into_iter().filter(|snapshot| store.state(&snapshot.slug).is_none());
+        found.extend(orphaned.map(|snapshot| list_entry(snapshot, backend, None, "unnamed")));
     }
     Ok(found)
 }
 
-fn of(snapshot: Snapshot, backend: &str, record: Option<&Record>, status: &'static str) -> ListedSnapshot {
+fn list_entry(
+    snapshot: Snapshot,
+    backend: &str,
+    record: Option<&Record>,
+    status: &'static str,
+) -> ListedSnapshot {
     ListedSnapshot {
         slug: snapshot.slug.to_string(),
         label: record.and_then(|record| record.label.clone()),
@@ -139,19 +144,19 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
         Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why)),
         Some(State::Newer(schema)) => {
             return Err(CliError::new(Kind::State, format!("written by a newer bottle (schema {schema})"))
-                .hint("use that version"));
+                .hint("use that version of bottle"));
         }
         Some(State::Dead(_) | State::Preserved(_)) => {}
     }
-    let claim = store.adopt(slug).map_err(taken)?;
+    let claim = store.adopt(slug).map_err(claim_failed)?;
     let record = claim.record();
     if !claim.has_snapshot() {
-        return Err(none(slug));
+        return Err(no_snapshot(slug));
     }
     let backend = backend_of(host, &record)?;
-    snapshots::remove_all(&*backend, &claim).await.map_err(not_frozen)?;
+    snapshots::remove_all(&*backend, &claim).await.map_err(freeze_failed)?;
     if matches!(record.status, Status::Preserved) && !record.kept {
-        // It was there for its snapshot alone; as long as a key of it could not be revoked, for that.
+        // The state existed only for the snapshot; it stays while a deploy key is not revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
             return ended.map_err(|error| CliError::failed(format!("cannot write its record: {error}")));
@@ -163,19 +168,19 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
 
 async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
     if matches!(Store::of(host).snapshot(slug), Ok(None)) {
-        return Err(none(slug));
+        return Err(no_snapshot(slug));
     }
     let channel = connect(host, slug).await?;
-    let mut stream = channel.open(&KeeperRequest::RemoveSnapshot).await.map_err(lost)?;
-    match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+    let mut stream = channel.open(&KeeperRequest::RemoveSnapshot).await.map_err(keeper_lost)?;
+    match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
         KeeperEvent::Done => Ok(()),
         KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
         KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)),
-        _ => Err(lost("it answered out of turn")),
+        _ => Err(keeper_lost("it sent an unexpected answer")),
     }
 }
 
-/// Snapshots whose bottle has no state any more.
+/// Removes snapshots whose bottle has no state.
 async fn remove_unnamed(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let mut removed = false;
     for backend in registry::all(host) {
@@ -184,10 +189,10 @@ async fn remove_unnamed(host: &Host, slug: &Slug) -> Result<(), CliError> {
             removed = true;
         }
     }
-    if removed { Ok(()) } else { Err(none(slug)) }
+    if removed { Ok(()) } else { Err(no_snapshot(slug)) }
 }
 
-fn none(slug: &Slug) -> CliError {
+fn no_snapshot(slug: &Slug) -> CliError {
     CliError::new(Kind::NoSuchBottle, format!("there is no snapshot of a bottle named {slug}"))
-        .hint("`bottle snapshots` shows those there are")
+        .hint("`bottle snapshots` shows all snapshots")
 }

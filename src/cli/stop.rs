@@ -5,7 +5,7 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, keeper_lost};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
@@ -14,52 +14,52 @@ use super::select_bottle::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 
-/// How much longer than the agent's grace the teardown may take before we stop waiting for it.
+/// How long the teardown may take beyond the agent's grace.
 const TEARDOWN: Duration = Duration::from_secs(30);
 
-/// End a bottle: the agent is asked to end, then made to; work in its workspace is kept
+/// Stop a bottle: end its agent, and preserve work in its workspace
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
-    /// The bottle, as `bottle list` names it; asked for when it is left out
+    /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::running())]
     slug: Option<Slug>,
-    /// Seconds the agent gets to end by itself
+    /// Kill the agent after this many seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     time: u32,
 }
 
-const WHICH: Question = Question {
-    words: "Stop which bottle?",
-    able: is_running,
-    none: "no bottle runs",
+const BOTTLE_QUESTION: Question = Question {
+    prompt: "Stop which bottle?",
+    suits: is_running,
+    none: "no bottle is running",
     hint: "`bottle start` starts one",
 };
 
 impl Stop {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let grace = Duration::from_secs(u64::from(self.time));
-        let slug = WHICH.answer(self.slug, host, output)?;
-        let words = format!("{slug} ends; its agent has {} s for it", self.time);
-        let left = "it goes on ending; `bottle list` shows how far it is";
+        let slug = BOTTLE_QUESTION.select(self.slug, host, output)?;
+        let words = format!("stopping {slug}; its agent has {} s to end", self.time);
+        let left = "it is still ending; `bottle list` shows its state";
         let stopping = async |_| stop(host, &slug, grace).await;
-        let ended = super::block_on(progress::shown(&words, left, output, stopping))?;
-        super::attach::tell(&slug, &ended, output);
+        let ended = super::block_on(progress::with_progress(&words, left, output, stopping))?;
+        super::attach::report_end(&slug, &ended, output);
         if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
     }
 }
 
-/// Asks the bottle's keeper to end it, and waits until it is gone.
+/// Requests the stop from the keeper, and waits until the bottle has ended.
 pub(crate) async fn stop(host: &Host, slug: &Slug, grace: Duration) -> Result<Ended, CliError> {
     let channel = connect(host, slug).await?;
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    let mut stream = channel.open(&KeeperRequest::Stop { grace_ms }).await.map_err(lost)?;
+    let mut stream = channel.open(&KeeperRequest::Stop { grace_ms }).await.map_err(keeper_lost)?;
     match tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await {
         Ok(Ok(KeeperEvent::Ended(ended))) => Ok(ended),
         Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(why).about(slug)),
-        Ok(Ok(_)) => Err(lost("it answered out of turn").about(slug)),
-        Ok(Err(error)) => Err(lost(error).about(slug)),
+        Ok(Ok(_)) => Err(keeper_lost("it sent an unexpected answer").about(slug)),
+        Ok(Err(error)) => Err(keeper_lost(error).about(slug)),
         Err(_) => Err(CliError::failed("the bottle is still being torn down")
             .about(slug)
-            .hint("`bottle list` shows how far it is")),
+            .hint("`bottle list` shows its state")),
     }
 }

@@ -1,7 +1,7 @@
-//! What a stream can show: colours, letters beyond ASCII, and how many columns.
+//! The capabilities of an output stream: colours, characters beyond ASCII, and columns.
 //!
-//! Only the terminal's own sixteen colours are used, and never its black or white, which vanish on one background
-//! or the other. What a colour says, words say too.
+//! Only the terminal's sixteen colours are used, without black and white, which are invisible on some backgrounds.
+//! Words always repeat what a colour says.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use super::args::Global;
 use super::layout;
 
-/// Fewer columns than this are not worth fitting a text into.
+/// The narrowest width that text is fitted to, in columns.
 const NARROWEST: usize = 24;
 
 /// `--color`.
@@ -27,23 +27,22 @@ pub(crate) enum Color {
     Never,
 }
 
-/// What one stream can show.
+/// The capabilities of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Styles {
     color: bool,
-    /// Whether letters beyond ASCII can be read there.
+    /// Whether it shows characters beyond ASCII.
     unicode: bool,
-    /// Columns of the terminal; none for a pipe, which has no end of the line.
+    /// Columns of the terminal; none for a pipe.
     columns: Option<usize>,
 }
 
 impl Styles {
-    /// Text alone, as a pipe gets it.
+    /// Plain text, for a pipe.
     pub(crate) const PLAIN: Self = Self { color: false, unicode: true, columns: None };
 
-    /// As this stream, the flags and the environment want it. A pipe gets every letter as it is: what reads it
-    /// is no terminal.
-    pub(crate) fn of(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
+    /// Reads the capabilities from the stream, the flags and the environment. A pipe gets all characters unchanged.
+    pub(crate) fn for_stream(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
         let terminal = stream.is_terminal();
         let color = match global.color {
             Color::Always => true,
@@ -53,56 +52,56 @@ impl Styles {
         let columns = usize::from(super::terminal::size_of(stream).columns);
         Self {
             color,
-            unicode: !terminal || knows_unicode(|name| std::env::var(name).ok()),
+            unicode: !terminal || supports_unicode(|name| std::env::var(name).ok()),
             columns: terminal.then_some(columns),
         }
     }
 
-    /// The same on a terminal of so many columns.
+    /// Sets the width, for tests.
     #[cfg(test)]
-    pub(crate) const fn wide(self, columns: usize) -> Self {
+    pub(crate) const fn with_columns(self, columns: usize) -> Self {
         Self { columns: Some(columns), ..self }
     }
 
-    /// Whether there are colours.
-    pub(crate) fn is_on(self) -> bool {
+    /// Whether colours are on.
+    pub(crate) fn has_color(self) -> bool {
         self.color
     }
 
-    /// Whether letters beyond ASCII can be read there.
-    pub(crate) fn knows_unicode(self) -> bool {
+    /// Whether the stream shows characters beyond ASCII.
+    pub(crate) fn supports_unicode(self) -> bool {
         self.unicode
     }
 
-    /// The text in letters that can be read there. What has no plain form is spelled out, so that two names stay
-    /// two names.
-    pub(crate) fn letters(self, text: &str) -> Cow<'_, str> {
+    /// Replaces characters that the stream cannot show. Those without an ASCII form are escaped, so that different
+    /// names stay different.
+    pub(crate) fn displayable(self, text: &str) -> Cow<'_, str> {
         if self.unicode || text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) }
     }
 
-    /// What stands for the rest of something that was cut.
+    /// The mark of truncated text.
     pub(crate) fn ellipsis(self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 
-    /// Columns of the terminal, where it has enough of them to fit a text into.
+    /// The terminal's columns, if there are enough to fit text.
     pub(crate) fn columns(self) -> Option<usize> {
         self.columns.filter(|columns| *columns >= NARROWEST)
     }
 
-    /// Columns of the terminal, however few.
+    /// The terminal's columns, however few.
     pub(crate) fn width(self) -> Option<usize> {
         self.columns
     }
 
-    /// Text that begins at this column and keeps to it, wrapped between words.
+    /// Wraps text that starts at this column, and indents every line to it.
     pub(crate) fn hanging(self, text: &str, indent: usize) -> String {
         self.hanging_from(text, indent, indent)
     }
 
-    /// Text that begins at one column and goes on below at another.
+    /// Wraps text that starts at one column and continues at another.
     pub(crate) fn hanging_from(self, text: &str, at: usize, indent: usize) -> String {
-        layout::hanging(&self.letters(text), at, indent, self.columns())
+        layout::hanging(&self.displayable(text), at, indent, self.columns())
     }
 
     fn paint(self, style: Style, text: &str) -> String {
@@ -133,7 +132,7 @@ impl Styles {
         self.paint(Style::new().fg_color(Some(AnsiColor::Cyan.into())), text)
     }
 
-    /// In the colour a user gave a bottle; as it is when that is no colour's name.
+    /// Paints text in a label's colour; leaves it plain for an unknown colour.
     pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
         let color = match color {
             Some("red") => AnsiColor::Red,
@@ -159,17 +158,17 @@ fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> boo
     if is_set("CLICOLOR_FORCE") && !is_zero("CLICOLOR_FORCE") {
         return true;
     }
-    terminal && !is_zero("CLICOLOR") && knows_sequences(variable)
+    terminal && !is_zero("CLICOLOR") && supports_escapes(variable)
 }
 
-/// Whether the terminal understands more than text.
-pub(crate) fn knows_sequences(variable: impl Fn(&str) -> Option<String>) -> bool {
+/// Whether the terminal understands escape sequences.
+pub(crate) fn supports_escapes(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// As the C library reads it: the first of the three that is set names the letters, and `C`, `POSIX` or nothing
-/// at all mean ASCII.
-fn knows_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
+/// Reads the locale as the C library does: the first of the three variables that is set counts, and `C`, `POSIX` or
+/// none mean ASCII.
+fn supports_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|word| !word.is_empty());
     locale.is_some_and(|locale| {
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_follow_the_terminal_and_what_the_environment_wants() {
+    fn colours_follow_terminal_and_environment() {
         const TERM: (&str, &str) = ("TERM", "xterm");
         for (terminal, set, wanted) in [
             (true, &[TERM][..], true),
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_follow_the_locale() {
+    fn characters_follow_the_locale() {
         for (set, unicode) in [
             (&[("LANG", "en_GB.UTF-8")][..], true),
             (&[("LANG", "C.utf8")], true),
@@ -238,14 +237,14 @@ mod tests {
             (&[("LANG", "POSIX")], false),
             (&[], false),
         ] {
-            assert_eq!(knows_unicode(among(set)), unicode, "{set:?}");
+            assert_eq!(supports_unicode(among(set)), unicode, "{set:?}");
         }
     }
 
     #[test]
-    fn what_ascii_has_no_letter_for_is_spelled_out() {
+    fn escapes_characters_without_an_ascii_form() {
         let styles = Styles { unicode: false, ..Styles::PLAIN };
-        assert_eq!(styles.letters("a … b · 名 é"), "a ... b - \\u{540d} \\u{e9}");
-        assert_eq!(Styles::PLAIN.letters("a … 名"), "a … 名");
+        assert_eq!(styles.displayable("a … b · 名 é"), "a ... b - \\u{540d} \\u{e9}");
+        assert_eq!(Styles::PLAIN.displayable("a … 名"), "a … 名");
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent and its bottles come to, on one screen and in plain sentences: for `info` and the preflight.
+//! Summarizes what an agent and its bottles resolve to, on one screen: for `info` and the preflight.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,33 +14,33 @@ use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, weakening_setting
 /// Columns of the keys.
 const KEYS: usize = 9;
 
-/// Where what stands behind a key begins.
+/// The column where values start.
 const BEGIN: usize = KEYS + 3;
 
-/// How far a line that goes on is set in, so that it is no line of its own.
+/// The indent of wrapped lines, which sets them apart from new ones.
 const INDENT: usize = 2;
 
-/// Columns that are worth setting a sentence below its beginning.
+/// The minimum width to indent a sentence below its start.
 const ROOM: usize = 30;
 
-/// Columns of hosts, unless one is longer.
+/// The maximum columns of host names.
 const HOSTS: usize = 28;
 
-/// Paths of a route that are named; there may be many more.
+/// The most paths listed for a route.
 const PATHS: usize = 3;
 
-/// How a row is meant.
+/// The importance of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// As everything.
+    /// Ordinary.
     Plain,
-    /// To be looked at.
+    /// Worth a look.
     Notice,
-    /// To be agreed with only on purpose.
+    /// Weakens the bottle.
     Alarm,
 }
 
-/// One screen: a heading and rows of a key and its lines.
+/// A heading, and rows of a key and its lines.
 #[derive(Debug)]
 pub(crate) struct Summary {
     heading: String,
@@ -52,26 +52,26 @@ struct Row {
     key: &'static str,
     tone: Tone,
     lines: Vec<String>,
-    /// Where a line that is too long goes on, from where it began.
+    /// The indent of wrapped lines, from their start.
     indent: usize,
 }
 
 impl Summary {
-    /// Who, and in which bottles. Paths below `home` are shown from `~`.
+    /// Creates a summary with agent and bottles. Paths below `home` are shortened to `~`.
     pub(crate) fn new(resolved: &Resolved, home: &Path) -> Self {
         let manifest = &resolved.manifest;
         let heading =
             format!("{}  {}", manifest.agent.name, from_home(&manifest.agent.source.to_string(), home));
-        let mut brief = Self { heading, rows: Vec::new() };
-        brief.row("bottles", Tone::Plain, vec![names(&manifest.bottles)]);
+        let mut summary = Self { heading, rows: Vec::new() };
+        summary.row("bottles", Tone::Plain, vec![names(&manifest.bottles)]);
         let line: Vec<Name> = manifest.layers.iter().map(|layer| layer.name.clone()).collect();
         if line != manifest.bottles {
-            brief.row("made of", Tone::Plain, vec![names(&line)]);
+            summary.row("layers", Tone::Plain, vec![names(&line)]);
         }
-        brief
+        summary
     }
 
-    /// Adds a row; one without lines is left out.
+    /// Adds a row, unless it has no lines.
     pub(crate) fn row(&mut self, key: &'static str, tone: Tone, lines: Vec<String>) {
         self.indented(key, tone, lines, INDENT);
     }
@@ -82,7 +82,7 @@ impl Summary {
         }
     }
 
-    /// What may be reached, and what is weaker than usual: that, and what else is.
+    /// Adds the reachable hosts and the weakening settings; `else_weaker` are further weaknesses.
     pub(crate) fn reach(&mut self, manifest: &ResolvedManifest, home: &Path, else_weaker: Vec<String>) {
         let (lines, indent) = reaches(manifest, home);
         self.indented("reaches", Tone::Plain, lines, indent);
@@ -93,12 +93,12 @@ impl Summary {
         self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
     }
 
-    /// What a project decided instead of the user.
+    /// Adds what the project decided instead of the user.
     pub(crate) fn project(&mut self, resolved: &Resolved) {
         self.row("project", Tone::Notice, of_project(resolved));
     }
 
-    /// The text; of each row no more than `most` lines.
+    /// Renders the text, with at most `most` lines per row.
     pub(crate) fn text(&self, styles: Styles, most: Option<usize>) -> String {
         let mut text = format!("{}\n", styles.bold(&inert(&self.heading)));
         for Row { key, tone, lines, indent } in &self.rows {
@@ -108,7 +108,7 @@ impl Summary {
                 *indent
             };
             let most = most.unwrap_or(usize::MAX);
-            // The line that says how many more there are takes the place of one.
+            // The line with the remaining count replaces a line.
             let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
             let more = lines.len() - shown;
             let more = (more > 0).then(|| format!("and {more} more"));
@@ -137,7 +137,7 @@ fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// `~` for the user's home, which is long and the same everywhere.
+/// Shortens the user's home to `~`.
 pub(crate) fn from_home(text: &str, home: &Path) -> String {
     match home.to_str().filter(|home| home.len() > 1) {
         Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
@@ -145,11 +145,11 @@ pub(crate) fn from_home(text: &str, home: &Path) -> String {
     }
 }
 
-/// A line for each route, and where in it the sentence begins.
+/// Returns a line per route, and the column where its sentence starts.
 fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
     let routes = &manifest.egress.routes;
     if routes.is_empty() {
-        return (vec!["nothing: no host is listed".to_owned()], INDENT);
+        return (vec!["nothing: there are no routes".to_owned()], INDENT);
     }
     let hosts: Vec<String> = routes.iter().map(|route| host(&route.value)).collect();
     let width = hosts.iter().map(|host| measure_text_width(host)).max().unwrap_or(0).min(HOSTS);
@@ -165,21 +165,21 @@ fn host(route: &Route) -> String {
     if route.ports == [443] { route.host.to_string() } else { format!("{}:{ports}", route.host) }
 }
 
-/// What of a host may be asked for, as a fragment.
+/// Describes the allowed requests of a route, as a fragment.
 fn sentence(route: &Route) -> String {
-    let mut said = if route.matches.is_empty() && !route.git_fetch {
+    let mut parts = if route.matches.is_empty() && !route.git_fetch {
         vec!["any request".to_owned()]
     } else {
         route.matches.iter().map(request).collect()
     };
-    said.dedup();
+    parts.dedup();
     if route.git_fetch {
-        said.push("git clone and fetch".to_owned());
+        parts.push("git clone and fetch".to_owned());
     }
     if route.auth.is_some() {
-        said.push("with a credential put in outside".to_owned());
+        parts.push("with a credential that the proxy adds".to_owned());
     }
-    said.join("; ")
+    parts.join("; ")
 }
 
 fn request(request: &RequestMatch) -> String {
@@ -205,7 +205,7 @@ fn path(path: &PathMatch) -> String {
     }
 }
 
-/// What a project decided instead of the user, in sentences.
+/// Describes what the project decided instead of the user.
 pub(crate) fn of_project(resolved: &Resolved) -> Vec<String> {
     let agent = &resolved.manifest.agent;
     if agent.source.place != Place::Project {
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_home_is_a_tilde_and_nothing_else_is() {
+    fn shortens_only_the_users_home() {
         let home = Path::new("/home/ann");
         assert_eq!(from_home("/home/ann/.bottle/a.md:3", home), "~/.bottle/a.md:3");
         assert_eq!(from_home("/home/anna/a.md", home), "/home/anna/a.md");
@@ -236,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_too_long_says_how_much_is_left_out() {
-        let mut brief = Summary { heading: "a".to_owned(), rows: Vec::new() };
-        brief.row("few", Tone::Plain, vec!["1".into(), "2".into(), "3".into()]);
-        brief.row("many", Tone::Alarm, (1..=9).map(|number| number.to_string()).collect());
-        brief.row("none", Tone::Plain, Vec::new());
+    fn a_long_row_counts_the_omitted_lines() {
+        let mut summary = Summary { heading: "a".to_owned(), rows: Vec::new() };
+        summary.row("few", Tone::Plain, vec!["1".into(), "2".into(), "3".into()]);
+        summary.row("many", Tone::Alarm, (1..=9).map(|number| number.to_string()).collect());
+        summary.row("none", Tone::Plain, Vec::new());
         let expected = "a\n  few       1\n            2\n            3\n  many      1\n            2\n            and 7 more\n";
-        assert_eq!(brief.text(Styles::PLAIN, Some(3)), expected);
+        assert_eq!(summary.text(Styles::PLAIN, Some(3)), expected);
     }
 }

@@ -1,6 +1,6 @@
-//! Text in the cells of a whole screen: cut, padded and wrapped to columns, and tinted.
+//! Fits text into the cells of a full screen: truncated, padded and wrapped to columns, and tinted.
 //!
-//! Everything may be foreign text: it comes out inert, and in letters that the terminal has.
+//! Any text may be untrusted: the result is escaped, in characters that the terminal shows.
 
 use dialoguer::console::{measure_text_width, truncate_str};
 use ratatui::style::{Color, Modifier, Style};
@@ -9,28 +9,27 @@ use super::layout;
 use super::output::{inert, one_line};
 use super::style::Styles;
 
-/// A text on one line, in so many columns; what is cut off is marked.
+/// Fits a text into one line of so many columns; marks truncation.
 pub(crate) fn fitted(text: &str, columns: usize, styles: Styles) -> String {
-    truncate_str(&styles.letters(&one_line(text)), columns, styles.ellipsis()).into_owned()
+    truncate_str(&styles.displayable(&one_line(text)), columns, styles.ellipsis()).into_owned()
 }
 
-/// The same, two spaces wider than `width`, which is in columns of the screen.
+/// Fits a text into `width` columns and pads it to two more.
 pub(crate) fn padded(text: &str, width: usize, styles: Styles) -> String {
     let text = fitted(text, width, styles);
     let missing = width.saturating_sub(measure_text_width(&text)) + 2;
     format!("{text}{:missing$}", "")
 }
 
-/// Every line of a text as lines of at most so many columns: wrapped between words, and within one that is longer.
-/// Nothing is cut off.
+/// Wraps every line of a text to so many columns, between words or within long ones. Loses nothing.
 pub(crate) fn wrapped(text: &str, columns: usize, styles: Styles) -> Vec<String> {
     let text = inert(text).replace('\t', "    ");
-    let text = styles.letters(&text);
+    let text = styles.displayable(&text);
     let lines = text.split('\n').flat_map(|line| layout::wrapped(line, columns, columns));
     lines.flat_map(|line| broken(line, columns)).collect()
 }
 
-/// A line in pieces of at most so many columns; a letter that is wider than that is a piece.
+/// Splits a line into pieces of so many columns; a wider character is a piece of its own.
 fn broken(line: String, columns: usize) -> Vec<String> {
     if measure_text_width(&line) <= columns {
         return vec![line];
@@ -59,9 +58,9 @@ pub(crate) fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-/// In one of the terminal's own colours, where there are any.
+/// Returns a style with one of the terminal's colours, if colours are on.
 pub(crate) fn tinted(color: Color, styles: Styles) -> Style {
-    if styles.is_on() { Style::new().fg(color) } else { Style::new() }
+    if styles.has_color() { Style::new().fg(color) } else { Style::new() }
 }
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_words_are_broken_and_nothing_acts() {
+    fn splits_long_words_and_escapes_control_characters() {
         for (text, columns, expected) in [
             ("one two three", 8, &["one two", "three"][..]),
             ("abcdefghij klm", 4, &["abcd", "efgh", "ij", "klm"]),
@@ -87,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_wider_and_no_letter_is_lost(text in "[a-z日é\u{1b}`\n ]{0,120}", columns in 2usize..40) {
+        fn wrapping_keeps_the_width_and_all_characters(text in "[a-z日é\u{1b}`\n ]{0,120}", columns in 2usize..40) {
             let lines = wrapped(&text, columns, Styles::PLAIN);
             prop_assert!(lines.iter().all(|line| measure_text_width(line) <= columns), "{lines:?}");
             let letters = |text: &str| text.chars().filter(|letter| !letter.is_whitespace()).collect::<String>();

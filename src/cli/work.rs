@@ -1,7 +1,7 @@
-//! Unsaved work when an agent ended by itself: a user at a terminal says what becomes of it.
+//! Unsaved work after an agent exited: asks a user at a terminal what to do with it.
 //!
-//! The keeper waits with the bottle as long as the offer is open, so a pull still finds its git. Whoever does not
-//! answer, or goes away, has it kept.
+//! The keeper keeps the bottle while the offer is open, so that a pull still works. Without an answer the work is
+//! preserved.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndChoice, KeeperEvent};
 
-/// How long the keeper may take to look for work in a large workspace.
-const LOOKED_WITHIN: Duration = Duration::from_secs(30);
+/// How long the keeper may take to search a large workspace for work.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What can be answered; nothing typed keeps it.
-const WORDS: [&str; 3] = ["keep", "pull", "discard"];
+/// The possible answers; an empty answer preserves the work.
+const CHOICES: [&str; 3] = ["keep", "pull", "discard"];
 
-/// Asks when there is something to ask, and tells the keeper.
+/// Asks if there is unsaved work, and sends the choice to the keeper.
 pub(crate) async fn decide(
     host: &Host,
     slug: &Slug,
@@ -32,26 +32,26 @@ pub(crate) async fn decide(
     signals: &mut Signals,
     output: &Output,
 ) {
-    let looked = tokio::time::timeout(LOOKED_WITHIN, offer.receive::<KeeperEvent>()).await;
+    let looked = tokio::time::timeout(SEARCH_TIMEOUT, offer.receive::<KeeperEvent>()).await;
     if !matches!(looked, Ok(Ok(KeeperEvent::Work(true)))) {
         return;
     }
     let choice = loop {
         let question = format!("There is unsaved work in {slug}.");
-        // On a thread of its own, so that a signal is heard while the user thinks.
-        let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &WORDS));
+        // On its own thread, so that signals are handled while the user thinks.
+        let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &CHOICES));
         let answer = tokio::select! {
             answer = asking => answer,
             _ = signals.end() => {
-                // The thread that asks goes on waiting for a key, with the terminal in its hands.
+                // The asking thread still waits for a key on the terminal.
                 terminal::restore();
                 break EndChoice::Keep;
             }
         };
         match answer {
-            Ok(Ok(Some(1))) => match take(host, slug, channel, output).await {
+            Ok(Ok(Some(1))) => match pull_all(host, slug, channel, output).await {
                 Ok(true) => break EndChoice::Keep,
-                // Something is still only there.
+                // Some work exists only in the bottle.
                 Ok(false) => {}
                 Err(error) => output.error(&error),
             },
@@ -59,15 +59,15 @@ pub(crate) async fn decide(
             _ => break EndChoice::Keep,
         }
     };
-    // A keeper that is gone keeps it.
+    // A keeper that is gone preserves the work.
     let _ = offer.message(&choice).await;
     let _ = offer.end().await;
 }
 
-/// Pulls; whether nothing is left to lose.
-async fn take(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
+/// Pulls, and returns whether no work is left to lose.
+async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
     let pulled = pull::pull(host, &record, channel, None).await?;
     pull::report(slug, &pulled, output)?;
-    Ok(pulled.is_all())
+    Ok(pulled.is_complete())
 }

@@ -101,7 +101,7 @@ fn the_template_does_a_task() -> Result<()> {
     let Some(pi) = agent("pi template", agents::pi())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;
     let outcome = scene.start_headless("pi")?;
-    assert!(!outcome.stderr.contains("the proxy refused"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("the proxy denied"), "{}", outcome.stderr);
     scene.assert_played(0, "api.anthropic.com", true);
     scene.assert_prompted(".pi/agent/skills");
     scene.assert_sent("x-api-key");

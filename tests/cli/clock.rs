@@ -1,4 +1,4 @@
-//! A clock that was set while bottles lived.
+//! Bottles that live while the system clock is set.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -9,9 +9,9 @@ use crate::home::{home, run};
 
 const YEAR: SignedDuration = SignedDuration::from_hours(24 * 365);
 
-/// What a bottle left that was started by a clock which was that much off, has a file of its agent's, and whose
+/// Leftovers of a bottle that was started with the clock off by this much, with a file of its agent, and whose
 /// keeper was killed.
-fn left_behind(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) -> Result<()> {
+fn orphan_with_clock_offset(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) -> Result<()> {
     let (clock, running) = (clock_gettime(ClockId::Realtime), clock_gettime(ClockId::Boottime));
     let lead = SignedDuration::new(clock.tv_sec - running.tv_sec, 0) + off;
     let ready = Timestamp::now() - SignedDuration::from_mins(10) + off;
@@ -27,14 +27,14 @@ fn left_behind(home: &TestHome, slug: &str, off: SignedDuration, noted: bool) ->
 }
 
 #[test]
-fn work_is_work_when_the_clock_was_set_back_a_year() -> Result<()> {
+fn detects_work_after_the_clock_was_set_back() -> Result<()> {
     let mut home = home()?;
     home.without_cleanup();
-    left_behind(&home, "right", SignedDuration::ZERO, true)?;
-    left_behind(&home, "set-back", YEAR, true)?;
-    left_behind(&home, "set-forward", -YEAR, true)?;
-    // What the comparison of times alone would say of the second.
-    left_behind(&home, "not-noted", YEAR, false)?;
+    orphan_with_clock_offset(&home, "right", SignedDuration::ZERO, true)?;
+    orphan_with_clock_offset(&home, "set-back", YEAR, true)?;
+    orphan_with_clock_offset(&home, "set-forward", -YEAR, true)?;
+    // The result that a comparison of times alone would give for the second.
+    orphan_with_clock_offset(&home, "not-noted", YEAR, false)?;
     let cleaned = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     for slug in ["right", "set-back", "set-forward"] {
         let note = home.bottle_home().join(format!("state/{slug}/agent.fake/workspace/note"));
@@ -47,10 +47,10 @@ fn work_is_work_when_the_clock_was_set_back_a_year() -> Result<()> {
 }
 
 #[test]
-fn a_bottle_from_another_year_is_listed_and_its_name_is_its_own() -> Result<()> {
+fn lists_a_bottle_from_another_year_and_keeps_its_slug_taken() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
-    // Whatever the record says of time, the lock says that it lives.
+    // Whatever time the record has, the lock shows that the bottle lives.
     let path = home.bottle_home().join("state/one/metadata.json");
     let record = std::fs::read_to_string(&path)?;
     for year in ["1971", "2199"] {
@@ -60,7 +60,7 @@ fn a_bottle_from_another_year_is_listed_and_its_name_is_its_own() -> Result<()> 
         let listed = run(&home, &["list"])?.expect_code(0).stdout;
         assert!(listed.contains("running (detached)"), "{year}: {listed}");
         let again = run(&home, &["start", "nap", "--label", "one", "-q"])?.expect_code(1);
-        assert!(again.stderr.contains("a bottle named one runs"), "{}", again.stderr);
+        assert!(again.stderr.contains("a bottle named one is running"), "{}", again.stderr);
         let cleaned = run(&home, &["cleanup", "--yes"])?.expect_code(0);
         assert!(cleaned.stdout.is_empty(), "{}", cleaned.transcript());
         let _ = run(&home, &["exec", "one", "--", "echo"])?.expect_code(0);

@@ -1,4 +1,4 @@
-//! Snapshots on a file system that shares the blocks of files, and on one that does not: the same files either way.
+//! Snapshots on file systems with and without shared blocks: the same files either way.
 
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::skip;
@@ -6,18 +6,18 @@ use bottle_test_support::skip;
 use crate::home::{bottle, home};
 use crate::image_files::{may_mount, script};
 
-/// MiB of a file that a snapshot has to have.
+/// The size of the file in the snapshot, in MiB.
 const SIZE: u64 = 64;
 
-/// A kind of file system, what makes one, and whether it shares.
+/// A kind of file system, the command that creates it, and whether it shares blocks.
 const KINDS: [(&str, &str, bool); 3] = [
     ("btrfs", "mkfs.btrfs -q", true),
     ("xfs", "mkfs.xfs -q -m reflink=1", true),
     ("ext4", "mkfs.ext4 -q", false),
 ];
 
-/// A snapshot of a large file, changes after it, and what is resumed; how much of the disk is used before and after
-/// the snapshot, and after the way back.
+/// Takes a snapshot of a large file, changes the file, and resumes. Prints the disk usage before and after the
+/// snapshot, and after the resume.
 const LIFE: &str = r#"
 used() { sync; df --output=used -B1048576 "$DISK" | tail -n 1; }
 truncate -s 1g "$DISK.img" && MAKE "$DISK.img" >&2 && mount -o loop "$DISK.img" "$DISK" || { echo cannot; exit; }
@@ -33,7 +33,7 @@ used; "$BOTTLE" stop one --time 0 -q >&2; "$BOTTLE" snapshots rm one -q >&2
 "#;
 
 #[test]
-fn a_snapshot_shares_blocks_where_the_disk_can_and_has_the_same_files_where_not() -> Result<()> {
+fn a_snapshot_shares_blocks_where_the_file_system_can() -> Result<()> {
     let test = "a_snapshot_shares_blocks_where_the_disk_can";
     for (kind, make, shares) in KINDS {
         let mut home = home()?;
@@ -53,7 +53,7 @@ fn a_snapshot_shares_blocks_where_the_disk_can_and_has_the_same_files_where_not(
         let [before, after, without, resumed] = used[..] else { anyhow::bail!("{kind}: {said}") };
         let stored = after.checked_sub(before).context("it takes something")?;
         let back = resumed.saturating_sub(without);
-        // A file system's own records are a part of it, whatever it shares.
+        // The file system's own metadata adds to the usage.
         let taken = if shares { 0..SIZE / 4 } else { SIZE..SIZE * 5 / 4 };
         ensure!(taken.contains(&stored) && taken.contains(&back), "{kind}: {stored}, {back}: {said}");
     }

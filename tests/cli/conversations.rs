@@ -1,5 +1,5 @@
-//! An agent's conversations: copied out at every end without its secrets, gone on with by a resume, and given
-//! back to a bottle that is built anew. With a program that keeps its conversations where Claude Code does.
+//! An agent's conversations: exported at every end without secrets, continued by a resume, and restored to a new
+//! bottle. The agent keeps its conversations where Claude Code does.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run};
 
-/// Says how it was started and what it remembers, notes its secret, and ends as its task says.
+/// Prints its arguments and its conversation, records its secret, and exits as its task says.
 const CLAUDE: &str = r#"#!/bin/sh
 memory=$HOME/.claude/projects/-workspace
 case " $* " in *" --continue "*) echo continued ;; *) echo anew ;; esac
@@ -40,7 +40,7 @@ fn with_a_claude(test: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// The one file of conversations that was copied out.
+/// The only exported file of conversations.
 fn copied_out(home: &TestHome) -> Result<(PathBuf, String)> {
     let own = home.bottle_home().join("transcripts/one");
     let lives: Vec<_> = std::fs::read_dir(&own)?.collect::<Result<_, _>>()?;
@@ -53,18 +53,18 @@ fn copied_out(home: &TestHome) -> Result<(PathBuf, String)> {
 }
 
 #[test]
-fn conversations_are_copied_out_masked_and_gone_on_with() -> Result<()> {
-    let name = "conversations_are_copied_out_masked_and_gone_on_with";
+fn conversations_are_exported_masked_and_continued() -> Result<()> {
+    let name = "conversations_are_exported_masked_and_continued";
     let Some(home) = with_a_claude(name)? else { return Ok(()) };
     let start = |task: &str| run(&home, &["start", "talker", "--label", "one", "-p", task, "-q"]);
-    // Ended well and nothing to lose: the bottle goes, its conversations stay.
+    // A clean end without work: the bottle is removed, its conversations stay.
     let clean = start("exit 0")?.expect_code(0);
     assert_eq!(clean.stdout, "anew\n");
     assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
     assert_eq!(run(&home, &["list"])?.stdout, "");
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
 
-    // Ended badly without work: kept for its conversations.
+    // A failed end without work: preserved for its conversations.
     let failed = start("exit 3")?.expect_code(3);
     assert!(!failed.stdout.contains("continued"), "{}", failed.stdout);
     assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{}", failed.stderr);
@@ -73,13 +73,13 @@ fn conversations_are_copied_out_masked_and_gone_on_with() -> Result<()> {
     assert_eq!(resumed.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
     assert_eq!(copied_out(&home)?.1, "said [redacted]\nsaid [redacted]\n");
 
-    // Its files are gone: it gets back what was copied out.
+    // Its files are gone: it gets the exported conversations back.
     std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
     let rebuilt = run(&home, &["resume", "one", "-p", "exit 3", "-q"])?.expect_code(3);
     assert!(rebuilt.stderr.contains("built anew"), "{}", rebuilt.stderr);
     assert_eq!(rebuilt.stdout, "continued\nsaid [redacted]\nsaid [redacted]\n");
 
-    // And without any there is nothing to continue, which is no error of the agent's.
+    // Without any conversation there is nothing to continue, which is no error.
     std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
     let anew = run(&home, &["resume", "one", "-p", "exit 0", "-q"])?.expect_code(0);
@@ -88,8 +88,8 @@ fn conversations_are_copied_out_masked_and_gone_on_with() -> Result<()> {
 }
 
 #[test]
-fn a_snapshot_brings_the_conversation_it_was_made_in() -> Result<()> {
-    let Some(home) = with_a_claude("a_snapshot_brings_the_conversation_it_was_made_in")? else {
+fn a_snapshot_restores_its_conversation() -> Result<()> {
+    let Some(home) = with_a_claude("a_snapshot_restores_its_conversation")? else {
         return Ok(());
     };
     let arguments = ["start", "talker", "--label", "one", "-p", "sleep 600", "-q", "--detach"];
@@ -107,7 +107,7 @@ fn a_snapshot_brings_the_conversation_it_was_made_in() -> Result<()> {
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     let back = run(&home, &["resume", "one", "--snapshot", "--yes", "-p", "exit 0", "-q"])?.expect_code(0);
     assert_eq!(back.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
-    // The secret is in no state of ours but the bottle's own files, and in no snapshot's description.
+    // The secret is in no state but the bottle's own files, and in no snapshot's description.
     let searched = std::process::Command::new("grep")
         .args(["-rlF", "hunter2-hunter2", "--exclude-dir=home"])
         .arg(home.bottle_home())

@@ -1,4 +1,4 @@
-//! `bottle supervise` on a terminal: what waits, live, and answers by a key.
+//! `bottle supervise` on a terminal: live proposals, and answers by key.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::home::{home, run};
 use crate::supervising::{Asking, hosts, question};
 
-const EMPTY: &str = "Nothing waits for you";
+const EMPTY: &str = "No pending proposals";
 
 fn on_terminal(home: &TestHome) -> Result<Pty> {
     home.on_terminal(&["supervise"], 24, 80)
@@ -33,12 +33,12 @@ fn signal(pty: &Pty, signal: Signal) -> Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// The terminal is as it was: nothing of the screen is left on it.
+/// Asserts that the terminal is restored and shows nothing of the screen.
 #[track_caller]
-fn assert_given_back(pty: &Pty) -> Result<()> {
+fn assert_restored(pty: &Pty) -> Result<()> {
     let screen = pty.last_screen()?;
     assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{:?}\n{screen}", pty.left_on());
-    assert!(!screen.contains("q leaves"), "{screen}");
+    assert!(!screen.contains("q quits"), "{screen}");
     Ok(())
 }
 
@@ -46,42 +46,42 @@ fn assert_given_back(pty: &Pty) -> Result<()> {
 fn leave(mut pty: Pty) -> Result<()> {
     pty.type_keys("q")?;
     assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
-    assert_given_back(&pty)
+    assert_restored(&pty)
 }
 
 #[test]
-fn what_comes_is_shown_and_answered_by_keys() -> Result<()> {
+fn shows_new_proposals_and_answers_them_by_key() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home)?;
     pty.wait_for(EMPTY)?;
-    pty.wait_for("asks to reach what its routes do not list")?;
+    pty.wait_for("an agent wants to reach a host")?;
     let held = Asking::begin(&home, "one", secret(1))?;
-    pty.wait_for("1 question waits for you")?;
-    let screen = pty.wait_for("Enter all")?;
+    pty.wait_for("1 proposal waits for you")?;
+    let screen = pty.wait_for("Enter details")?;
     for words in
         ["> 5 h", "one", "secret", "a request to api.example.com", "| finding: a GitHub token, 40 bytes"]
     {
         assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
     }
     let pushed = Asking::begin(&home, "two", push(2))?;
-    pty.wait_for("2 questions wait for you")?;
-    // Longer than a key is taken for one that was meant for something else.
+    pty.wait_for("2 proposals wait for you")?;
+    // Longer than a key is ignored after a move.
     std::thread::sleep(Duration::from_secs(1));
     // The cursor stayed where it was.
     pty.type_keys("a")?;
-    pty.wait_for("Why may it pass? _")?;
+    pty.wait_for("Reason to approve: _")?;
     pty.type_keys("a fixturr\x7fe")?;
-    pty.wait_for("Why may it pass? a fixture_")?;
+    pty.wait_for("Reason to approve: a fixture_")?;
     pty.type_keys("\r")?;
     pty.wait_for("egress-token-allow of one was approved")?;
     let Answer::Decided(yes) = held.answered()? else { anyhow::bail!("it was decided") };
     assert_eq!((yes.status, yes.notes.as_deref()), (Status::Approved, Some("a fixture")));
     pty.wait_for("two pushes what may be a secret")?;
-    // At once it could have been meant for the one before.
+    // An immediate key could be meant for the previous proposal.
     pty.type_keys("r")?;
-    pty.wait_for("came here just now")?;
+    pty.wait_for("has just moved here")?;
     pty.type_keys("r")?;
-    pty.wait_for("Why not?")?;
+    pty.wait_for("Reason to reject:")?;
     pty.type_keys("take it out\r")?;
     pty.wait_for(EMPTY)?;
     let Answer::Decided(no) = pushed.answered()? else { anyhow::bail!("it was decided") };
@@ -90,17 +90,17 @@ fn what_comes_is_shown_and_answered_by_keys() -> Result<()> {
 }
 
 #[test]
-fn whoever_is_not_the_first_is_told() -> Result<()> {
+fn reports_that_another_process_answered_first() -> Result<()> {
     let home = home()?;
     let asking = Asking::begin(&home, "one", secret(1))?;
     let mut pty = on_terminal(&home)?;
-    pty.wait_for("1 question waits")?;
+    pty.wait_for("1 proposal waits")?;
     pty.type_keys("\r")?;
     pty.wait_for("1 of 1")?;
     pty.type_keys("abecause")?;
     pty.wait_for("because_")?;
     let _ = run(&home, &["supervise", "reject", "0101", "--reason", "no"])?.expect_code(0);
-    pty.wait_for("somebody else has answered it")?;
+    pty.wait_for("another process answered it")?;
     pty.wait_for(EMPTY)?;
     let Answer::Decided(response) = asking.answered()? else { anyhow::bail!("it was decided") };
     assert_eq!(response.status, Status::Rejected);
@@ -108,7 +108,7 @@ fn whoever_is_not_the_first_is_told() -> Result<()> {
 }
 
 #[test]
-fn what_nobody_waits_for_is_said_and_taken_away() -> Result<()> {
+fn shows_stale_proposals_and_dismisses_them() -> Result<()> {
     let home = home()?;
     let asking = Asking::begin(&home, "one", secret(1))?;
     let mut pty = on_terminal(&home)?;
@@ -116,10 +116,10 @@ fn what_nobody_waits_for_is_said_and_taken_away() -> Result<()> {
     asking.give_up();
     pty.wait_for("> gone")?;
     pty.type_keys("a")?;
-    pty.wait_for("nobody waits for this answer")?;
-    pty.wait_for("1 waits no more")?;
+    pty.wait_for("no process waits for this answer")?;
+    pty.wait_for("1 no longer waits")?;
     pty.type_keys("r")?;
-    pty.wait_for("was taken away")?;
+    pty.wait_for("was dismissed")?;
     pty.wait_for(EMPTY)?;
     leave(pty)
 }
@@ -132,28 +132,28 @@ fn editor(home: &TestHome, script: &str) -> Result<String> {
 }
 
 #[test]
-fn an_editor_gets_our_words_and_whatever_it_does_nothing_is_lost() -> Result<()> {
+fn edits_the_canonical_routes_and_never_loses_an_edit() -> Result<()> {
     for (script, words) in [
-        ("exit 3", "the editor ended with exit status: 3"),
+        ("exit 3", "the editor failed: exit status: 3"),
         ("true", "nothing was changed"),
         ("rm \"$1\"", "cannot read the edited copy"),
         ("printf '\\377\\376' > \"$1\"", "cannot read the edited copy"),
-        ("echo '- host: 10.0.0.1' > \"$1\"", "this cannot be allowed"),
-        ("echo '- host: b.example' > \"$1\"; exit 1", "what you wrote is kept"),
-        (": > \"$1\"", "nothing stood in it any more"),
-        ("echo '- host: b.example' > \"$1\"", "this is what you wrote"),
+        ("echo '- host: 10.0.0.1' > \"$1\"", "this edit cannot be applied"),
+        ("echo '- host: b.example' > \"$1\"; exit 1", "your edit is kept"),
+        (": > \"$1\"", "the file was empty"),
+        ("echo '- host: b.example' > \"$1\"", "this is your edit"),
     ] {
         let mut home = home()?;
         let editor = editor(&home, &format!("cp \"$1\" given; {script}"))?;
         home.env("VISUAL", editor).env("EDITOR", "false");
         let _asking = Asking::begin(&home, "one", hosts(1))?;
         let mut pty = on_terminal(&home)?;
-        pty.wait_for("1 question waits")?;
+        pty.wait_for("1 proposal waits")?;
         pty.type_keys("m")?;
         pty.wait_for(words)?;
-        pty.wait_for("q leaves")?;
+        pty.wait_for("q quits")?;
         let given = fs::read_to_string(home.project().join("given"))?;
-        assert!(given.starts_with("# What one asks for (egress-allow).\n"), "{given}");
+        assert!(given.starts_with("# Routes that one requests (egress-allow).\n"), "{given}");
         assert!(given.ends_with("- host: api.example.com\n  matches:\n  - methods:\n    - GET\n"), "{given}");
         leave(pty)?;
     }
@@ -161,38 +161,38 @@ fn an_editor_gets_our_words_and_whatever_it_does_nothing_is_lost() -> Result<()>
     home.env("EDITOR", "/no/such/editor");
     let _asking = Asking::begin(&home, "one", hosts(1))?;
     let mut pty = on_terminal(&home)?;
-    pty.wait_for("1 question waits")?;
+    pty.wait_for("1 proposal waits")?;
     pty.type_keys("m")?;
-    pty.wait_for("the editor ended with exit status: 127")?;
+    pty.wait_for("the editor failed: exit status: 127")?;
     leave(pty)
 }
 
 #[test]
-fn ctrl_c_in_an_editor_ends_nothing() -> Result<()> {
+fn ctrl_c_in_the_editor_ends_neither_screen_nor_answer() -> Result<()> {
     let mut home = home()?;
     let editor = editor(&home, "trap '' INT; echo editing; read line; echo \"- host: $line\" > \"$1\"")?;
     home.env("EDITOR", editor);
     let _asking = Asking::begin(&home, "one", hosts(1))?;
     let mut pty = on_terminal(&home)?;
-    pty.wait_for("1 question waits")?;
+    pty.wait_for("1 proposal waits")?;
     pty.type_keys("m")?;
     pty.wait_for("editing")?;
     assert!(pty.is_cooked()?, "the editor has the terminal as it was");
     pty.type_keys("\x03")?;
     pty.type_keys("b.example\n")?;
-    // It is said how the editor ended, and what was written is there.
-    pty.wait_for("what you wrote is kept")?;
+    // The editor's failure is reported, and the text is kept.
+    pty.wait_for("your edit is kept")?;
     leave(pty)
 }
 
 #[test]
-fn an_answer_that_does_not_count_is_said_and_the_question_stays() -> Result<()> {
+fn a_failed_answer_is_reported_and_the_proposal_stays() -> Result<()> {
     let home = home()?;
     let _asking = Asking::begin(&home, "one", hosts(1))?;
     let mut pty = on_terminal(&home)?;
-    pty.wait_for("the routes of this bottle are not here")?;
+    pty.wait_for("the routes of this bottle are unavailable")?;
     pty.type_keys("\r")?;
-    pty.wait_for("What it asks for")?;
+    pty.wait_for("Request")?;
     pty.type_keys("a")?;
     let screen = pty.wait_for("there is no bottle named one")?;
     assert!(screen.contains("one asks for hosts"), "{screen}");
@@ -200,17 +200,17 @@ fn an_answer_that_does_not_count_is_said_and_the_question_stays() -> Result<()> 
 }
 
 #[test]
-fn a_signal_or_a_lost_terminal_gives_it_back() -> Result<()> {
+fn a_signal_or_a_hang_up_restores_the_terminal() -> Result<()> {
     for (with, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::QUIT, 131)] {
         let home = home()?;
         let _asking = Asking::begin(&home, "one", secret(1))?;
         let mut pty = on_terminal(&home)?;
-        pty.wait_for("1 question waits")?;
+        pty.wait_for("1 proposal waits")?;
         pty.type_keys("\rabecause")?;
         pty.wait_for("because_")?;
         signal(&pty, with)?;
         assert_eq!(pty.wait_exit()?, code, "{with:?}: {}", pty.screen());
-        assert_given_back(&pty)?;
+        assert_restored(&pty)?;
         assert_eq!(run(&home, &["supervise", "list"])?.stdout.lines().count(), 1, "it waits on");
     }
     let home = home()?;
@@ -222,17 +222,17 @@ fn a_signal_or_a_lost_terminal_gives_it_back() -> Result<()> {
 }
 
 #[test]
-fn it_follows_the_size_of_the_terminal_and_is_a_list_where_there_is_no_screen() -> Result<()> {
+fn follows_the_terminal_size_and_falls_back_to_a_list() -> Result<()> {
     let home = home()?;
     let _asking = Asking::begin(&home, "one", secret(1))?;
     let mut pty = on_terminal(&home)?;
-    pty.wait_for("q leaves")?;
+    pty.wait_for("q quits")?;
     for (rows, columns) in [(10, 40), (5, 12), (2, 3), (40, 120), (24, 80)] {
         pty.resize(rows, columns)?;
         std::thread::sleep(Duration::from_millis(250));
         assert!(pty.broken_lines().is_empty(), "{rows}x{columns}: {:?}", pty.broken_lines());
     }
-    pty.wait_for("q leaves")?;
+    pty.wait_for("q quits")?;
     leave(pty)?;
     let listed = |pty: &mut Pty| -> Result<()> {
         assert_eq!(pty.wait_exit()?, 0);
@@ -252,25 +252,25 @@ fn it_follows_the_size_of_the_terminal_and_is_a_list_where_there_is_no_screen() 
 }
 
 #[test]
-fn pasted_words_decide_nothing() -> Result<()> {
+fn pasted_text_decides_nothing() -> Result<()> {
     let home = home()?;
     let _asking = Asking::begin(&home, "one", secret(1))?;
     let mut pty = on_terminal(&home)?;
-    pty.wait_for("1 question waits")?;
+    pty.wait_for("1 proposal waits")?;
     pty.type_keys("\x1b[200~aarr\ryes\r\x1b[201~")?;
-    pty.wait_for("a pasted text decides nothing")?;
+    pty.wait_for("pasted text decides nothing")?;
     pty.type_keys("a\x1b[200~a fixture\nof mine\x1b[201~")?;
-    pty.wait_for("Why may it pass? a fixture of mine_")?;
+    pty.wait_for("Reason to approve: a fixture of mine_")?;
     pty.type_keys("\x1b")?;
-    pty.wait_for("Enter all")?;
+    pty.wait_for("Enter details")?;
     leave(pty)
 }
 
-/// How many bottles ask, and how much each.
+/// The number of bottles, and of proposals of each.
 const BOTTLES: usize = 70;
 const EACH: usize = 16;
 
-/// A full queue, of bottles whose keepers are gone.
+/// A full queue of bottles whose keepers are gone.
 fn full(home: &TestHome) -> Result<()> {
     for bottle in 0..BOTTLES {
         let folder = home.bottle_home().join(format!("queue/bottle-{bottle:02}"));
@@ -299,8 +299,8 @@ fn full(home: &TestHome) -> Result<()> {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "figures for whoever runs the test")]
-fn a_full_queue_is_shown_at_once_and_keys_stay_quick() -> Result<()> {
+#[allow(clippy::print_stderr, reason = "figures for the test log")]
+fn shows_a_full_queue_at_once_and_stays_responsive() -> Result<()> {
     let home = home()?;
     full(&home)?;
     let all = BOTTLES * EACH;
@@ -309,8 +309,8 @@ fn a_full_queue_is_shown_at_once_and_keys_stay_quick() -> Result<()> {
     for _ in 0..5 {
         let begun = Instant::now();
         let mut pty = on_terminal(&home)?;
-        pty.wait_for(&format!("{all} wait no more"))?;
-        pty.wait_for("q leaves")?;
+        pty.wait_for(&format!("{all} no longer wait"))?;
+        pty.wait_for("q quits")?;
         first.push(begun.elapsed());
         pty.type_keys("\r")?;
         pty.wait_for(&format!("1 of {all}"))?;

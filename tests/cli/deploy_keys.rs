@@ -1,6 +1,6 @@
-//! Keys that a forge has for as long as a bottle lives: asked for, used, and gone after every end.
+//! Deploy keys at a forge: registered, used, and revoked at every end of a bottle.
 //!
-//! The forge is one of the test's, over TLS; on the Linux backend git works with it through OpenSSH.
+//! The forge is a test double over TLS; on the Linux backend git reaches it through OpenSSH.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use http::Method;
 use crate::home::run;
 use crate::resuming::note;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A home whose bottle `work` has a repository with a deploy key.
@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// On the fake backend, before a forge from which nobody can clone.
+    /// On the fake backend, with a forge that serves no clones.
     fn new(dialect: Dialect) -> Result<Self> {
         Self::with(dialect, None, "backend: fake", "sleep, '600'", "")
     }
@@ -70,7 +70,7 @@ impl Scene {
         Ok(Self { home, forge, host })
     }
 
-    /// On the Linux backend, before a forge with an OpenSSH server; nothing where one of them cannot be had.
+    /// On the Linux backend, with a forge that has an OpenSSH server; none where one of them is unavailable.
     fn real(test: &str, dialect: Dialect, script: &str, more: &str) -> Result<Option<Self>> {
         if let Some(why) = GitHost::missing() {
             skip::aloud(test, &why);
@@ -84,16 +84,16 @@ impl Scene {
         Ok(Some(scene))
     }
 
-    /// Starts `one` and leaves it running.
+    /// Starts `one` detached.
     fn start(&self) -> Result<()> {
         let _ = run(&self.home, &["start", "work", "--detach", "--label", "one", "-q"])?.expect_code(0);
         Ok(())
     }
 
-    /// What the start of `one` failed with.
-    fn refused(&self) -> Result<String> {
+    /// Starts `one`, which fails; returns the message.
+    fn start_fails(&self) -> Result<String> {
         let outcome = run(&self.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
-        self.nothing_is_said_of_secrets(&outcome.stderr)?;
+        self.assert_no_secrets(&outcome.stderr)?;
         Ok(outcome.stderr)
     }
 
@@ -115,8 +115,8 @@ impl Scene {
         until(|| Ok(!std::path::Path::new(&format!("/proc/{pid}/fd")).exists() || is_zombie(pid)))
     }
 
-    /// Neither the token nor a private key is in `text` or anywhere in the home.
-    fn nothing_is_said_of_secrets(&self, text: &str) -> Result<()> {
+    /// Asserts that neither the token nor a private key is in `text` or anywhere in the home.
+    fn assert_no_secrets(&self, text: &str) -> Result<()> {
         for secret in [TOKEN, "OPENSSH PRIVATE KEY", "b3BlbnNzaC1rZXktdjE"] {
             ensure!(!text.contains(secret), "{secret} is told: {text}");
             let found = Command::new("grep").args(["-rlF", "--", secret]).arg(self.home.root()).output()?;
@@ -140,7 +140,7 @@ fn until(mut there: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 #[test]
-fn a_key_lives_as_long_as_its_bottle_and_a_resumed_one_gets_another() -> Result<()> {
+fn a_deploy_key_lives_as_long_as_its_run() -> Result<()> {
     for dialect in [Dialect::Gitea, Dialect::Github] {
         let scene = Scene::new(dialect)?;
         scene.start()?;
@@ -149,8 +149,8 @@ fn a_key_lives_as_long_as_its_bottle_and_a_resumed_one_gets_another() -> Result<
         assert!(!first.read_only);
         let record = scene.record()?;
         assert_eq!(record["deploy_keys"][0]["id"], first.id, "{record}");
-        scene.nothing_is_said_of_secrets(&record.to_string())?;
-        // Work, so that it is kept.
+        scene.assert_no_secrets(&record.to_string())?;
+        // Work, so that the bottle is preserved.
         scene.home.write("project/note", "kept\n")?;
         let _ = run(&scene.home, &["cp", "note", "one:note"])?.expect_code(0);
         let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
@@ -167,7 +167,7 @@ fn a_key_lives_as_long_as_its_bottle_and_a_resumed_one_gets_another() -> Result<
 }
 
 #[test]
-fn what_a_forge_refuses_is_said_before_anything_is_made() -> Result<()> {
+fn reports_a_forges_refusal_before_creating_anything() -> Result<()> {
     let scene = Scene::new(Dialect::Gitea)?;
     for (trouble, words) in [
         (Trouble::Status(401, vec![], "bad"), "does not accept the token (401)"),
@@ -176,23 +176,23 @@ fn what_a_forge_refuses_is_said_before_anything_is_made() -> Result<()> {
         (Trouble::Status(429, vec![("retry-after", "7")], ""), "try again in 7 s"),
     ] {
         scene.forge.next(Method::POST, trouble);
-        let said = scene.refused()?;
+        let said = scene.start_fails()?;
         for word in [words, "\"bottle one\"", "team/tool at 127.0.0.1:"] {
             assert!(said.contains(word), "no {word}: {said}");
         }
-        assert!(!said.contains("could not be undone"), "{said}");
+        assert!(!said.contains("not undone:"), "{said}");
         assert!(!scene.home.bottle_home().join("state/one").exists(), "{said}");
     }
-    // Somebody has that title.
+    // Another key already has that title.
     scene.forge.add("bottle one", "ssh-ed25519 AAAA");
-    let said = scene.refused()?;
+    let said = scene.start_fails()?;
     assert!(said.contains("Key title has been used") && said.contains("choose another --label"), "{said}");
     assert_eq!(scene.titles(), ["bottle one"], "which is somebody's");
     Ok(())
 }
 
 #[test]
-fn without_its_token_nothing_is_asked_and_nothing_started() -> Result<()> {
+fn a_missing_forge_token_starts_nothing() -> Result<()> {
     let mut scene = Scene::new(Dialect::Github)?;
     scene.home.env("FORGE_TOKEN", "");
     let outcome = run(&scene.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(2);
@@ -206,10 +206,10 @@ fn without_its_token_nothing_is_asked_and_nothing_started() -> Result<()> {
 }
 
 #[test]
-fn a_launch_that_fails_later_revokes_what_it_registered() -> Result<()> {
+fn a_failed_launch_revokes_its_deploy_keys() -> Result<()> {
     let mut scene = Scene::new(Dialect::Gitea)?;
     scene.home.env("BOTTLE_FAKE_FAIL", "start_bundle:fail");
-    let _ = scene.refused()?;
+    let _ = scene.start_fails()?;
     assert_eq!(scene.titles(), [""; 0]);
     let calls = scene.forge.calls();
     assert!(calls.iter().any(|call| call.starts_with("POST")), "{calls:?}");
@@ -219,17 +219,17 @@ fn a_launch_that_fails_later_revokes_what_it_registered() -> Result<()> {
 }
 
 #[test]
-fn an_answer_that_is_lost_leaves_no_key() -> Result<()> {
+fn a_lost_forge_response_leaves_no_deploy_key() -> Result<()> {
     let scene = Scene::new(Dialect::Github)?;
     scene.forge.next(Method::POST, Trouble::ClosesAfter);
-    let said = scene.refused()?;
+    let said = scene.start_fails()?;
     assert!(said.contains("was interrupted"), "{said}");
     assert_eq!(scene.titles(), [""; 0]);
     Ok(())
 }
 
 #[test]
-fn after_a_killed_keeper_cleanup_revokes_and_says_what_it_cannot() -> Result<()> {
+fn cleanup_revokes_deploy_keys_after_a_killed_keeper() -> Result<()> {
     let mut scene = Scene::new(Dialect::Gitea)?;
     let mut client = scene
         .home
@@ -248,7 +248,7 @@ fn after_a_killed_keeper_cleanup_revokes_and_says_what_it_cannot() -> Result<()>
     let line = "the deploy key \"bottle one\" of team/tool at 127.0.0.1:";
     assert!(shown.stdout.contains(line) && shown.stdout.contains("would be revoked"), "{}", shown.stdout);
 
-    // Without the token it cannot be: the bottle goes, what is known of the key stays.
+    // Without the token the bottle is removed, and what is known of the key stays.
     scene.home.env("FORGE_TOKEN", "");
     let failed = run(&scene.home, &["cleanup", "--yes"])?.expect_code(1);
     for words in [line_of_failure(&scene)?.as_str(), "FORGE_TOKEN is not set", "delete it by hand"] {
@@ -256,7 +256,7 @@ fn after_a_killed_keeper_cleanup_revokes_and_says_what_it_cannot() -> Result<()>
     }
     assert_eq!(scene.titles(), ["bottle one"]);
     assert_eq!(scene.record()?["resources"], serde_json::json!([]));
-    // Its name is not given away meanwhile.
+    // Its slug stays taken meanwhile.
     scene.home.env("FORGE_TOKEN", TOKEN);
     let taken = run(&scene.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
     assert!(taken.stderr.contains("cleanup"), "{}", taken.stderr);
@@ -270,14 +270,14 @@ fn after_a_killed_keeper_cleanup_revokes_and_says_what_it_cannot() -> Result<()>
     Ok(())
 }
 
-/// How a failed revocation names the key.
+/// The line with which a failed revocation names the key.
 fn line_of_failure(scene: &Scene) -> Result<String> {
     let id = scene.record()?["deploy_keys"][0]["id"].as_u64().context("an id")?;
     Ok(format!("the deploy key \"bottle one\" (id {id}) of team/tool at "))
 }
 
 #[test]
-fn a_keeper_killed_before_it_hears_the_id_leaves_a_key_that_is_found() -> Result<()> {
+fn cleanup_finds_a_deploy_key_whose_id_was_never_received() -> Result<()> {
     let scene = Scene::new(Dialect::Github)?;
     scene.forge.next(Method::POST, Trouble::HangsAfter);
     let mut client = scene
@@ -299,7 +299,7 @@ fn a_keeper_killed_before_it_hears_the_id_leaves_a_key_that_is_found() -> Result
 }
 
 #[test]
-fn an_end_that_cannot_revoke_says_so_and_cleanup_does_it_later() -> Result<()> {
+fn reports_a_failed_revocation_at_the_end_and_cleanup_retries() -> Result<()> {
     let scene = Scene::new(Dialect::Gitea)?;
     scene.start()?;
     scene.forge.next(Method::DELETE, Trouble::Status(500, vec![], "down"));
@@ -313,7 +313,7 @@ fn an_end_that_cannot_revoke_says_so_and_cleanup_does_it_later() -> Result<()> {
 }
 
 #[test]
-fn what_a_discard_cannot_revoke_is_left_to_cleanup() -> Result<()> {
+fn cleanup_revokes_the_keys_that_discard_could_not() -> Result<()> {
     let scene = Scene::new(Dialect::Gitea)?;
     scene.start()?;
     note(&scene.home, "one", "kept\n")?;
@@ -322,7 +322,7 @@ fn what_a_discard_cannot_revoke_is_left_to_cleanup() -> Result<()> {
     }
     let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(1);
     let discarded = run(&scene.home, &["discard", "one", "--yes"])?.expect_code(1);
-    assert!(discarded.stderr.contains("`bottle cleanup` goes on"), "{}", discarded.stderr);
+    assert!(discarded.stderr.contains("`bottle cleanup` continues"), "{}", discarded.stderr);
     assert_eq!(scene.titles(), ["bottle one"]);
     let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
     assert_eq!(scene.titles(), [""; 0]);
@@ -331,7 +331,7 @@ fn what_a_discard_cannot_revoke_is_left_to_cleanup() -> Result<()> {
 }
 
 #[test]
-fn an_adopted_bottle_revokes_with_the_token_of_whoever_adopted_it() -> Result<()> {
+fn an_adopted_bottle_revokes_with_the_adopters_token() -> Result<()> {
     let scene = Scene::new(Dialect::Gitea)?;
     scene.start()?;
     scene.kill_keeper()?;
@@ -340,21 +340,21 @@ fn an_adopted_bottle_revokes_with_the_token_of_whoever_adopted_it() -> Result<()
     Ok(())
 }
 
-/// What an agent does with a repository.
+/// The agent's work in a repository.
 const WORK: &str = "git clone -q $URL work; cd work; git checkout -qb agent/two; echo two >two; git add .; \
     git commit -qm two; git push -q origin HEAD; echo pushed";
 
 #[test]
-fn git_in_a_bottle_clones_and_pushes_with_a_key_that_is_gone_after() -> Result<()> {
+fn git_clones_and_pushes_with_a_deploy_key_revoked_at_the_end() -> Result<()> {
     for dialect in [Dialect::Gitea, Dialect::Github] {
-        let test = "git_in_a_bottle_clones_and_pushes_with_a_key_that_is_gone_after";
+        let test = "git_clones_and_pushes_with_a_deploy_key_revoked_at_the_end";
         let Some(scene) = Scene::real(test, dialect, WORK, "")? else { return Ok(()) };
         let host = scene.host.as_ref().context("a host")?;
         scene.set_url()?;
         let outcome = run(&scene.home, &["start", "work", "--yes", "--label", "one"])?.expect_code(0);
         assert!(outcome.stdout.contains("pushed"), "{}", outcome.transcript());
         assert_eq!(host.log("refs/heads/agent/two")?, "two\none\n");
-        scene.nothing_is_said_of_secrets(&outcome.transcript())?;
+        scene.assert_no_secrets(&outcome.transcript())?;
         let calls: Vec<String> = scene.forge.calls().iter().map(|call| call[..4].to_owned()).collect();
         assert_eq!(calls, ["POST", "DELE"]);
         assert_eq!(scene.titles(), [""; 0]);
@@ -364,8 +364,8 @@ fn git_in_a_bottle_clones_and_pushes_with_a_key_that_is_gone_after() -> Result<(
 }
 
 #[test]
-fn a_key_that_may_only_read_clones_and_does_not_push() -> Result<()> {
-    let test = "a_key_that_may_only_read_clones_and_does_not_push";
+fn a_read_only_deploy_key_clones_and_cannot_push() -> Result<()> {
+    let test = "a_read_only_deploy_key_clones_and_cannot_push";
     let Some(scene) = Scene::real(test, Dialect::Gitea, WORK, ", read_only: true")? else { return Ok(()) };
     scene.set_url()?;
     let outcome = run(&scene.home, &["start", "work", "--yes", "--label", "one"])?;

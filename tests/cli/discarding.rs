@@ -1,14 +1,14 @@
-//! Throwing away what was kept of a bottle.
+//! `bottle discard`.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{run, snapshot, transcripts};
-use crate::resuming::{committed_and_kept, kept};
+use crate::resuming::{committed_and_preserved, preserved};
 
 #[test]
-fn what_was_kept_goes_and_a_snapshot_stays() -> Result<()> {
-    let home = committed_and_kept("one")?;
+fn discards_the_preserved_files_and_keeps_the_snapshot() -> Result<()> {
+    let home = committed_and_preserved("one")?;
     let mut text = transcripts(
         &home,
         &[
@@ -33,10 +33,10 @@ fn what_was_kept_goes_and_a_snapshot_stays() -> Result<()> {
 
 #[test]
 fn a_user_is_asked_first() -> Result<()> {
-    let home = kept("one")?;
+    let home = preserved("one")?;
     for (answer, stays) in [("n", true), ("\u{3}", true), ("y", false)] {
         let mut pty = home.on_terminal(&["discard", "one"], 24, 80)?;
-        pty.wait_for("Throw away one, with what was neither pulled nor pushed? [y/N]")?;
+        pty.wait_for("Delete one and all work in it that was not pulled or pushed? [y/N]")?;
         pty.type_keys(answer)?;
         if answer != "\u{3}" {
             pty.type_keys("\r")?;
@@ -49,11 +49,11 @@ fn a_user_is_asked_first() -> Result<()> {
 }
 
 #[test]
-fn what_fails_leaves_the_bottle_to_be_discarded_again() -> Result<()> {
-    let home = kept("one")?;
+fn a_failed_discard_can_be_repeated() -> Result<()> {
+    let home = preserved("one")?;
     let mut failing = home.program(["discard", "one", "--yes"])?;
     let failed = failing.env("BOTTLE_FAKE_FAIL", "remove").run()?.expect_code(1);
-    assert!(failed.stderr.contains("`bottle discard one` goes on"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("`bottle discard one` continues"), "{}", failed.stderr);
     assert!(run(&home, &["list"])?.stdout.contains("preserved"));
     let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
     assert_eq!(run(&home, &["list"])?.stdout, "");
@@ -61,10 +61,10 @@ fn what_fails_leaves_the_bottle_to_be_discarded_again() -> Result<()> {
 }
 
 #[test]
-fn nothing_of_it_is_left_on_any_backend() -> Result<()> {
+fn discard_removes_everything_on_every_backend() -> Result<()> {
     for backend in ["linux", "docker"] {
         let mut home = TestHome::new()?;
-        if !home.runs("nothing_of_it_is_left_on_any_backend", backend)? {
+        if !home.runs("discard_removes_everything_on_every_backend", backend)? {
             continue;
         }
         home.agent("nap", "---\nbottle: nap\n---\n")?;

@@ -1,7 +1,6 @@
-//! A home on a disk that is not as a local one: on a network, read-only, full, without locks or sockets.
+//! A home on an unusual disk: a network share, read-only, full, without locks or sockets.
 //!
-//! What a disk cannot do is played by the kernel, which answers the calls of the program under test as such a
-//! disk does.
+//! A seccomp filter makes the system calls of the program under test fail as they do on such a disk.
 
 use anyhow::{Context, Result};
 use bottle_harden::filter::Filter;
@@ -13,11 +12,11 @@ use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition 
 
 use crate::home::{bottle, home, snapshot, transcript, transcripts};
 
-/// Runs this where programs are answered as the filter says.
+/// Runs this on a thread where system calls are answered as the filter says.
 fn with<T: Send>(filter: &Filter, test: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let tested = scope.spawn(|| {
-            // The thread's own, and its children's.
+            // Applies to the thread and its children.
             filter.apply()?;
             test()
         });
@@ -25,13 +24,13 @@ fn with<T: Send>(filter: &Filter, test: impl FnOnce() -> Result<T> + Send) -> Re
     })
 }
 
-/// A call with a set bit in this argument.
+/// Matches a call with this bit set in this argument.
 fn bit(argument: u8, bit: u64) -> Result<SeccompRule> {
     Ok(SeccompRule::new(vec![Condition::new(argument, Len::Dword, Op::MaskedEq(bit), bit)?])?)
 }
 
-/// NFS, 9p, a shared folder of a virtual machine: no rename but the plain one, no links, no clones of files, no
-/// attributes beyond the usual.
+/// NFS, 9p or a shared folder of a virtual machine: only plain renames, no links, no cloned files, no extended
+/// attributes.
 fn on_a_network() -> Result<Filter> {
     const FICLONE: u64 = 0x4004_9409;
     let mut filter = Filter::passing();
@@ -44,7 +43,7 @@ fn on_a_network() -> Result<Filter> {
     Ok(filter)
 }
 
-/// A home whose sockets lie on its own disk.
+/// A home whose sockets are on its own disk.
 fn sockets_at_home() -> Result<TestHome> {
     let mut home = home()?;
     home.env("XDG_RUNTIME_DIR", "");
@@ -52,7 +51,7 @@ fn sockets_at_home() -> Result<TestHome> {
 }
 
 #[test]
-fn a_whole_life_on_a_network_disk_leaves_nothing() -> Result<()> {
+fn a_bottles_life_on_a_network_disk_leaves_nothing() -> Result<()> {
     let mut home = sockets_at_home()?;
     home.without_cleanup();
     let text = with(&on_a_network()?, || {
@@ -80,8 +79,8 @@ fn a_whole_life_on_a_network_disk_leaves_nothing() -> Result<()> {
 }
 
 #[test]
-fn an_isolated_bottle_on_a_network_disk_is_gone_on_with() -> Result<()> {
-    let test = "an_isolated_bottle_on_a_network_disk_is_gone_on_with";
+fn an_isolated_bottle_on_a_network_disk_resumes() -> Result<()> {
+    let test = "an_isolated_bottle_on_a_network_disk_resumes";
     let mut home = sockets_at_home()?;
     home.bottle("lives", &bottle("[sleep, \"600\"]").replace("backend: fake", "backend: linux"))?;
     home.agent("lives", "---\nbottle: lives\n---\n")?.without_cleanup();
@@ -111,7 +110,7 @@ fn an_isolated_bottle_on_a_network_disk_is_gone_on_with() -> Result<()> {
 }
 
 #[test]
-fn a_disk_without_locks_or_sockets_is_said() -> Result<()> {
+fn reports_a_disk_without_locks_or_sockets() -> Result<()> {
     let mut text = String::new();
     for (what, call, errno) in [
         ("no locks", libc::SYS_flock, libc::ENOLCK),
@@ -132,7 +131,7 @@ fn a_disk_without_locks_or_sockets_is_said() -> Result<()> {
     Ok(())
 }
 
-/// What a user does whose home cannot be written.
+/// The commands of a user whose home is read-only.
 const UNWRITABLE: &str = r#"
 said() { echo "\$ bottle $*"; "$BOTTLE" "$@"; echo "exit $?"; echo; }
 exec 2>&1
@@ -147,7 +146,7 @@ said start hi --dry-run -q >/dev/null
 test "$before" = "$(cd "$BOTTLE_HOME" && find . | sort | md5sum)" && echo "nothing changed"
 "#;
 
-/// Runs the script where this makes the disk of `$BOTTLE_HOME`.
+/// Runs the script with this disk as `$BOTTLE_HOME`.
 fn on_a_disk(test: &str, disk: &str) -> Result<Option<String>> {
     if !rustix::process::getuid().is_root() {
         skip::aloud(test, &"only root mounts a disk");
@@ -170,11 +169,11 @@ fn on_a_disk(test: &str, disk: &str) -> Result<Option<String>> {
 const COPIED: &str = r#"mkdir "$BOTTLE_HOME" && cp -r "$MANIFESTS/." "$BOTTLE_HOME" || exit 99"#;
 
 #[test]
-fn a_read_only_home_is_said_and_can_be_looked_at() -> Result<()> {
+fn a_read_only_home_is_reported_and_can_be_read() -> Result<()> {
     let disk = format!(
         "mount -t tmpfs -o mode=755 none \"$DISK\" || exit 99\n{COPIED}\nmount -o remount,ro \"$DISK\" || exit 99"
     );
-    let Some(text) = on_a_disk("a_read_only_home_is_said_and_can_be_looked_at", &disk)? else {
+    let Some(text) = on_a_disk("a_read_only_home_is_reported_and_can_be_read", &disk)? else {
         return Ok(());
     };
     snapshot!(text);
@@ -182,12 +181,12 @@ fn a_read_only_home_is_said_and_can_be_looked_at() -> Result<()> {
 }
 
 #[test]
-fn a_full_home_is_said_and_nothing_is_half_written() -> Result<()> {
+fn a_full_home_is_reported_and_leaves_no_partial_files() -> Result<()> {
     let disk = format!(
         "mount -t tmpfs -o size=256k,mode=755 none \"$DISK\" || exit 99\n{COPIED}\n\
          head -c 1000000 /dev/zero >\"$DISK/fill\" 2>/dev/null\nmkdir \"$BOTTLE_HOME/state\""
     );
-    let Some(text) = on_a_disk("a_full_home_is_said_and_nothing_is_half_written", &disk)? else {
+    let Some(text) = on_a_disk("a_full_home_is_reported_and_leaves_no_partial_files", &disk)? else {
         return Ok(());
     };
     snapshot!(text);
@@ -195,8 +194,8 @@ fn a_full_home_is_said_and_nothing_is_half_written() -> Result<()> {
 }
 
 #[test]
-fn a_home_on_a_network_is_not_taken_for_one_of_another_name() -> Result<()> {
-    // A claim that finds its slug taken says by what, whatever the disk.
+fn a_network_home_is_not_mistaken_for_another() -> Result<()> {
+    // A claim on a taken slug names the cause on any disk.
     let home = sockets_at_home()?;
     home.write("home/.bottle/state/mine", "a user's file")?;
     let said = with(&on_a_network()?, || transcript(&home, &["start", "hi", "--label", "mine", "-q"]))?;

@@ -1,5 +1,5 @@
-//! The same commands on a bottle in containers, where one stream carries all that its keeper and its pid 1 say:
-//! side by side with a user at work, at the end, and going on with what was kept or committed.
+//! The same commands on a bottle in containers, where one stream carries the keeper's and the guest's messages:
+//! next to an attached user, at the end, and resuming.
 
 use std::time::Duration;
 
@@ -14,11 +14,10 @@ const LISTEN: &str = "while read -r line && [ \"$line\" != leave ]; do echo \"he
 
 const GIT: &str = "git -c user.name=Agent -c user.email=agent@example.com";
 
-/// How long something on an engine may take on a busy machine.
+/// How long an engine may take for a step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A home with an agent `listen` and an agent `nap`, and a project that is a repository; nothing without an
-/// engine.
+/// A home with the agents `listen` and `nap`, and a project that is a repository; none without an engine.
 fn docker_home(test: &str) -> Result<Option<TestHome>> {
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -56,16 +55,16 @@ fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
     Ok(pty)
 }
 
-fn left(home: &TestHome) -> Vec<String> {
+fn left_on_the_engine(home: &TestHome) -> Vec<String> {
     engine::left_of(&home_hash(&home.bottle_home()))
 }
 
-fn kept(home: &TestHome) -> Vec<String> {
+fn is_preserved(home: &TestHome) -> Vec<String> {
     vec![format!("container bottle-{}-agent-one", home_hash(&home.bottle_home()))]
 }
 
 #[test]
-fn a_user_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
+fn other_commands_do_not_disturb_an_attached_session() -> Result<()> {
     let Some(home) = docker_home("a user on docker")? else { return Ok(()) };
     let mut pty = on_terminal(&home, &["start", "listen", "--cwd", "--yes", "--label", "one"])?;
     let mut said = 0;
@@ -94,7 +93,7 @@ fn a_user_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
     }
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
 
-    // All of them at once.
+    // All of them concurrently.
     std::thread::scope(|scope| -> Result<()> {
         let beside: [&[&str]; 6] = [
             &["diff", "one"],
@@ -114,18 +113,18 @@ fn a_user_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
         is_heard(&mut pty, "all at once")
     })?;
 
-    // Somebody else ends it: the user is told, and has their terminal back. No snapshot has the last of it.
+    // Another command ends it: the user is notified and gets the terminal back. No snapshot has its latest files.
     inside(&home, "echo three >>code")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    pty.wait_for("`bottle resume one` goes on with it")?;
+    pty.wait_for("`bottle resume one` starts it again")?;
     pty.wait_exit()?;
     assert!(pty.is_cooked()?);
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
     Ok(())
 }
 
 #[test]
-fn at_the_end_work_is_pulled_and_nothing_is_left() -> Result<()> {
+fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
     let Some(home) = docker_home("the end on docker")? else { return Ok(()) };
     let mut pty = on_terminal(&home, &["start", "listen", "--cwd", "--yes", "--label", "one"])?;
     pty.type_keys("there\r")?;
@@ -134,13 +133,13 @@ fn at_the_end_work_is_pulled_and_nothing_is_left() -> Result<()> {
     pty.type_keys(&format!("echo two >>code; {GIT} commit -qam more; echo three >>code; exit\r"))?;
     pty.wait_for("[keep/pull/discard]")?;
     pty.type_keys("pull\r")?;
-    // What was not committed is still only there, so the question comes again.
+    // Uncommitted files exist only in the bottle, so the question comes again.
     pty.wait_until("the question again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
     pty.type_keys("keep\r")?;
-    pty.wait_for("`bottle resume one` goes on with it")?;
+    pty.wait_for("`bottle resume one` starts it again")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
 
     let mut pty = on_terminal(&home, &["resume", "one", "--yes"])?;
     pty.type_keys("there\r")?;
@@ -151,20 +150,20 @@ fn at_the_end_work_is_pulled_and_nothing_is_left() -> Result<()> {
     pty.type_keys("pull\r")?;
     assert_eq!(pty.wait_exit()?, 0);
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
-    assert_eq!(left(&home), [] as [String; 0], "{}", pty.screen());
+    assert_eq!(left_on_the_engine(&home), [] as [String; 0], "{}", pty.screen());
     assert_eq!(succeeds(&home, &["list"])?, "");
     Ok(())
 }
 
 #[test]
-fn kept_files_and_a_snapshot_are_gone_on_with() -> Result<()> {
+fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
     let Some(home) = docker_home("resume on docker")? else { return Ok(()) };
     succeeds(&home, &["start", "nap", "--cwd", "--yes", "--detach", "--label", "one", "-q"])?;
     inside(&home, "echo committed >note; echo also >~/of-the-home")?;
     succeeds(&home, &["commit", "one", "-q"])?;
     inside(&home, "echo kept >note")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
 
     succeeds(&home, &["resume", "one", "--yes", "--detach", "-q"])?;
     assert_eq!(
@@ -173,7 +172,7 @@ fn kept_files_and_a_snapshot_are_gone_on_with() -> Result<()> {
     );
     inside(&home, "echo later >note")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    assert_eq!(left(&home), kept(&home));
+    assert_eq!(left_on_the_engine(&home), is_preserved(&home));
 
     succeeds(&home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"])?;
     assert_eq!(inside(&home, "cat note ~/of-the-home code")?, "committed\nalso\none\n");

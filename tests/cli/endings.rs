@@ -1,4 +1,4 @@
-//! However a session ends, the terminal is as it was: its lines, its screen, its cursor, its mouse, its title.
+//! Every end of a session restores the terminal: line mode, screen, cursor, mouse, title.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::{home, run};
 
-/// How long something that happens by itself may take on a busy machine.
+/// How long a background step may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What a full-screen agent switches on. The agent `copy` writes what is typed, a line at a time.
+/// What a full-screen agent switches on. The agent `copy` writes typed lines to a file.
 const EVERYTHING: &str =
     "\x1b[?1049h\x1b[?1000h\x1b[?1006h\x1b[?2004h\x1b[?1h\x1b=\x1b[?25l\x1b[1;31mdrawn\r";
 
@@ -34,7 +34,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T
     }
 }
 
-/// A session with the label `one`, whose agent has the whole terminal in its hands.
+/// A session with the label `one`, whose agent has taken over the whole terminal.
 fn full_screen(home: &TestHome) -> Result<Pty> {
     let arguments = ["start", "copy", "--yes", "--label", "one", "--color-label", "green"];
     let mut pty = home.on_terminal(&arguments, 24, 80)?;
@@ -60,7 +60,7 @@ fn keeper(home: &TestHome) -> Result<Pid> {
 }
 
 #[track_caller]
-fn assert_as_it_was(pty: &Pty, how: &str) -> Result<()> {
+fn assert_restored(pty: &Pty, how: &str) -> Result<()> {
     let screen = pty.last_screen()?;
     assert_eq!(pty.left_on(), [""; 0], "{how}:\n{screen}");
     assert!(pty.is_cooked()?, "{how}:\n{screen}");
@@ -74,7 +74,7 @@ fn assert_as_it_was(pty: &Pty, how: &str) -> Result<()> {
 type End = fn(&TestHome, &mut Pty) -> Result<()>;
 
 #[test]
-fn every_end_of_a_session_gives_back_what_its_agent_had_taken() -> Result<()> {
+fn every_end_of_a_session_restores_the_terminal() -> Result<()> {
     let ends: [(&str, i32, End); 8] = [
         ("the agent's own end", 0, |_, pty| pty.type_keys("\x04")),
         ("the detach keys", 0, |_, pty| pty.type_keys(DETACH)),
@@ -93,13 +93,13 @@ fn every_end_of_a_session_gives_back_what_its_agent_had_taken() -> Result<()> {
         let mut pty = full_screen(&home)?;
         end(&home, &mut pty)?;
         assert_eq!(pty.wait_exit()?, code, "{how}:\n{}", pty.screen());
-        assert_as_it_was(&pty, how)?;
+        assert_restored(&pty, how)?;
     }
     Ok(())
 }
 
 #[test]
-fn a_lost_connection_ends_the_bottle_it_was_and_leaves_a_detached_one() -> Result<()> {
+fn a_hang_up_ends_an_attached_bottle_and_not_a_detached_one() -> Result<()> {
     let home = home()?;
     let mut lost = full_screen(&home)?;
     lost.hang_up()?;
@@ -118,10 +118,10 @@ fn a_lost_connection_ends_the_bottle_it_was_and_leaves_a_detached_one() -> Resul
     until("what the agent had drawn", || Ok((!again.left_on().is_empty()).then_some(())))?;
     again.type_keys(DETACH)?;
     assert_eq!(again.wait_exit()?, 0);
-    assert_as_it_was(&again, "detached from again")
+    assert_restored(&again, "detached from again")
 }
 
-/// A shell on a terminal that runs this script, with the program as `$0`.
+/// Runs this script in a shell on a terminal, with the program as `$0`.
 fn shell(home: &TestHome, script: &str) -> Result<Pty> {
     let program = home.program([""; 0])?;
     let inner = program.command();
@@ -134,7 +134,7 @@ fn shell(home: &TestHome, script: &str) -> Result<Pty> {
     Pty::spawn(shell, 24, 80)
 }
 
-/// The one who says that it has a terminal in its hands.
+/// The process whose mark file claims the terminal.
 fn holder(home: &TestHome) -> Result<Option<Pid>> {
     let Ok(homes) = std::fs::read_dir(home.runtime().join("bottle")) else { return Ok(None) };
     for folder in homes {
@@ -150,7 +150,7 @@ fn holder(home: &TestHome) -> Result<Option<Pid>> {
 }
 
 #[test]
-fn the_next_command_puts_right_what_a_killed_client_left() -> Result<()> {
+fn the_next_command_restores_a_killed_clients_terminal() -> Result<()> {
     for next in ["list", "attach one --read-only", "start hi --yes"] {
         let home = home()?;
         let script = format!(
@@ -173,7 +173,7 @@ fn the_next_command_puts_right_what_a_killed_client_left() -> Result<()> {
 }
 
 #[test]
-fn a_command_on_another_terminal_leaves_this_one_alone() -> Result<()> {
+fn a_command_on_another_terminal_does_not_touch_this_one() -> Result<()> {
     let home = home()?;
     let mut pty = full_screen(&home)?;
     let mut other = home.on_terminal(&["list"], 24, 80)?;
@@ -183,11 +183,11 @@ fn a_command_on_another_terminal_leaves_this_one_alone() -> Result<()> {
     assert_eq!(pty.left_on().len(), 8);
     pty.type_keys(DETACH)?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_as_it_was(&pty, "detached")
+    assert_restored(&pty, "detached")
 }
 
 #[test]
-fn a_watcher_is_not_heard_and_leaves_as_it_came() -> Result<()> {
+fn a_read_only_client_sends_nothing_and_restores_its_terminal() -> Result<()> {
     let home = home()?;
     let mut pty = full_screen(&home)?;
     let mut watcher = home.on_terminal(&["attach", "one", "--read-only"], 10, 40)?;
@@ -205,7 +205,7 @@ fn a_watcher_is_not_heard_and_leaves_as_it_came() -> Result<()> {
 }
 
 #[test]
-fn a_proxy_whose_guard_died_is_listed_as_closed() -> Result<()> {
+fn lists_a_dead_egress_proxy_as_down() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
     let services = || Ok::<_, anyhow::Error>(run(&home, &["list", "--json"])?.json()?[0]["services"].clone());
@@ -214,7 +214,7 @@ fn a_proxy_whose_guard_died_is_listed_as_closed() -> Result<()> {
         serde_json::json!([{"name": "egress", "up": true}, {"name": "supervise", "up": true}])
     );
     assert!(run(&home, &["list"])?.stdout.ends_with("\tegress\n"));
-    kill_process(guard_of(home.root())?, Signal::KILL)?;
+    kill_process(egress_daemon_of(home.root())?, Signal::KILL)?;
     until("egress is down", || {
         Ok((services()?
             == serde_json::json!([{"name": "egress", "up": false}, {"name": "supervise", "up": true}]))
@@ -224,8 +224,8 @@ fn a_proxy_whose_guard_died_is_listed_as_closed() -> Result<()> {
     Ok(())
 }
 
-/// The egress daemon of the one bottle below this folder.
-fn guard_of(root: &Path) -> Result<Pid> {
+/// The egress daemon of the only bottle below this folder.
+fn egress_daemon_of(root: &Path) -> Result<Pid> {
     let root = root.to_str().context("a path")?;
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;

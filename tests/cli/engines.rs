@@ -1,4 +1,4 @@
-//! Engines that are not there, not this user's, too old, that stop on the way, or whose disk is full.
+//! Engines that are missing, another user's, too old, that stop during a launch, or whose disk is full.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -33,7 +33,7 @@ fn agent(home: &mut TestHome, name: &str, dockerfile: &str) -> Result<()> {
 const START: &[&str] = &["start", "work", "--label", "work"];
 
 #[test]
-fn an_engine_elsewhere_or_nowhere_is_refused_by_name() -> Result<()> {
+fn refuses_a_remote_or_missing_engine_by_name() -> Result<()> {
     let mut text = String::new();
     for address in [
         "tcp://192.0.2.1:2375",
@@ -49,7 +49,7 @@ fn an_engine_elsewhere_or_nowhere_is_refused_by_name() -> Result<()> {
     Ok(())
 }
 
-/// Something that answers each connection with this.
+/// A server that answers each connection with this.
 fn answering(socket: &Path, answer: &'static str) -> Result<()> {
     let listener = UnixListener::bind(socket)?;
     // It ends with the test program.
@@ -63,7 +63,7 @@ fn answering(socket: &Path, answer: &'static str) -> Result<()> {
 }
 
 #[test]
-fn an_engine_too_old_or_none_at_all_is_said() -> Result<()> {
+fn reports_an_old_or_absent_engine() -> Result<()> {
     let mut text = String::new();
     for answer in [
         "HTTP/1.0 200 OK\r\nApi-Version: 1.40\r\nOstype: linux\r\nServer: Docker/19.03.15 (linux)\r\n\r\nOK",
@@ -81,8 +81,8 @@ fn an_engine_too_old_or_none_at_all_is_said() -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_is_not_this_users_is_said_with_the_way_in() -> Result<()> {
-    let test = "a_socket_that_is_not_this_users_is_said_with_the_way_in";
+fn reports_an_engine_socket_without_permission_and_how_to_get_it() -> Result<()> {
+    let test = "reports_an_engine_socket_without_permission_and_how_to_get_it";
     if !rustix::process::getuid().is_root() {
         skip::aloud(test, &"only root can be somebody else");
         return Ok(());
@@ -115,8 +115,8 @@ fn a_socket_that_is_not_this_users_is_said_with_the_way_in() -> Result<()> {
     Ok(())
 }
 
-/// Patience for what builds images.
-fn patiently(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
+/// The time limit for commands that build images.
+fn run_with_long_timeout(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     home.program(arguments.iter().copied())?.deadline(Duration::from_secs(180)).run()
 }
 
@@ -131,9 +131,8 @@ fn own_engine(test: &str, size: &str) -> Result<Option<OwnEngine>> {
 }
 
 #[test]
-fn without_a_base_image_and_a_registry_the_way_to_one_is_said() -> Result<()> {
-    let Some(engine) = own_engine("without_a_base_image_and_a_registry_the_way_to_one_is_said", "64m")?
-    else {
+fn explains_how_to_get_a_base_image_without_a_registry() -> Result<()> {
+    let Some(engine) = own_engine("explains_how_to_get_a_base_image_without_a_registry", "64m")? else {
         return Ok(());
     };
     let mut home = home()?;
@@ -142,7 +141,7 @@ fn without_a_base_image_and_a_registry_the_way_to_one_is_said() -> Result<()> {
     home.agent("own", "---\nbottle: own\n---\n")?;
     let dry = run(&home, &["start", "own", "--dry-run", "--json"])?;
     if dry.stderr.contains("cargo xtask dist") {
-        skip::aloud("without_a_base_image_and_a_registry_the_way_to_one_is_said", &"there is no dist/bottle");
+        skip::aloud("explains_how_to_get_a_base_image_without_a_registry", &"there is no dist/bottle");
         return Ok(());
     }
     let mut text = format!("{:#}\n", dry.json()?["makes"]);
@@ -154,8 +153,8 @@ fn without_a_base_image_and_a_registry_the_way_to_one_is_said() -> Result<()> {
     Ok(())
 }
 
-/// Whatever a bottle leaves on an engine.
-fn left(engine: &OwnEngine) -> Vec<String> {
+/// What a bottle leaves on an engine.
+fn left_on_the_engine(engine: &OwnEngine) -> Vec<String> {
     let asked: [&[&str]; 4] = [
         &["ps", "--all", "--format", "{{.Names}}"],
         &["network", "ls", "--filter", "name=bottle-", "--format", "{{.Name}}"],
@@ -168,8 +167,8 @@ fn left(engine: &OwnEngine) -> Vec<String> {
 }
 
 #[test]
-fn an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_nothing() -> Result<()> {
-    let test = "an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_nothing";
+fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Result<()> {
+    let test = "an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing";
     let Some(mut engine) = own_engine(test, "640m")? else { return Ok(()) };
     if engine.take_base().is_err() {
         skip::aloud(test, &"no engine here has the base image: run scripts/base-image");
@@ -177,32 +176,32 @@ fn an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_not
     }
     let mut home = home()?;
     home.env("DOCKER_HOST", engine.address()).without_cleanup();
-    let first = patiently(&home, START)?;
+    let first = run_with_long_timeout(&home, START)?;
     if first.stderr.contains("cargo xtask dist") {
         skip::aloud(test, &"there is no dist/bottle");
         return Ok(());
     }
     let _ = first.expect_code(0);
-    assert_eq!(left(&engine), [""; 0]);
+    assert_eq!(left_on_the_engine(&engine), [""; 0]);
 
-    // A build that needs more than there is.
+    // A build that needs more disk than there is.
     agent(&mut home, "big", "FROM debian:bookworm-slim\nRUN head -c 900000000 /dev/zero > /big\n")?;
     let mut scrub = home.scrub()?;
     scrub.path(engine.folder(), "[ENGINE]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
     scrub.add("built-by=[0-9a-f]{8}", "built-by=[HOME-HASH]")?;
-    let said = patiently(&home, &["start", "big", "--label", "big"])?.transcript();
+    let said = run_with_long_timeout(&home, &["start", "big", "--label", "big"])?.transcript();
     let mut text = scrub.apply(&format!("an image that does not fit\n{said}\n"));
 
-    // A disk that is full when the bottle's containers are made.
+    // The disk is full when the bottle's containers are created.
     engine.fill()?;
-    let full = patiently(&home, START)?;
+    let full = run_with_long_timeout(&home, START)?;
     assert_eq!(full.code, 1, "{}", full.transcript());
     let said = full.stderr.to_lowercase();
     assert!(said.contains("no space left on device") && said.contains("hint: free space where"), "{said}");
     engine.empty()?;
-    let _ = patiently(&home, START)?.expect_code(0);
+    let _ = run_with_long_timeout(&home, START)?.expect_code(0);
 
-    // An engine that is gone from one moment to the next, while it builds and while it launches.
+    // The engine disappears during a build and during a launch.
     agent(&mut home, "slow", "FROM debian:bookworm-slim\nRUN sleep 300\n")?;
     for (agent, asked) in [
         ("slow", ["ps", "--quiet", "--filter", "label=bottle.image=stage"]),
@@ -222,13 +221,14 @@ fn an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_not
         assert!(said.contains("the container engine closed the connection"), "{said}");
         assert!(said.contains("hint: see the engine's own log"), "{said}");
         if agent == "slow" {
-            text += &scrub.apply(&format!("without the engine\n{}", patiently(&home, START)?.transcript()));
+            text += &scrub
+                .apply(&format!("without the engine\n{}", run_with_long_timeout(&home, START)?.transcript()));
         }
         engine.start_again()?;
-        let cleaned = patiently(&home, &["cleanup", "--yes"])?.expect_code(0);
-        assert_eq!(left(&engine), [""; 0], "{}", cleaned.transcript());
+        let cleaned = run_with_long_timeout(&home, &["cleanup", "--yes"])?.expect_code(0);
+        assert_eq!(left_on_the_engine(&engine), [""; 0], "{}", cleaned.transcript());
     }
-    let _ = patiently(&home, START)?.expect_code(0);
+    let _ = run_with_long_timeout(&home, START)?.expect_code(0);
     snapshot!(text);
     Ok(())
 }

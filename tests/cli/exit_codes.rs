@@ -1,4 +1,4 @@
-//! Every exit code of `docs/exit-codes.md`, from a command that ends with it.
+//! Every exit code of `docs/exit-codes.md`, each from a command that ends with it.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ fn documented() -> BTreeSet<i32> {
     cells.filter_map(|(code, _)| code.parse().ok()).collect()
 }
 
-/// A home where every code can be had, but those that need a bottle of another backend.
+/// A home for every code except those that need a bottle of another backend.
 fn home_of_all() -> Result<TestHome> {
     let mut home = home()?;
     home.env("DOCKER_HOST", "unix:///nonexistent/docker.sock");
@@ -28,7 +28,7 @@ fn home_of_all() -> Result<TestHome> {
 }
 
 #[test]
-fn every_code_of_the_page_is_some_commands() -> Result<()> {
+fn a_command_ends_with_each_documented_exit_code() -> Result<()> {
     let home = home_of_all()?;
     let mut seen = BTreeSet::new();
     for (code, arguments) in [
@@ -39,7 +39,7 @@ fn every_code_of_the_page_is_some_commands() -> Result<()> {
         (2, &["stop", "nobody"]),
         (3, &["start", "hi", "--bottle", "wrong"]),
         (4, &["start", "hi", "--backend", "docker"]),
-        // The fake backend isolates nothing, and says so.
+        // The fake backend isolates nothing, and reports so.
         (5, &["probe", "runs"]),
         (7, &["start", "fail", "-q"]),
         (7, &["exec", "runs", "--", "exit", "7"]),
@@ -59,7 +59,7 @@ fn every_code_of_the_page_is_some_commands() -> Result<()> {
     pty.wait_for("which bottle")?;
     pty.type_keys("\x03")?;
     seen.insert(pty.wait_exit()?);
-    if let Some(code) = one_that_cannot_be_run()? {
+    if let Some(code) = a_program_that_cannot_run()? {
         seen.insert(code);
     } else {
         seen.insert(126);
@@ -69,8 +69,8 @@ fn every_code_of_the_page_is_some_commands() -> Result<()> {
     Ok(())
 }
 
-/// A file that is no program; the fake backend has none.
-fn one_that_cannot_be_run() -> Result<Option<i32>> {
+/// A file that is not a program; the fake backend has none.
+fn a_program_that_cannot_run() -> Result<Option<i32>> {
     let mut home = home()?;
     let text = bottle("[sleep, \"600\"]").replace("backend: fake", "backend: linux");
     home.bottle("isolated", &text)?.agent("isolated", "---\nbottle: isolated\n---\n")?;

@@ -1,4 +1,4 @@
-//! Snapshots: made, listed, removed, and what is said when there is nothing to make one of.
+//! Snapshots: saved, listed, removed, and the errors when there is nothing to save.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -7,7 +7,7 @@ use bottle_test_support::skip;
 
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
-/// A bottle that runs, with a file in its workspace.
+/// A running bottle with a file in its workspace.
 fn running(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
@@ -17,7 +17,7 @@ fn running(label: &str) -> Result<TestHome> {
 }
 
 #[test]
-fn a_snapshot_is_made_listed_replaced_and_removed() -> Result<()> {
+fn snapshots_are_saved_listed_replaced_and_removed() -> Result<()> {
     let home = running("one")?;
     snapshot!(transcripts(
         &home,
@@ -38,7 +38,7 @@ fn a_snapshot_is_made_listed_replaced_and_removed() -> Result<()> {
 }
 
 #[test]
-fn a_bottle_with_a_snapshot_stays_when_it_ended_and_goes_with_its_snapshot() -> Result<()> {
+fn an_ended_bottle_stays_as_long_as_its_snapshot() -> Result<()> {
     let mut home = home()?;
     home.without_cleanup();
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
@@ -64,7 +64,7 @@ fn a_bottle_with_a_snapshot_stays_when_it_ended_and_goes_with_its_snapshot() -> 
 }
 
 #[test]
-fn kept_work_is_committed_where_it_stands() -> Result<()> {
+fn commits_a_preserved_bottle_in_place() -> Result<()> {
     let home = running("one")?;
     snapshot!(transcripts(
         &home,
@@ -80,7 +80,7 @@ fn kept_work_is_committed_where_it_stands() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_committed_is_said_with_the_next_step() -> Result<()> {
+fn explains_why_a_bottle_cannot_be_committed() -> Result<()> {
     let home = home()?;
     let mut text =
         transcripts(&home, &[&["commit"], &["commit", "nobody"], &["commit", "nobody", "--json"]])?;
@@ -91,11 +91,11 @@ fn what_cannot_be_committed_is_said_with_the_next_step() -> Result<()> {
 }
 
 #[test]
-fn a_commit_that_fails_leaves_the_snapshot_before_it() -> Result<()> {
+fn a_failed_commit_keeps_the_previous_snapshot() -> Result<()> {
     let mut text = String::new();
     for step in ["freeze", "frozen"] {
         let home = home()?;
-        // The keeper has its environment from the command that starts it.
+        // The keeper inherits the environment of the command that starts it.
         let mut start = home.program(["start", "nap", "--detach", "--label", "one", "-q"])?;
         let _ = start.env("BOTTLE_FAKE_FAIL", step).run()?.expect_code(0);
         text +=
@@ -107,13 +107,13 @@ fn a_commit_that_fails_leaves_the_snapshot_before_it() -> Result<()> {
 }
 
 #[test]
-fn a_user_is_asked_which_bottle() -> Result<()> {
+fn commit_asks_which_bottle() -> Result<()> {
     let home = running("one")?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
     let mut pty = home.on_terminal(&["commit"], 24, 80)?;
     pty.wait_for("Make a snapshot of which bottle?")?;
     pty.type_keys("two\r")?;
-    pty.wait_for("`bottle resume two` goes on from it")?;
+    pty.wait_for("`bottle resume two` starts from it")?;
     assert_eq!(pty.wait_exit()?, 0);
     let mut pty = home.on_terminal(&["commit"], 24, 80)?;
     pty.wait_for("which bottle?")?;
@@ -126,7 +126,7 @@ fn a_user_is_asked_which_bottle() -> Result<()> {
 }
 
 #[test]
-fn a_state_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> Result<()> {
+fn an_unreadable_state_is_an_error() -> Result<()> {
     let home = home()?;
     home.write("home/.bottle/state", "no folder\n")?;
     snapshot!(transcripts(
@@ -136,7 +136,7 @@ fn a_state_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> Result<()> 
     Ok(())
 }
 
-/// A disk of 48 MiB of its own, on which two commits fit and a third does not.
+/// A separate disk of 48 MiB that fits two commits but not a third.
 const SMALL_DISK: &str = r#"
 mount -t tmpfs -o size=48m,mode=755 none "$DISK" && mkdir -p "$BOTTLE_HOME" && cp -r "$MANIFESTS/." "$BOTTLE_HOME" || exit 99
 "$BOTTLE" start big --label one --detach --yes -q
@@ -153,9 +153,9 @@ ls -A "$BOTTLE_HOME/snapshots/one" | wc -l
 "#;
 
 #[test]
-fn a_disk_that_is_full_half_way_leaves_nothing_half_made() -> Result<()> {
+fn a_disk_that_fills_up_leaves_no_partial_snapshot() -> Result<()> {
     let mut home = home()?;
-    let test = "a_disk_that_is_full_half_way_leaves_nothing_half_made";
+    let test = "a_disk_that_fills_up_leaves_no_partial_snapshot";
     if !home.runs(test, "linux")? {
         return Ok(());
     }

@@ -1,10 +1,10 @@
-//! Homes with agents that the fake backend can run.
+//! Homes with agents for the fake backend.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 
-/// A home with one bottle and one agent for each of the fake backend's programs that tests use.
+/// A home with one bottle and one agent for each program of the fake backend that tests use.
 pub(crate) fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     for (agent, command) in [
@@ -25,25 +25,25 @@ pub(crate) fn bottle(command: &str) -> String {
     format!("---\nbackend: fake\nagent_provider: {{template: command, command: {command}}}\n---\n")
 }
 
-/// Runs a command of this home to its end.
+/// Runs a command in this home to its end.
 pub(crate) fn run(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
     home.program(arguments.iter().copied())?.run()
 }
 
-/// The command and everything it answered, scrubbed.
+/// The command and its complete output, scrubbed.
 pub(crate) fn transcript(home: &TestHome, arguments: &[&str]) -> Result<String> {
     let outcome = run(home, arguments)?;
     let text = format!("$ bottle {}\n{}", arguments.join(" "), outcome.transcript());
     Ok(home.scrub()?.apply(&text))
 }
 
-/// Several commands, one after the other.
+/// Several commands in sequence.
 pub(crate) fn transcripts(home: &TestHome, commands: &[&[&str]]) -> Result<String> {
     let each: Result<Vec<String>> = commands.iter().map(|arguments| transcript(home, arguments)).collect();
     Ok(each?.join("\n"))
 }
 
-/// Compares a text with the one under `snapshots/`.
+/// Compares a text with the snapshot under `snapshots/`.
 macro_rules! snapshot {
     ($text:expr) => {{
         let text: String = $text;

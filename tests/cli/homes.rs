@@ -1,5 +1,4 @@
-//! Homes and directories that are not where or what they should be: each is said before anything is tried in it,
-//! or works.
+//! Homes and directories in unusual places or states: each is reported before use, or works.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -19,7 +18,7 @@ const TRIED: [&[&str]; 5] =
     [&["list"], &["list", "agents"], &["start", "hi", "-q"], &["init"], &["cleanup", "--yes"]];
 
 #[test]
-fn one_that_is_a_file_is_said_and_stays() -> Result<()> {
+fn reports_a_home_that_is_a_file() -> Result<()> {
     let mut home = TestHome::new()?;
     std::fs::remove_dir_all(home.bottle_home())?;
     home.write("home/.bottle", "a user's file")?;
@@ -34,9 +33,9 @@ fn one_that_is_a_file_is_said_and_stays() -> Result<()> {
 }
 
 #[test]
-fn one_of_another_user_is_said_and_not_used() -> Result<()> {
+fn reports_a_home_of_another_user() -> Result<()> {
     if !rustix::process::getuid().is_root() {
-        skip::aloud("one_of_another_user_is_said_and_not_used", &"only root can give a folder away");
+        skip::aloud("reports_a_home_of_another_user", &"only root can give a folder away");
         return Ok(());
     }
     let home = home()?;
@@ -47,7 +46,7 @@ fn one_of_another_user_is_said_and_not_used() -> Result<()> {
     Ok(())
 }
 
-/// The program with these variables and no others.
+/// The program with only these variables.
 fn with_only(home: &TestHome, variables: &[(&str, &str)], arguments: &[&str]) -> Result<Outcome> {
     let mut program = Program::bottle()?;
     program.arguments(arguments.iter().copied()).directory(home.project());
@@ -58,7 +57,7 @@ fn with_only(home: &TestHome, variables: &[(&str, &str)], arguments: &[&str]) ->
 }
 
 #[test]
-fn without_home_the_users_own_is_taken_and_a_relative_one_is_none() -> Result<()> {
+fn falls_back_to_the_users_home_without_an_absolute_home() -> Result<()> {
     let home = home()?;
     let here = home.bottle_home();
     let here = here.to_str().context("text")?;
@@ -70,8 +69,8 @@ fn without_home_the_users_own_is_taken_and_a_relative_one_is_none() -> Result<()
 }
 
 #[test]
-fn a_user_whom_the_machine_does_not_know_is_told_to_set_home() -> Result<()> {
-    let test = "a_user_whom_the_machine_does_not_know_is_told_to_set_home";
+fn a_user_without_an_account_must_set_home() -> Result<()> {
+    let test = "a_user_without_an_account_must_set_home";
     if !rustix::process::getuid().is_root() {
         skip::aloud(test, &"only root can be somebody else");
         return Ok(());
@@ -89,7 +88,7 @@ fn a_user_whom_the_machine_does_not_know_is_told_to_set_home() -> Result<()> {
 }
 
 #[test]
-fn a_directory_that_was_removed_is_said_and_help_needs_none() -> Result<()> {
+fn reports_a_removed_working_directory_and_help_works_without() -> Result<()> {
     let home = home()?;
     let gone = home.project().join("gone");
     let mut text = String::new();
@@ -111,7 +110,7 @@ fn a_directory_that_was_removed_is_said_and_help_needs_none() -> Result<()> {
     Ok(())
 }
 
-/// A whole short life in the home of this path.
+/// A bottle's short life in the home at this path.
 fn lives(home: &TestHome, place: &Path) -> Result<Vec<Outcome>> {
     copy(&home.bottle_home(), place)?;
     let commands: [&[&str]; 7] = [
@@ -143,7 +142,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[test]
-fn any_path_works_where_sockets_have_a_place_of_their_own() -> Result<()> {
+fn any_home_path_works_with_a_runtime_folder() -> Result<()> {
     let home = home()?;
     let names = [
         OsString::from("d".repeat(200)),
@@ -164,7 +163,7 @@ fn any_path_works_where_sockets_have_a_place_of_their_own() -> Result<()> {
 }
 
 #[test]
-fn a_path_too_long_for_sockets_is_said_where_there_is_no_other_place() -> Result<()> {
+fn reports_a_home_path_too_long_for_sockets() -> Result<()> {
     let mut home = home()?;
     let place = home.outside(&"d".repeat(200));
     copy(&home.bottle_home(), &place)?;
@@ -177,7 +176,7 @@ fn a_path_too_long_for_sockets_is_said_where_there_is_no_other_place() -> Result
 }
 
 #[test]
-fn a_path_that_is_no_text_is_said() -> Result<()> {
+fn reports_a_path_that_is_not_utf8() -> Result<()> {
     let mut home = home()?;
     let no_text = home.outside("").join(OsString::from_vec(b"no\xfftext".to_vec()));
     std::fs::create_dir(&no_text)?;
@@ -192,7 +191,7 @@ fn a_path_that_is_no_text_is_said() -> Result<()> {
 }
 
 #[test]
-fn a_bottle_with_its_sockets_elsewhere_is_said_at_once() -> Result<()> {
+fn reports_another_runtime_folder_at_once() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
     let other = home.outside("other");
@@ -207,14 +206,14 @@ fn a_bottle_with_its_sockets_elsewhere_is_said_at_once() -> Result<()> {
         let begun = Instant::now();
         let mut program = home.program(arguments.iter().copied())?;
         let outcome = program.env("XDG_RUNTIME_DIR", &other).run()?;
-        // A keeper that is to be waited for gets half a minute.
+        // A pending keeper gets half a minute.
         assert!(begun.elapsed() < Duration::from_secs(15), "{arguments:?}: {:?}", begun.elapsed());
         let said = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         let there = format!("it listens in {}", home.runtime().display());
         assert!(said.contains(&there) && said.contains("XDG_RUNTIME_DIR"), "{}", outcome.transcript());
         assert!(said.contains(&format!("not in {}", other.display())), "{}", outcome.transcript());
     }
-    // It took no harm.
+    // The bottle is unharmed.
     let listed = run(&home, &["exec", "one", "--", "echo", "hi"])?.expect_code(0);
     assert_eq!(listed.stdout, "hi\n");
     Ok(())

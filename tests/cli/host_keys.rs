@@ -1,4 +1,4 @@
-//! The key of a repository's host: pinned, known to this machine, or missing, which is said before anything starts.
+//! The host key of a repository: pinned, known to the machine, or missing, which is reported before the start.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -7,18 +7,18 @@ use crate::home::run;
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
 
-/// A home with a repository whose host no machine knows.
+/// A home with a repository whose host is unknown.
 fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\ngit-gate:\n  repos:\n    \
                 tool: {url: 'ssh://git@host.invalid:2222/team/tool.git', key: {provider: static, path: ~/key}}\n---\n";
     home.bottle("work", text)?.agent("work", "---\nbottle: work\n---\n")?;
-    // No key: it is not read before the host is known.
+    // Not a key: it is not read before the host key is checked.
     Ok(home)
 }
 
 #[test]
-fn a_host_that_nobody_knows_is_said_with_the_way_out_before_anything_starts() -> Result<()> {
+fn reports_an_unknown_host_key_before_the_start() -> Result<()> {
     let home = home()?;
     for arguments in [
         &["start", "work", "--dry-run"][..],
@@ -40,7 +40,7 @@ fn a_host_that_nobody_knows_is_said_with_the_way_out_before_anything_starts() ->
 }
 
 #[test]
-fn a_host_that_the_user_met_needs_no_pin() -> Result<()> {
+fn a_known_host_needs_no_pinned_key() -> Result<()> {
     let home = home()?;
     home.write("home/.ssh/known_hosts", &format!("elsewhere.example.com {KEY}\n"))?;
     let _ = run(&home, &["start", "work", "--dry-run"])?.expect_code(2);

@@ -1,4 +1,4 @@
-//! Images as files, on disks that are full or cannot lay one folder over another, and starts that are killed.
+//! Images as files, on disks that are full or lack overlayfs, and starts that are killed.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn in_image() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Runs a script as root where it may mount, with `$DISK` as an empty folder.
+/// Runs a script as root with the right to mount, with `$DISK` as an empty folder.
 pub(crate) fn script(home: &TestHome, script: &str) -> Result<String> {
     let disk = home.outside("disk");
     std::fs::create_dir(&disk)?;
@@ -46,7 +46,7 @@ pub(crate) fn may_mount(home: &TestHome, test: &str) -> Result<bool> {
     Ok(root)
 }
 
-/// An overlay file system is no upper layer of another one.
+/// An overlay file system cannot be the upper layer of another one.
 const NO_LAYERS: &str = r#"
 mount -t tmpfs -o mode=755 none "$DISK" && mkdir "$DISK/lower" "$DISK/upper" "$DISK/work" "$DISK/merged" || exit 99
 mount -t overlay none -o "lowerdir=$DISK/lower,upperdir=$DISK/upper,workdir=$DISK/work" "$DISK/merged" || exit 99
@@ -61,9 +61,9 @@ export BOTTLE_HOME="$DISK/merged/home"; mkdir "$BOTTLE_HOME" && cp -r "$MANIFEST
 "#;
 
 #[test]
-fn an_image_is_copied_where_nothing_can_be_laid_over_it() -> Result<()> {
+fn copies_an_image_where_overlayfs_is_unavailable() -> Result<()> {
     let home = in_image()?;
-    if !may_mount(&home, "an_image_is_copied_where_nothing_can_be_laid_over_it")? {
+    if !may_mount(&home, "copies_an_image_where_overlayfs_is_unavailable")? {
         return Ok(());
     }
     let said = script(&home, NO_LAYERS)?;
@@ -72,7 +72,7 @@ fn an_image_is_copied_where_nothing_can_be_laid_over_it() -> Result<()> {
     Ok(())
 }
 
-/// In such a copy, what came with the image does not count, and what the bottle writes does.
+/// In such a copy, the image's own files do not count, and files written by the bottle do.
 const COPY_LIMITED: &str = r#"
 "$BOTTLE" start limited --label one --detach --yes -q; sleep 3
 "$BOTTLE" exec one -- /bin/sh -c 'head -c 4194304 /dev/zero >/opt/little; sleep 3; echo goes on'
@@ -81,12 +81,12 @@ const COPY_LIMITED: &str = r#"
 "#;
 
 #[test]
-fn of_a_copied_image_what_was_written_counts() -> Result<()> {
+fn counts_only_written_files_of_a_copied_image() -> Result<()> {
     let mut home = in_image()?;
     let limited = bottle("[sleep, \"600\"], image: ./small")
         .replace("backend: fake", "backend: linux\nresources: {disk: 16MiB}");
     home.bottle("limited", &limited)?.agent("limited", "---\nbottle: limited\n---\n")?;
-    if !may_mount(&home, "of_a_copied_image_what_was_written_counts")? {
+    if !may_mount(&home, "counts_only_written_files_of_a_copied_image")? {
         return Ok(());
     }
     let begin = NO_LAYERS.split("\"$BOTTLE\"").next().unwrap_or_default();
@@ -104,9 +104,9 @@ ls -A "$BOTTLE_HOME/images"; "$BOTTLE" cleanup
 "#;
 
 #[test]
-fn a_disk_that_is_full_has_nothing_of_an_image() -> Result<()> {
+fn a_full_disk_leaves_no_partial_image() -> Result<()> {
     let home = in_image()?;
-    if !may_mount(&home, "a_disk_that_is_full_has_nothing_of_an_image")? {
+    if !may_mount(&home, "a_full_disk_leaves_no_partial_image")? {
         return Ok(());
     }
     let said = script(&home, SMALL_DISK)?;
@@ -116,14 +116,14 @@ fn a_disk_that_is_full_has_nothing_of_an_image() -> Result<()> {
     Ok(())
 }
 
-/// What lies in the folder of the home's images.
+/// The entries of the home's image folder.
 fn images(home: &TestHome) -> Vec<String> {
     let entries = std::fs::read_dir(home.bottle_home().join("images")).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Kills a start while it unpacks; false when it was faster.
-fn killed(home: &TestHome) -> Result<bool> {
+/// Kills a start while it unpacks; false when it finished first.
+fn killed_start(home: &TestHome) -> Result<bool> {
     let _ = std::fs::remove_dir_all(home.bottle_home().join("images"));
     let mut start =
         home.program(["start", "inside", "--detach", "--yes", "-q", "--label", "killed"])?.command();
@@ -142,13 +142,13 @@ fn killed(home: &TestHome) -> Result<bool> {
 }
 
 #[test]
-fn what_a_killed_start_unpacked_is_found_and_removed_and_made_anew() -> Result<()> {
+fn removes_and_rebuilds_an_image_that_a_killed_start_left() -> Result<()> {
     let home = in_image()?;
     if !home.runs("what_a_killed_start_unpacked_is_found", "linux")? {
         return Ok(());
     }
     let mut tries = 0;
-    while !killed(&home)? {
+    while !killed_start(&home)? {
         let _ = run(&home, &["cleanup", "--all", "--yes"])?;
         tries += 1;
         ensure!(tries < 20, "it unpacks faster than it can be killed");
@@ -157,8 +157,8 @@ fn what_a_killed_start_unpacked_is_found_and_removed_and_made_anew() -> Result<(
     ensure!(said.stdout.contains("was being unpacked by a start that was killed"), "{said:?}");
     let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     ensure!(images(&home).is_empty(), "{:?}", images(&home));
-    // And without a cleanup the next start makes room for itself.
-    while !killed(&home)? {}
+    // Without a cleanup, the next start removes the leftovers itself.
+    while !killed_start(&home)? {}
     let _ = run(&home, &["start", "inside", "--detach", "--yes", "-q", "--label", "whole"])?.expect_code(0);
     let found = images(&home);
     ensure!(found.len() == 1 && !found[0].starts_with(".new-"), "{found:?}");

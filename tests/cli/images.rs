@@ -1,4 +1,4 @@
-//! Images that people bring, on a real engine: what is built, what of them is left out, what is wrong with them.
+//! Users' images on a real engine: what is built, which settings are ignored, and what is wrong with them.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use bottle_test_support::{engine, skip};
 
 use crate::home::snapshot;
 
-/// A home on the engine that answers here; what it builds goes with it.
+/// A home on an available engine; what it builds is removed with it.
 struct Built {
     home: TestHome,
     hash: String,
 }
 
 impl Built {
-    /// `None`, said aloud, where there is no engine. The guards' image is there already.
+    /// `None`, with a message, where there is no engine. The sidecars' image already exists.
     fn new(test: &str) -> Result<Option<Self>> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -37,15 +37,15 @@ impl Built {
         Ok(Some(built))
     }
 
-    /// An agent that is this command in the image of this Dockerfile.
+    /// An agent that runs this command in the image of this Dockerfile.
     fn write(&self, name: &str, dockerfile: &str, command: &str) -> Result<()> {
-        // A label of its own, or another test's image would do as well, and go with that test.
+        // An own label: otherwise another test's equal image would be reused and removed by that test.
         let text = format!("{dockerfile}LABEL test={}\n", self.hash);
         self.home.write(&format!("home/.bottle/{name}.Dockerfile"), &text)?;
         self.agent(name, &format!("dockerfile: {name}.Dockerfile"), command)
     }
 
-    /// An agent that is this command in this image.
+    /// An agent that runs this command in this image.
     fn agent(&self, name: &str, image: &str, command: &str) -> Result<()> {
         let provider = format!("{{template: command, command: {command}, {image}}}");
         let bottle = format!("---\nbackend: docker\nagent_provider: {provider}\n---\n");
@@ -70,8 +70,8 @@ impl Built {
         Ok(scrub)
     }
 
-    /// Everything of this home that is on the engine and not an image of an agent's.
-    fn left(&self) -> String {
+    /// Everything of this home on the engine except agents' images.
+    fn leftovers(&self) -> String {
         let ours = format!("name=bottle-{}", self.hash);
         let stand_ins = format!("label=bottle.scratch={}", self.hash);
         let nameless = format!("label=bottle.built-by={}", self.hash);
@@ -88,7 +88,7 @@ impl Built {
 
 impl Drop for Built {
     fn drop(&mut self) {
-        // The guards' image is everybody's, whoever built it.
+        // All homes share the sidecars' image.
         for kind in ["agent", "built", "stage"] {
             let (kind, home) =
                 (format!("label=bottle.image={kind}"), format!("label=bottle.built-by={}", self.hash));
@@ -101,30 +101,30 @@ impl Drop for Built {
 }
 
 #[test]
-fn what_of_an_image_has_no_effect_is_said_and_it_works_all_the_same() -> Result<()> {
-    let Some(built) = Built::new("what_of_an_image_has_no_effect_is_said_and_it_works_all_the_same")? else {
+fn reports_image_settings_without_effect_and_still_runs() -> Result<()> {
+    let Some(built) = Built::new("reports_image_settings_without_effect_and_still_runs")? else {
         return Ok(());
     };
     let text = "FROM debian:bookworm-slim\nENTRYPOINT [\"/bin/false\"]\nHEALTHCHECK CMD touch /ran\nVOLUME /data\nUSER root\n";
     built.write("odd", text, "[sh, -c, \"id -un; ls /ran\"]")?;
-    // Somebody's home that they may not write to.
+    // A home folder of another user, not writable.
     let text = "FROM debian:bookworm-slim\nRUN useradd -u 1234 -m locked && chmod 500 /home/locked && chown root /home/locked\nUSER locked\n";
     built.write("locked", text, "[sh, -c, \"cd && pwd && touch here && stat -c %U here\"]")?;
     let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
     let mut text = format!("{:#}\n", serde_json::json!([dry["makes"], dry["changed"], dry["notes"]]));
-    assert_eq!(built.left(), "", "a dry run made something");
+    assert_eq!(built.leftovers(), "", "a dry run made something");
     text += &built.transcript(&["start", "odd", "--label", "odd"])?;
     let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
     text += &format!("{:#}\n", serde_json::json!([dry["makes"], dry["changed"], dry["notes"]]));
     text += &built.transcript(&["start", "locked", "--label", "locked", "-q"])?;
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     snapshot!(built.scrub()?.apply(&text));
     Ok(())
 }
 
 #[test]
-fn an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing() -> Result<()> {
-    let Some(built) = Built::new("an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing")? else {
+fn a_bad_image_gives_one_cause_and_leaves_nothing() -> Result<()> {
+    let Some(built) = Built::new("a_bad_image_gives_one_cause_and_leaves_nothing")? else {
         return Ok(());
     };
     built.write("failing", "FROM debian:bookworm-slim\nRUN echo so far so good && exit 7\n", "[sh]")?;
@@ -140,19 +140,19 @@ fn an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing() -> Result<()> 
         text += &built.transcript(&["start", agent, "--label", agent])?;
     }
     let mut scrub = built.scrub()?;
-    // What the engine's resolver says of a registry that is not there.
+    // The resolver's message for an unknown registry varies.
     scrub.add(r"(cannot be pulled: ).*", "$1[CAUSE]")?;
     snapshot!(scrub.apply(&text));
     assert_eq!(engine::docker(&["image", "inspect", "--format", "{{.Id}}", &loaded]), None);
-    // Steps of the build that failed stay for the next try, until they are cleaned up.
+    // Steps of a failed build stay for the next attempt, until a cleanup.
     let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     Ok(())
 }
 
 #[test]
-fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
-    let Some(mut built) = Built::new("a_snapshot_removed_by_hand_is_said_and_done_without")? else {
+fn reports_a_snapshot_image_removed_by_hand_and_resumes_without() -> Result<()> {
+    let Some(mut built) = Built::new("reports_a_snapshot_image_removed_by_hand_and_resumes_without")? else {
         return Ok(());
     };
     built.home.without_cleanup();
@@ -163,13 +163,13 @@ fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
     let commit = built.run(&["commit", "work", "--json"])?.json()?;
     let bytes = commit["bytes"].as_u64().unwrap_or_default();
     assert!((3_000_000..3_100_000).contains(&bytes), "{commit}");
-    // Gone on with, it has the same under it.
+    // After a resume the same files are there.
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
     let _ = built.run(&["resume", "work", "--snapshot", "--yes", "--detach", "-q"])?.expect_code(0);
     let again = built.run(&["commit", "work", "--json"])?.json()?;
     let bytes = again["bytes"].as_u64().unwrap_or_default();
     assert!((3_000_000..3_100_000).contains(&bytes), "{again}");
-    // What it does not hold is said before it is made.
+    // Omissions are reported before the snapshot is saved.
     let mut text = built.transcript(&["commit", "work"])?;
     let listed = built.run(&["list", "snapshots", "--json"])?.json()?;
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
@@ -184,13 +184,13 @@ fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?;
     let _ = built.run(&["cleanup", "--all", "--yes"])?;
     let _ = engine::docker(&["rm", "--force", "--volumes", &kept]);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     snapshot!(text);
     Ok(())
 }
 
-/// An image for a processor that no engine here has, as `docker save` writes it.
-/// Answers with its id; `word` makes it another's than that of any other test.
+/// Writes an image for a foreign architecture, as `docker save` does, and returns its id; `word` makes it unique to
+/// a test.
 fn foreign(path: &std::path::Path, word: &str) -> Result<String> {
     fn archive(files: &[(&str, &[u8])]) -> Result<Vec<u8>> {
         let mut archive = tar::Builder::new(Vec::new());
@@ -217,7 +217,7 @@ fn foreign(path: &std::path::Path, word: &str) -> Result<String> {
     Ok(hash(config.as_bytes()))
 }
 
-/// Waits until this is so.
+/// Waits until this is true.
 fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -229,32 +229,32 @@ fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
 
 /// Whether a container of the engine runs this.
 fn runs(command: &str) -> bool {
-    // A list fails when something on it goes at that moment.
+    // Listing fails when an entry disappears at that moment.
     let list = || engine::docker(&["ps", "--quiet"]);
     let running = (0..50).find_map(|_| list()).unwrap_or_default();
-    // One of another test may be gone by now.
+    // A container of another test may be gone by now.
     let commands =
         running.lines().filter_map(|id| engine::docker(&["inspect", "--format", "{{.Config.Cmd}}", id]));
     commands.into_iter().any(|running| running.contains(command))
 }
 
 #[test]
-fn a_user_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key() -> Result<()> {
-    let test = "a_user_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key";
+fn shows_a_build_and_its_progress_and_cancels_it_by_key() -> Result<()> {
+    let test = "shows_a_build_and_its_progress_and_cancels_it_by_key";
     let Some(built) = Built::new(test)? else { return Ok(()) };
     let word = format!("slow-{}", built.hash);
     let text = format!("FROM debian:bookworm-slim\nRUN echo {word} && sleep 300\n");
     built.write("slow", &text, "[sh]")?;
     let start = built.home.program(["start", "slow", "--label", "slow"])?;
     let mut pty = Pty::spawn(start.command(), 40, 100)?;
-    pty.wait_for("made now")?;
+    pty.wait_for("builds")?;
     pty.wait_for("the image of the Dockerfile slow.Dockerfile is built")?;
     pty.wait_for("Start slow")?;
-    assert!(!runs(&word) && built.left().is_empty(), "it is built before the answer");
+    assert!(!runs(&word) && built.leftovers().is_empty(), "it is built before the answer");
     pty.type_keys("n\r")?;
     pty.wait_for("nothing was started")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
 
     let mut pty = Pty::spawn(start.command(), 40, 100)?;
     pty.wait_for("Start slow")?;
@@ -267,6 +267,6 @@ fn a_user_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key() -> 
     assert_eq!(pty.wait_exit()?, 130);
     until("the build ends in the engine too", || !runs(&word))?;
     let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
-    assert_eq!(built.left(), "");
+    assert_eq!(built.leftovers(), "");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A bottle that guesses at a credential is stopped, and its user hears of it: on the Linux backend, with curl.
+//! A bottle that guesses a credential is locked, and its user is notified: on the Linux backend, with curl.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::home::run;
 
-/// How long a bottle may take to get somewhere on a busy machine.
+/// How long a bottle may take for a step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A credential that the agent does not hold.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// Guesses at it piece by piece, each of them right; the reason of each answer, or its status.
-const WALK: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
+/// Guesses it piece by piece, each piece correctly; prints the reason of each response, or its status.
+const GUESS: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
     http://api.site.example/open | tr -d '\\r' | sed -n -e 's/^x-bottle-reason: //p' -e 's/^HTTP[^ ]* 200.*/passed/p'; \
     i=$((i+1)); done";
 
-/// A home whose bottle `walks` may ask one site, and holds [`KEY`] for another. Its agent does `script`.
+/// A home whose bottle `walks` may reach one site, and holds [`KEY`] for another. Its agent runs `script`.
 fn home(test: &str, script: &str) -> Result<Option<TestHome>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -51,7 +51,7 @@ fn bash(home: &TestHome, script: &str) -> Result<String> {
     Ok(program.deadline(PATIENCE).run()?.expect_code(0).stdout)
 }
 
-fn walked() -> String {
+fn guessed_credential() -> String {
     let line = |number: usize| if number + 1 < HITS { "secret-found\n" } else { "locked-out\n" };
     (0..12).map(line).collect()
 }
@@ -60,7 +60,7 @@ fn listed(home: &TestHome) -> Result<Value> {
     Ok(run(home, &["list", "--json"])?.expect_code(0).json()?[0].clone())
 }
 
-/// What the audit has of locks.
+/// The locks in the audit log.
 fn locks(home: &TestHome) -> Result<Vec<Value>> {
     let _ = run(home, &["audit", "verify", "one"])?.expect_code(0);
     let audit = run(home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
@@ -78,8 +78,8 @@ fn until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 #[test]
-fn a_walking_agent_is_stopped_and_its_user_is_told() -> Result<()> {
-    let Some(home) = home("a walking agent", &format!("{WALK}; bottle-ask routes; sleep 2"))? else {
+fn locks_a_bottle_that_guesses_a_credential_and_notifies_the_user() -> Result<()> {
+    let Some(home) = home("an agent that guesses", &format!("{GUESS}; bottle-ask routes; sleep 2"))? else {
         return Ok(());
     };
     let told = home.outside("told");
@@ -88,7 +88,7 @@ fn a_walking_agent_is_stopped_and_its_user_is_told() -> Result<()> {
     home.write("home/.bottle/settings.yml", &format!("supervise: {{notify: '{}'}}\n", notify.display()))?;
     let start = ["start", "walks", "--label", "one", "--yes"];
     let outcome = home.program(start)?.deadline(PATIENCE).run()?;
-    ensure!(outcome.stdout.starts_with(&walked()), "{outcome:?}");
+    ensure!(outcome.stdout.starts_with(&guessed_credential()), "{outcome:?}");
     ensure!(outcome.stdout.contains("This bottle is locked"), "bottle-ask: {}", outcome.stdout);
     let line = "one is locked: egress blocked 5 different parts of credentials that its agent does not have, on \
                 their way to api.site.example";
@@ -108,24 +108,24 @@ fn a_walking_agent_is_stopped_and_its_user_is_told() -> Result<()> {
 }
 
 #[test]
-fn a_lock_outlives_keepers_and_ends_with_the_run() -> Result<()> {
+fn a_lock_survives_the_keeper_and_ends_with_the_run() -> Result<()> {
     let Some(home) = home("a locked bottle", "sleep 600")? else { return Ok(()) };
     let start = ["start", "walks", "--detach", "--label", "one", "-q", "--yes"];
     let _ = home.program(start)?.deadline(PATIENCE).run()?.expect_code(0);
     ensure!(bash(&home, "curl -s -o /dev/null -w '%{http_code}' http://api.site.example/open")? == "200");
     ensure!(listed(&home)?["locked"].is_null());
-    ensure!(bash(&home, WALK)? == walked());
+    ensure!(bash(&home, GUESS)? == guessed_credential());
     until("it is listed as locked", || Ok(listed(&home)?["locked"]["daemon"] == "egress"))?;
     let table = run(&home, &["list"])?.expect_code(0).stdout;
     ensure!(table.contains("locked"), "{table}");
-    // The next keeper knows it too, and writes it down no second time.
+    // The next keeper knows the lock, and records it only once.
     let keeper = listed_keeper(&home)?;
     kill_process(keeper, Signal::KILL)?;
     let still = "curl -s http://api.site.example/open";
     ensure!(bash(&home, still)?.contains("locked-out"));
     ensure!(listed_keeper(&home)? != keeper && listed(&home)?["locked"]["daemon"] == "egress");
     ensure!(locks(&home)?.len() == 1);
-    // Its end ends the lock.
+    // The end of the run ends the lock.
     let _ = bash(&home, "echo kept > note")?;
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     let resume = ["resume", "one", "--detach", "-q", "--yes"];

@@ -1,4 +1,4 @@
-//! The log of a bottle's proxy with real decisions in it, and readers of a log that go away.
+//! The access log of a bottle's proxy with real decisions, and readers that go away.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// How long something that happens by itself may take on a busy machine.
+/// How long a background step may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A bottle `one` that reaches `site.example`; nothing where it cannot be had.
+/// A bottle `one` that reaches `site.example`; none where the backend is unavailable.
 fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -45,7 +45,7 @@ fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
     Ok(Some((home, site)))
 }
 
-/// A request from within the bottle; the status.
+/// Sends a request from within the bottle; returns the status.
 fn ask(home: &TestHome, url: &str) -> Result<String> {
     let script = "import sys, urllib.request as u, urllib.error as e\n\
                   try: print(u.urlopen(sys.argv[1]).status)\n\
@@ -55,7 +55,7 @@ fn ask(home: &TestHome, url: &str) -> Result<String> {
     Ok(asked.stdout.trim().to_owned())
 }
 
-/// A command under way, and its lines as they come.
+/// A running command, and its lines as they arrive.
 fn follow(home: &TestHome, arguments: &[&str]) -> Result<(Child, Receiver<String>)> {
     let mut command = home.program(arguments.iter().copied())?.command();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -71,7 +71,7 @@ fn follow(home: &TestHome, arguments: &[&str]) -> Result<(Child, Receiver<String
     Ok((child, read))
 }
 
-/// The code of a command that ends by itself.
+/// The exit code of a command that ends by itself.
 fn ended(child: &mut Child) -> Result<Option<i32>> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -87,7 +87,7 @@ fn ended(child: &mut Child) -> Result<Option<i32>> {
     }
 }
 
-/// Lines, each a JSON object, until one stands for this.
+/// Lines, each a JSON object, up to one with this text.
 fn until(read: &Receiver<String>, words: &[&str]) -> Result<Value> {
     let mut seen = String::new();
     loop {
@@ -101,8 +101,8 @@ fn until(read: &Receiver<String>, words: &[&str]) -> Result<Value> {
 }
 
 #[test]
-fn what_the_proxy_decides_is_followed_until_the_bottle_ends() -> Result<()> {
-    let test = "what_the_proxy_decides_is_followed_until_the_bottle_ends";
+fn follows_the_access_log_until_the_bottle_ends() -> Result<()> {
+    let test = "follows_the_access_log_until_the_bottle_ends";
     let Some((home, site)) = with_a_route(test)? else { return Ok(()) };
     let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow", "--json"])?;
     assert_eq!(ask(&home, "https://site.example/first")?, "200");
@@ -117,14 +117,14 @@ fn what_the_proxy_decides_is_followed_until_the_bottle_ends() -> Result<()> {
     Ok(())
 }
 
-/// What the proxy decided, in words: every kind of verdict that a request can have, and a finding without its value.
+/// The proxy's decisions in words: every kind of verdict, and a finding without its value.
 #[test]
-fn what_the_proxy_decided_is_told_in_words() -> Result<()> {
-    let Some((home, _site)) = with_a_route("what_the_proxy_decided_is_told_in_words")? else {
+fn formats_every_kind_of_access_log_line() -> Result<()> {
+    let Some((home, _site)) = with_a_route("formats_every_kind_of_access_log_line")? else {
         return Ok(());
     };
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
-    // What the probe asked for at the start is older.
+    // The probe's requests at the start are older.
     let then = jiff::Timestamp::now().to_string();
     let shown = ["logs", "one", "--egress", "--since", &then];
     let read = |more: &[&str]| -> Result<String> {
@@ -137,7 +137,7 @@ fn what_the_proxy_decided_is_told_in_words() -> Result<()> {
     ] {
         let answered = ask(&home, url)?;
         assert!(answered.contains(answer), "{url}: {answered}");
-        // The line of a request is written when it is over.
+        // The proxy writes a request's line when the request is over.
         let end = Instant::now() + PATIENCE;
         while read(&[])?.lines().count() < lines {
             ensure!(Instant::now() < end, "{}", read(&[])?);
@@ -152,12 +152,12 @@ fn what_the_proxy_decided_is_told_in_words() -> Result<()> {
 }
 
 #[test]
-fn only_what_was_decided_since_then_is_shown() -> Result<()> {
-    let Some((home, _site)) = with_a_route("only_what_was_decided_since_then_is_shown")? else {
+fn since_shows_only_newer_decisions() -> Result<()> {
+    let Some((home, _site)) = with_a_route("since_shows_only_newer_decisions")? else {
         return Ok(());
     };
     assert_eq!(ask(&home, "https://site.example/before")?, "200");
-    // The log may have a clock of whole seconds.
+    // The log's clock may have whole seconds.
     std::thread::sleep(Duration::from_millis(1100));
     let then = jiff::Timestamp::now().to_string();
     std::thread::sleep(Duration::from_millis(1100));
@@ -170,7 +170,7 @@ fn only_what_was_decided_since_then_is_shown() -> Result<()> {
         }
         Ok((text.contains("/before"), text.contains("/after")))
     };
-    // The line of a request is written when it is over.
+    // The proxy writes a request's line when the request is over.
     let end = Instant::now() + PATIENCE;
     while shown("1h")? != (true, true) {
         ensure!(Instant::now() < end, "{:?}", shown("1h")?);
@@ -178,7 +178,7 @@ fn only_what_was_decided_since_then_is_shown() -> Result<()> {
     }
     assert_eq!(shown(&then)?, (false, true));
     assert_eq!(shown("2999-01-01T00:00:00Z")?, (false, false));
-    // Followed, what is older stays out too.
+    // With `--follow`, older lines stay out too.
     let (mut child, read) =
         follow(&home, &["logs", "one", "--egress", "--json", "--follow", "--since", &then])?;
     let line = read.recv_timeout(PATIENCE)?;
@@ -189,7 +189,7 @@ fn only_what_was_decided_since_then_is_shown() -> Result<()> {
 }
 
 #[test]
-fn a_log_that_nobody_reads_is_followed_no_longer() -> Result<()> {
+fn follow_ends_when_its_reader_is_gone() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
     for arguments in [&["logs", "one", "--follow"][..], &["logs", "one", "--egress", "--follow"]] {

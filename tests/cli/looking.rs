@@ -1,11 +1,11 @@
-//! Commands that only look.
+//! Read-only commands.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// A bottle with something to say in every section.
+/// A bottle with content for every section.
 const WIDE: &str = "\
 ---
 backend: fake
@@ -24,7 +24,7 @@ egress:
 ";
 
 #[test]
-fn info_says_who_where_and_what_it_may_reach() -> Result<()> {
+fn info_shows_agent_bottles_and_reachable_hosts() -> Result<()> {
     let mut home = home()?;
     home.bottle("wide", WIDE)?;
     snapshot!(transcripts(
@@ -38,7 +38,7 @@ fn info_says_who_where_and_what_it_may_reach() -> Result<()> {
 }
 
 #[test]
-fn a_dry_run_shows_everything_and_starts_nothing() -> Result<()> {
+fn a_dry_run_shows_the_whole_preview_and_starts_nothing() -> Result<()> {
     let mut home = home()?;
     home.bottle("wide", WIDE)?;
     snapshot!(transcripts(
@@ -53,7 +53,7 @@ fn a_dry_run_shows_everything_and_starts_nothing() -> Result<()> {
 }
 
 #[test]
-fn policy_check_answers_as_the_proxy_would() -> Result<()> {
+fn policy_check_decides_as_the_proxy_does() -> Result<()> {
     let mut home = home()?;
     home.bottle("wide", WIDE)?;
     let ask = |method: &'static str, url: &'static str| {
@@ -76,7 +76,7 @@ fn policy_check_answers_as_the_proxy_would() -> Result<()> {
 }
 
 #[test]
-fn policy_check_looks_at_what_would_leave() -> Result<()> {
+fn policy_check_scans_what_would_leave() -> Result<()> {
     let mut home = home()?;
     home.bottle("wide", WIDE)?;
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
@@ -87,9 +87,9 @@ fn policy_check_looks_at_what_would_leave() -> Result<()> {
     for (url, header, verdict) in [
         (url, "X-Note: nothing", "allow"),
         (url, note.as_str(), "ask"),
-        // It is taken out anyway.
+        // The proxy removes it anyway.
         (url, credential.as_str(), "allow"),
-        (broken, "X-Note: nothing", "refuse"),
+        (broken, "X-Note: nothing", "deny"),
     ] {
         let ask =
             ["policy", "check", "POST", url, "--agent", "hi", "--bottle", "wide", "--json", "-H", header];
@@ -100,7 +100,7 @@ fn policy_check_looks_at_what_would_leave() -> Result<()> {
     Ok(())
 }
 
-/// Lines of a proxy's log, as it writes them, and one written by hand.
+/// Lines of an access log as the proxy writes them, and a handwritten one.
 const RECORDED: &str = r#"{"event":"request","time":"2026-01-31T12:00:00.000Z","bottle":"one","host":"api.example.com","port":443,"method":"POST","path":"/v1/things","query":"x=1","verdict":"passed","status":200,"bytes":3,"milliseconds":1,"request":{"headers":[["x-note","hello"]],"body":"a"},"response":{"headers":[]}}
 {"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
 {"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
@@ -114,7 +114,7 @@ const RECORDED: &str = r#"{"event":"request","time":"2026-01-31T12:00:00.000Z","
 "#;
 
 #[test]
-fn policy_test_decides_again_what_was_recorded() -> Result<()> {
+fn policy_test_replays_recorded_requests() -> Result<()> {
     let mut home = home()?;
     home.bottle("wide", WIDE)?;
     home.write("project/recorded", RECORDED)?;
@@ -135,7 +135,7 @@ fn policy_test_decides_again_what_was_recorded() -> Result<()> {
 }
 
 #[test]
-fn data_is_one_json_document() -> Result<()> {
+fn json_output_is_one_document() -> Result<()> {
     let home = home()?;
     for arguments in [
         &["list", "active", "--json"][..],
@@ -151,7 +151,7 @@ fn data_is_one_json_document() -> Result<()> {
 }
 
 #[test]
-fn policy_check_says_of_a_forge_what_the_proxy_would() -> Result<()> {
+fn policy_check_decides_forge_requests_as_the_proxy_does() -> Result<()> {
     let mut home = TestHome::new()?;
     let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\n\
                 egress: {routes: [{host: api.github.com}]}\ngit-gate:\n  repos:\n    \

@@ -1,4 +1,4 @@
-//! Manifests that cannot be used: file, line, column and what to write instead; exit 3, nothing started.
+//! Unusable manifests: file, line, column and the fix; exit code 3, nothing started.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -31,7 +31,7 @@ fn broken() -> Result<TestHome> {
 }
 
 #[test]
-fn each_is_named_with_its_place_and_the_way_out() -> Result<()> {
+fn reports_each_bad_manifest_with_its_position_and_a_fix() -> Result<()> {
     let home = broken()?;
     let mut text = String::new();
     for (name, _) in BROKEN {
@@ -44,14 +44,14 @@ fn each_is_named_with_its_place_and_the_way_out() -> Result<()> {
 }
 
 #[test]
-fn one_that_is_broken_hides_no_other() -> Result<()> {
+fn a_broken_manifest_hides_no_other() -> Result<()> {
     let home = broken()?;
     snapshot!(transcripts(&home, &[&["list", "bottles"], &["start", "hi", "--dry-run"]])?);
     Ok(())
 }
 
 #[test]
-fn a_bomb_and_a_giant_are_refused_at_once() -> Result<()> {
+fn refuses_a_yaml_bomb_and_a_giant_file_at_once() -> Result<()> {
     let mut home = home()?;
     let mut bomb = "---\na: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
     for (name, of) in ["b", "c", "d", "e", "f", "g", "h"].iter().zip(["a", "b", "c", "d", "e", "f", "g"]) {
@@ -71,7 +71,7 @@ fn a_bomb_and_a_giant_are_refused_at_once() -> Result<()> {
 }
 
 #[test]
-fn a_path_that_leads_out_is_refused() -> Result<()> {
+fn refuses_a_path_outside_the_folder() -> Result<()> {
     let mut home = home()?;
     home.agent("skilled", "---\nbottle: hi\nskills: [stray]\n---\n")?;
     home.agent("climber", "---\nbottle: hi\nskills: ['../../etc']\n---\n")?;
@@ -92,7 +92,7 @@ fn a_path_that_leads_out_is_refused() -> Result<()> {
 }
 
 #[test]
-fn a_project_suggests_and_does_not_decide() -> Result<()> {
+fn a_projects_agent_only_suggests_a_bottle() -> Result<()> {
     let home = home()?;
     home.write("project/.bottle/agents/hi.md", "---\nbottle: copy\n---\nfrom the project\n")?;
     home.write("project/.bottle/bottles/copy.md", "---\nextends: hi\n---\n")?;

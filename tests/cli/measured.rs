@@ -1,4 +1,4 @@
-//! Isolation is measured at every start, and the measuring is not blind.
+//! Isolation is probed at every start, and the probe detects holes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::home::run;
 /// Sockets that would make an agent root on the machine.
 const ENGINES: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"];
 
-/// One of them, which is there; made and removed again where there is none.
+/// An existing one of them; created and removed again where there is none.
 struct EngineSocket {
     path: PathBuf,
     made: bool,
@@ -39,7 +39,7 @@ impl Drop for EngineSocket {
     fn drop(&mut self) {
         if self.made {
             let _ = fs::remove_file(&self.path);
-            // Not ours when something else is in it.
+            // Another process owns the folder when it has other entries.
             let _ = self.path.parent().map(fs::remove_dir);
         }
     }
@@ -54,7 +54,7 @@ fn sleeper(backend: &str) -> Result<TestHome> {
 }
 
 #[test]
-fn a_hole_stops_the_launch_before_the_agent_and_is_named() -> Result<()> {
+fn a_failed_isolation_probe_stops_the_launch_and_is_named() -> Result<()> {
     let test = "a hole in a bottle";
     let home = sleeper("linux")?;
     if !home.runs(test, "linux")? {
@@ -76,8 +76,8 @@ fn a_hole_stops_the_launch_before_the_agent_and_is_named() -> Result<()> {
     Ok(())
 }
 
-/// The address that an attempt's row names.
-fn tried(attempt: &serde_json::Value) -> Result<IpAddr> {
+/// The address in an attempt's row.
+fn addresses_tried(attempt: &serde_json::Value) -> Result<IpAddr> {
     let (_, address) = attempt["via"].as_str().and_then(|via| via.split_once(' ')).context("a way")?;
     Ok(address.parse::<SocketAddr>()?.ip())
 }
@@ -87,7 +87,7 @@ fn own_addresses() -> Result<BTreeSet<IpAddr>> {
 }
 
 #[test]
-fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> {
+fn every_host_address_answers_outside_and_not_inside() -> Result<()> {
     for backend in ["linux", "docker"] {
         let home = sleeper(backend)?;
         if !home.runs("this machine's addresses", backend)? {
@@ -96,7 +96,7 @@ fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> 
         let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one", "-q"])?.expect_code(0);
         let before = own_addresses()?;
         let probed = run(&home, &["probe", "one", "--json"])?.expect_code(0).json()?;
-        // Containers beside come and go, and their ends of a network with them.
+        // Other containers and their network interfaces come and go.
         let stayed: Vec<_> = own_addresses()?.intersection(&before).copied().collect();
         let attempts = probed.as_array().context("a list")?;
         assert!(attempts.iter().all(|attempt| attempt["result"] == "blocked"), "{probed}");
@@ -104,7 +104,7 @@ fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> 
         assert!(of("an address outside") == 6 && of("a site that is not listed") == 3, "{probed}");
         let mut answered = 0;
         for attempt in attempts.iter().filter(|attempt| attempt["target"] == "this computer itself") {
-            if stayed.contains(&tried(attempt)?) {
+            if stayed.contains(&addresses_tried(attempt)?) {
                 assert_eq!(attempt["control"], "answered", "{attempt}");
                 answered += 1;
             }
@@ -118,7 +118,7 @@ fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> 
 }
 
 #[test]
-fn a_network_that_somebody_gave_a_container_is_found() -> Result<()> {
+fn the_probe_finds_an_added_container_network() -> Result<()> {
     let test = "a second network";
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -132,7 +132,7 @@ fn a_network_that_somebody_gave_a_container_is_found() -> Result<()> {
     let container = format!("bottle-{}-agent-one", bottle::host::home_hash(&home.bottle_home()));
     let connected = Command::new("docker").args(["network", "connect", "bridge", &container]).output()?;
     if !connected.status.success() {
-        // Such as a bottle whose proxy is a socket.
+        // For example a bottle whose proxy is a socket.
         skip::aloud(test, &String::from_utf8_lossy(&connected.stderr));
         return Ok(());
     }

@@ -6,7 +6,7 @@ use bottle_test_support::pty::Pty;
 use crate::home::{home, run, snapshot, transcript, transcripts};
 
 #[test]
-fn a_label_is_kept_as_it_is_and_what_cannot_be_a_slug_is_said() -> Result<()> {
+fn keeps_labels_unchanged_and_refuses_those_without_a_slug() -> Result<()> {
     let home = home()?;
     let mut text = String::new();
     for label in ["Привет", "日本", "שלום", "🦀", "", " ", "\u{e9}!", "\u{202e}\u{200b}"] {
@@ -28,7 +28,7 @@ fn a_label_is_kept_as_it_is_and_what_cannot_be_a_slug_is_said() -> Result<()> {
 }
 
 #[test]
-fn columns_of_a_table_stand_below_each_other_in_every_script() -> Result<()> {
+fn table_columns_align_in_every_script() -> Result<()> {
     let home = home()?;
     for (slug, label) in
         [("1", "Лейбл 1"), ("2", "日本語 2"), ("3", "🦀🦀 3"), ("e-4", "e\u{301} 4"), ("plain-5", "plain 5")]
@@ -41,7 +41,7 @@ fn columns_of_a_table_stand_below_each_other_in_every_script() -> Result<()> {
     let screen = pty.last_screen()?;
     let rows: Vec<&str> = screen.lines().filter(|line| line.contains("(nap)")).collect();
     assert_eq!(rows.len(), 5, "{screen}");
-    // In cells of a terminal, of which a wide letter has two and a combining mark none.
+    // In terminal cells: a wide character has two, a combining mark none.
     let cells = |row: &str| {
         let before = row.split("running").next().unwrap_or_default();
         dialoguer::console::measure_text_width(before)
@@ -52,7 +52,7 @@ fn columns_of_a_table_stand_below_each_other_in_every_script() -> Result<()> {
 }
 
 #[test]
-fn an_agent_is_named_in_ascii_and_a_file_that_is_not_is_passed_over_aloud() -> Result<()> {
+fn agent_names_are_ascii_and_other_files_are_skipped_with_a_warning() -> Result<()> {
     let home = home()?;
     let text = transcripts(
         &home,
@@ -70,7 +70,7 @@ fn an_agent_is_named_in_ascii_and_a_file_that_is_not_is_passed_over_aloud() -> R
 }
 
 #[test]
-fn files_and_directories_of_any_name_go_in_and_come_out() -> Result<()> {
+fn copies_files_and_folders_of_any_name() -> Result<()> {
     let home = home()?;
     let folder = home.project().join("папка 日本\nשלום");
     std::fs::create_dir(&folder)?;

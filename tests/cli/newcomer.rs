@@ -1,5 +1,5 @@
-//! A newcomer with nothing but the program and a repository: from the first command to the work pulled out and
-//! everything cleaned up. What they typed and saw is under `snapshots/`, to be read.
+//! A newcomer with only the program and a repository: from the first command to pulled work and a cleanup.
+//! `snapshots/` has what they typed and saw.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use bottle_test_support::skip;
 
 use crate::home::snapshot;
 
-/// The keys that leave a session running.
+/// The keys that detach from a session.
 const DETACH: &str = "\x1dd";
 
 /// What was typed and what the screen showed.
@@ -26,9 +26,9 @@ impl Story<'_> {
         let mut pty = self.home.on_terminal(arguments, 24, 80)?;
         for (words, keys) in steps {
             pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
-            // A list covers the screen, and is gone with its answer.
+            // A list covers the screen, and disappears with its answer.
             let screen = settled(&pty);
-            if screen.contains("Esc leaves") && *keys == "\r" {
+            if screen.contains("Esc cancels") && *keys == "\r" {
                 self.text += &format!("{}\n\n", screen.trim_end());
             }
             pty.type_keys(keys)?;
@@ -40,7 +40,7 @@ impl Story<'_> {
     }
 }
 
-/// The screen once nothing more is drawn on it.
+/// The screen once drawing has stopped.
 fn settled(pty: &Pty) -> String {
     loop {
         let before = pty.screen();
@@ -53,7 +53,7 @@ fn settled(pty: &Pty) -> String {
 }
 
 #[test]
-fn from_nothing_to_the_work_pulled_out() -> Result<()> {
+fn a_first_session_from_init_to_pull() -> Result<()> {
     let home = TestHome::new()?;
     if !home.runs("the newcomer's first hour", "linux")? {
         return Ok(());
@@ -73,7 +73,7 @@ fn from_nothing_to_the_work_pulled_out() -> Result<()> {
     let code = story.run(
         &["start", "--cwd", "--backend", "linux"],
         &[
-            ("Esc leaves", "shell"),
+            ("Esc cancels", "shell"),
             ("> shell  1 of 6", "\r"),
             ("1 shell", "\r"),
             ("Its name, or Enter", "first\r"),
@@ -102,7 +102,7 @@ fn from_nothing_to_the_work_pulled_out() -> Result<()> {
 }
 
 #[test]
-fn the_window_says_who_works_in_its_colour_and_counts_what_was_refused() -> Result<()> {
+fn the_title_shows_the_label_and_counts_denials() -> Result<()> {
     let home = TestHome::new()?;
     if !home.runs("the window's title", "linux")? {
         return Ok(());
@@ -121,14 +121,14 @@ fn the_window_says_who_works_in_its_colour_and_counts_what_was_refused() -> Resu
     assert!(screen.contains("403"), "{screen}");
     // A title is not on the screen.
     let end = Instant::now() + Duration::from_secs(60);
-    while !String::from_utf8_lossy(&pty.raw()).contains("\x1b]0;Night shift - 1 refused\x07") {
+    while !String::from_utf8_lossy(&pty.raw()).contains("\x1b]0;Night shift - 1 denied\x07") {
         assert!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));
         std::thread::sleep(Duration::from_millis(20));
     }
     pty.type_keys("exit\r")?;
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;
-    assert!(last.contains("the proxy refused GET https://blocked.example/"), "{last}");
+    assert!(last.contains("the proxy denied GET https://blocked.example/"), "{last}");
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
     for (on, off) in [("\x1b]12;#5faf5f\x07", "\x1b]112\x07"), ("\x1b[22;0t", "\x1b[23;0t")] {
         let (on, off) = (raw.find(on), raw.rfind(off));

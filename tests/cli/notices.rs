@@ -1,5 +1,5 @@
-//! What the proxy refuses while an agent has the whole screen: nothing of ours is written into what it draws, and the
-//! user hears of it all the same.
+//! Denials while an agent owns the whole screen: nothing is written into its drawing, and the user is notified all
+//! the same.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::skip;
 
-/// Every cell of a screen of 80 × 24 is its own, but for the first line. A key makes it go on.
+/// Fills every cell of an 80 × 24 screen except the first line. A key makes it continue.
 const AGENT: &str = r#"
 import os, sys, tty, urllib.request
 tty.setraw(0)
@@ -36,7 +36,7 @@ key()
 say("\x1b[?1049l")
 "#;
 
-/// What the agent drew, below its first line.
+/// The agent's drawing below its first line.
 fn drawn() -> Vec<String> {
     (2..25).map(|row| format!("{row:02}{}", ".".repeat(78))).collect()
 }
@@ -58,7 +58,7 @@ fn wait_for_title(pty: &Pty, title: &str) -> Result<()> {
     Ok(())
 }
 
-/// A terminal whose agent has drawn; nothing where it cannot be had.
+/// A terminal whose agent has drawn; none where the backend is unavailable.
 fn full_screen(test: &str, home: &mut TestHome) -> Result<Option<Pty>> {
     if !home.runs(test, "linux")? {
         return Ok(None);
@@ -77,16 +77,16 @@ fn full_screen(test: &str, home: &mut TestHome) -> Result<Option<Pty>> {
 }
 
 #[test]
-fn a_refusal_leaves_a_full_screen_alone_and_is_told_by_the_title_and_at_the_end() -> Result<()> {
+fn denials_show_in_the_title_and_the_summary_only() -> Result<()> {
     let mut home = TestHome::new()?;
-    let Some(mut pty) = full_screen("a_refusal_leaves_a_full_screen_alone", &mut home)? else {
+    let Some(mut pty) = full_screen("denials_show_in_the_title_and_the_summary_only", &mut home)? else {
         return Ok(());
     };
     assert_untouched(&pty.screen(), "drawn");
     pty.type_keys("x")?;
     pty.wait_for("asked")?;
-    wait_for_title(&pty, "one - 2 refused")?;
-    // Long enough for anything that is written late.
+    wait_for_title(&pty, "one - 2 denied")?;
+    // Long enough for any late write.
     std::thread::sleep(Duration::from_millis(500));
     assert_untouched(&pty.screen(), "asked");
     assert!(pty.left_on().contains(&"the alternate screen"));
@@ -97,7 +97,7 @@ fn a_refusal_leaves_a_full_screen_alone_and_is_told_by_the_title_and_at_the_end(
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;
     for path in ["one", "two"] {
-        let line = format!("bottle: the proxy refused GET https://blocked.example/{path}");
+        let line = format!("bottle: the proxy denied GET https://blocked.example/{path}");
         assert!(last.contains(&line), "{last}");
     }
     assert!(!last.contains("24...") && pty.is_cooked()? && pty.left_on().is_empty(), "{last}");
@@ -105,18 +105,20 @@ fn a_refusal_leaves_a_full_screen_alone_and_is_told_by_the_title_and_at_the_end(
 }
 
 #[test]
-fn whoever_detaches_is_told_what_was_refused_meanwhile() -> Result<()> {
+fn detaching_prints_the_denials_so_far() -> Result<()> {
     let mut home = TestHome::new()?;
-    let Some(mut pty) = full_screen("whoever_detaches_is_told_what_was_refused_meanwhile", &mut home)? else {
+    let Some(mut pty) = full_screen("detaching_prints_the_denials_so_far", &mut home)? else {
         return Ok(());
     };
     pty.type_keys("x")?;
     pty.wait_for("asked")?;
-    wait_for_title(&pty, "one - 2 refused")?;
+    wait_for_title(&pty, "one - 2 denied")?;
     pty.type_keys("\x1dd")?;
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;
-    for words in ["the proxy refused GET https://blocked.example/one", "blocked.example/two", "one runs on"] {
+    for words in
+        ["the proxy denied GET https://blocked.example/one", "blocked.example/two", "one keeps running"]
+    {
         assert!(last.contains(words), "{words:?} is not on it:\n{last}");
     }
     assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{last}");

@@ -1,4 +1,4 @@
-//! A user's own rules, and what they mark: used where they are right, named where they are wrong.
+//! The user's own scanner rules and sensitive variables: applied when valid, reported when not.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ const ACME: &str =
     "title = 'ours'\n\n[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\nkeywords = ['acme-']\n";
 
 #[test]
-fn a_wrong_file_is_named_with_its_line_and_nothing_is_started() -> Result<()> {
+fn a_bad_rules_file_is_reported_with_its_line_and_starts_nothing() -> Result<()> {
     let home = home()?;
     home.write("home/.bottle/rules/a.toml", ACME)?;
     let mut text = String::new();
@@ -31,7 +31,7 @@ fn a_wrong_file_is_named_with_its_line_and_nothing_is_started() -> Result<()> {
 }
 
 #[test]
-fn they_are_part_of_what_policy_check_answers() -> Result<()> {
+fn policy_check_applies_the_users_rules() -> Result<()> {
     let mut home = home()?;
     let routes = "egress: {routes: [{host: api.example.com, dlp: {outbound_on_match: block}}]}";
     let plain = bottle("[echo, hi]");
@@ -43,27 +43,23 @@ fn they_are_part_of_what_policy_check_answers() -> Result<()> {
     home.write("home/.bottle/rules/.acme.toml.swp", "no TOML at all [")?;
     home.write("home/.bottle/rules/notes.txt", "no TOML at all [")?;
     let answer = run(&home, &ask)?.json()?;
-    assert_eq!(
-        (&answer["verdict"], &answer["reason"]),
-        (&"refuse".into(), &"secret-found".into()),
-        "{answer}"
-    );
+    assert_eq!((&answer["verdict"], &answer["reason"]), (&"deny".into(), &"secret-found".into()), "{answer}");
     assert!(answer["sentence"].as_str().is_some_and(|words| words.contains("`acme`")), "{answer}");
     Ok(())
 }
 
 #[test]
-fn doctor_says_what_is_read_of_them_and_what_is_not() -> Result<()> {
+fn doctor_lists_the_rule_files_in_use() -> Result<()> {
     let home = home()?;
     home.write("home/.bottle/rules/acme.toml", &format!("{ACME}[extend]\nuseDefault = true\n"))?;
     let said = run(&home, &["doctor"])?.stderr;
-    assert!(said.contains("rules of your own: 1, from acme.toml"), "{said}");
+    assert!(said.contains("your own scanner rules: 1, from acme.toml"), "{said}");
     assert!(said.contains("rules/acme.toml: line 7: extend of the file is not known and left out"), "{said}");
     Ok(())
 }
 
 #[test]
-fn prefixes_that_cannot_be_meant_are_named() -> Result<()> {
+fn refuses_unusable_prefixes_of_sensitive_variables() -> Result<()> {
     let mut home = home()?;
     home.env("BOTTLE_SENSITIVE_PREFIXES", "AWS_, GH*");
     snapshot!(transcript(&home, &["start", "hi", "--yes"])?);

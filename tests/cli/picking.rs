@@ -1,4 +1,4 @@
-//! `bottle start` by itself: a user chooses from lists, and may leave at any moment.
+//! `bottle start` without arguments: the user chooses from lists, and may cancel at any time.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -10,7 +10,7 @@ const UP: &str = "\x1b[A";
 const DOWN: &str = "\x1b[B";
 const LEFT: &str = "\x1b[D";
 
-/// Agents of every condition, and bottles that build on each other.
+/// Agents in every state, and bottles that extend each other.
 fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     home.bottle("hello", &bottle("[echo, hello]"))?;
@@ -25,12 +25,12 @@ fn home() -> Result<TestHome> {
 }
 
 #[test]
-fn an_agent_is_found_by_typing_and_started() -> Result<()> {
+fn selects_an_agent_by_typing_and_starts_it() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
     // The last line is drawn last.
-    let screen = pty.wait_for("Esc leaves")?;
+    let screen = pty.wait_for("Esc cancels")?;
     for words in ["> greeter", "Greeter", "torn", "bottel"] {
         assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
     }
@@ -38,7 +38,7 @@ fn an_agent_is_found_by_typing_and_started() -> Result<()> {
     pty.wait_for("1 of ")?;
     pty.type_keys("\r")?;
     pty.wait_for("Which bottles for greeter, in order?")?;
-    // Its own is chosen already.
+    // Its own bottle is preselected.
     pty.wait_for("1 hello")?;
     pty.type_keys("\r")?;
     pty.wait_for("Its name, or Enter")?;
@@ -55,24 +55,24 @@ fn an_agent_is_found_by_typing_and_started() -> Result<()> {
 }
 
 #[test]
-fn bottles_are_chosen_in_order() -> Result<()> {
+fn selects_bottles_in_order() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start", "loose"], 24, 80)?;
     pty.wait_for("Which bottles for loose, in order?")?;
     pty.type_keys("more")?;
-    pty.wait_for("made of: base, more")?;
+    pty.wait_for("layers: base, more")?;
     pty.type_keys(" \x15last")?;
     pty.wait_for("> last")?;
     pty.type_keys(&format!(" {LEFT}\x15env"))?;
     pty.wait_for("> env")?;
     pty.type_keys("\t")?;
-    pty.wait_for("the first laid down first: last, more, env")?;
+    pty.wait_for("bottom layer first: last, more, env")?;
     pty.type_keys("\r")?;
     pty.wait_for("[y/N/e/?]")?;
     let said = String::from_utf8_lossy(&pty.raw()).into_owned();
     assert!(said.contains("bottle: bottles last, more, env"), "{said}");
     pty.type_keys("y\r")?;
-    // `more` brings `base`, which says what `last` said before it.
+    // `more` extends `base`, which overrides `last`.
     pty.wait_for("ONE=1")?;
     pty.wait_for("TWO=2")?;
     assert_eq!(pty.wait_exit()?, 0);
@@ -80,7 +80,7 @@ fn bottles_are_chosen_in_order() -> Result<()> {
 }
 
 #[test]
-fn leaving_at_any_question_starts_nothing_and_shows_what_was_there() -> Result<()> {
+fn cancelling_any_question_starts_nothing_and_restores_the_screen() -> Result<()> {
     for keys in [
         &["\x1b"][..],
         &["\x03"],
@@ -100,14 +100,14 @@ fn leaving_at_any_question_starts_nothing_and_shows_what_was_there() -> Result<(
         assert_eq!(pty.wait_exit()?, 130, "{keys:?}");
         assert!(pty.is_cooked()?, "{keys:?}");
         let screen = pty.wait_for("nothing was started")?;
-        assert!(!screen.contains("Esc leaves"), "{keys:?}:\n{screen}");
+        assert!(!screen.contains("Esc cancels"), "{keys:?}:\n{screen}");
         assert!(!home.bottle_home().join("state").exists(), "{keys:?}");
     }
     Ok(())
 }
 
 #[test]
-fn one_that_is_broken_says_so_when_it_is_chosen() -> Result<()> {
+fn a_broken_agent_reports_its_error_when_selected() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
@@ -119,7 +119,7 @@ fn one_that_is_broken_says_so_when_it_is_chosen() -> Result<()> {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_as_it_was() -> Result<()> {
+fn a_signal_in_the_picker_restores_the_terminal() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
@@ -135,7 +135,7 @@ fn a_signal_gives_the_terminal_back_as_it_was() -> Result<()> {
 }
 
 #[test]
-fn the_list_follows_the_size_of_the_terminal() -> Result<()> {
+fn the_picker_follows_the_terminal_size() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start"], 12, 60)?;
     pty.wait_for("Which agent?")?;
@@ -144,17 +144,19 @@ fn the_list_follows_the_size_of_the_terminal() -> Result<()> {
     assert!(!pty.screen().contains("  greeter"), "too low for all:\n{}", pty.screen());
     pty.resize(24, 100)?;
     pty.wait_until("all of the list, the cursor where it was, the keys below", |screen| {
-        screen.contains("  greeter") && screen.contains("> torn") && screen.trim_end().ends_with("Esc leaves")
+        screen.contains("  greeter")
+            && screen.contains("> torn")
+            && screen.trim_end().ends_with("Esc cancels")
     })?;
     Ok(())
 }
 
 #[test]
-fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
+fn a_dumb_terminal_is_asked_in_lines() -> Result<()> {
     let home = home()?;
     let mut dumb = home.program(["start"])?;
     dumb.env("TERM", "dumb");
-    // The other one is too small for a list: the question in lines scrolls.
+    // The other one is too small for a list: the questions in lines scroll.
     for mut pty in [Pty::spawn(dumb.command(), 24, 80)?, home.on_terminal(&["start"], 8, 100)?] {
         pty.wait_for("Which agent? [1-")?;
         pty.type_keys("greeter\r")?;
@@ -171,7 +173,7 @@ fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
 }
 
 #[test]
-fn leaving_a_question_in_lines_starts_nothing_either() -> Result<()> {
+fn cancelling_a_question_in_lines_starts_nothing() -> Result<()> {
     for key in ["\x1b", "\x03"] {
         let home = home()?;
         let mut pty = home.on_terminal(&["start", "greeter"], 8, 100)?;
@@ -189,7 +191,7 @@ fn leaving_a_question_in_lines_starts_nothing_either() -> Result<()> {
 }
 
 #[test]
-fn a_name_that_is_taken_is_asked_for_again() -> Result<()> {
+fn asks_again_for_a_taken_name() -> Result<()> {
     let mut home = home()?;
     home.bottle("nap", &bottle("[sleep, \"60\"]"))?.agent("nap", "---\nbottle: nap\n---\n")?;
     let outcome = run(&home, &["start", "nap", "--label", "taken", "--detach", "--yes"])?;
@@ -208,14 +210,14 @@ fn a_name_that_is_taken_is_asked_for_again() -> Result<()> {
 }
 
 #[test]
-fn without_a_terminal_the_missing_agent_is_an_error_with_the_names() -> Result<()> {
+fn without_a_terminal_a_missing_agent_is_an_error() -> Result<()> {
     let home = home()?;
     snapshot!(crate::home::transcript(&home, &["start"])?);
     Ok(())
 }
 
 #[test]
-fn before_it_starts_a_user_may_see_everything_and_choose_again() -> Result<()> {
+fn the_preflight_shows_details_and_offers_another_choice() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start", "greeter"], 60, 100)?;
     let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;
@@ -233,14 +235,14 @@ fn before_it_starts_a_user_may_see_everything_and_choose_again() -> Result<()> {
     pty.type_keys("env")?;
     pty.wait_for("> env")?;
     pty.type_keys(" \x15more")?;
-    pty.wait_for("made of: base, more")?;
+    pty.wait_for("layers: base, more")?;
     pty.type_keys(" \r")?;
     pty.wait_for("Its name, or Enter")?;
     pty.type_keys("again\r")?;
     pty.wait_for("The colour of its name?")?;
     pty.type_keys("\r")?;
     let screen = pty.wait_for("bottles   hello, env, more")?;
-    assert!(screen.contains("made of   hello, env, base, more"), "{screen}");
+    assert!(screen.contains("layers    hello, env, base, more"), "{screen}");
     pty.wait_until("asked again", |screen| screen.matches("[y/N/e/?]").count() == 3)?;
     pty.type_keys("y\r")?;
     pty.wait_for("ONE=1")?;
@@ -249,7 +251,7 @@ fn before_it_starts_a_user_may_see_everything_and_choose_again() -> Result<()> {
 }
 
 #[test]
-fn lists_show_and_find_words_of_every_script() -> Result<()> {
+fn pickers_show_and_filter_every_script() -> Result<()> {
     let mut home = home()?;
     let words = [
         ("cyr", "Проверяет переводы"),
@@ -262,7 +264,7 @@ fn lists_show_and_find_words_of_every_script() -> Result<()> {
     }
     for (rows, columns) in [(24, 80), (12, 40)] {
         let mut pty = home.on_terminal(&["start"], rows, columns)?;
-        pty.wait_for("Esc leaves")?;
+        pty.wait_for("Esc cancels")?;
         for (typed, name, about) in [
             ("ПЕРЕВ", "cyr", words[0].1),
             ("文書", "cjk", words[1].1),
@@ -273,7 +275,7 @@ fn lists_show_and_find_words_of_every_script() -> Result<()> {
             let screen = pty.wait_for(&format!("> {name}"))?;
             pty.wait_until(about, |screen| screen.contains(about) && screen.contains("1 of "))?;
             assert!(pty.broken_lines().is_empty(), "{screen}");
-            // One letter at a time, whatever it is made of.
+            // One character at a time, however many bytes it has.
             pty.type_keys(&"\x7f".repeat(typed.chars().count()))?;
             pty.wait_for("greeter")?;
         }
@@ -286,7 +288,7 @@ fn lists_show_and_find_words_of_every_script() -> Result<()> {
 }
 
 #[test]
-fn a_bottle_is_chosen_by_its_label_of_another_script() -> Result<()> {
+fn selects_a_bottle_by_a_label_in_another_script() -> Result<()> {
     let mut home = home()?;
     home.bottle("nap", &bottle("[sleep, \"60\"]"))?.agent("nap", "---\nbottle: nap\n---\n")?;
     for label in ["Привет 1", "日本 2", "שלום 3"] {

@@ -1,5 +1,4 @@
-//! Work taken out of a bottle by git. The fake backend runs no git, so most of this is on the Linux backend,
-//! where it can be used.
+//! `pull` and `diff`. The fake backend has no git, so most tests run on the Linux backend where it is available.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -10,7 +9,7 @@ use crate::home::{home, run, snapshot, transcripts};
 const LINUX: &str =
     "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
 
-/// A shell in the bottle.
+/// Runs a shell in the bottle.
 fn inside(home: &TestHome, script: &str) -> Result<String> {
     let script = format!(
         "git() {{ command git -c user.name=Agent -c user.email=agent@example.com -c init.defaultBranch=main \"$@\"; }}; {script}"
@@ -18,8 +17,7 @@ fn inside(home: &TestHome, script: &str) -> Result<String> {
     Ok(run(home, &["exec", "one", "--", "/bin/sh", "-ec", &script])?.expect_code(0).stdout)
 }
 
-/// A bottle `one` with a copy of the user's project, which is a repository with one commit; nothing where
-/// that cannot be had.
+/// A bottle `one` with a copy of the user's project, a repository with one commit; none where that is unavailable.
 fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
@@ -39,8 +37,8 @@ fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
 }
 
 #[test]
-fn what_was_committed_comes_out_and_what_was_not_is_said() -> Result<()> {
-    let Some(home) = with_a_copy("what_was_committed_comes_out_and_what_was_not_is_said")? else {
+fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
+    let Some(home) = with_a_copy("pulls_commits_and_reports_uncommitted_files")? else {
         return Ok(());
     };
     let mut text = transcripts(&home, &[&["diff", "one"], &["pull", "one"]])?;
@@ -61,15 +59,15 @@ fn what_was_committed_comes_out_and_what_was_not_is_said() -> Result<()> {
         &[&["pull", "one"], &["pull", "one", "--branch", "side"], &["pull", "one", "--branch", "nope"]],
     )?;
     assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "aside\n");
-    // All of it is here now, so nothing has to be kept.
+    // All of it is in the repository now, so nothing has to be preserved.
     text += &transcripts(&home, &[&["stop", "one", "--time", "0"], &["pull", "one"]])?;
     snapshot!(text);
     Ok(())
 }
 
 #[test]
-fn commits_of_the_users_are_never_lost() -> Result<()> {
-    let Some(home) = with_a_copy("commits_of_the_users_are_never_lost")? else { return Ok(()) };
+fn never_loses_the_users_commits() -> Result<()> {
+    let Some(home) = with_a_copy("never_loses_the_users_commits")? else { return Ok(()) };
     inside(&home, "git commit -q --allow-empty -m theirs")?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     home.git(&["checkout", "-q", "bottle/one"])?;
@@ -84,8 +82,8 @@ fn commits_of_the_users_are_never_lost() -> Result<()> {
 }
 
 #[test]
-fn a_workspace_without_a_history_is_said() -> Result<()> {
-    let Some(home) = with_a_copy("a_workspace_without_a_history_is_said")? else { return Ok(()) };
+fn reports_a_workspace_without_commits() -> Result<()> {
+    let Some(home) = with_a_copy("reports_a_workspace_without_commits")? else { return Ok(()) };
     inside(&home, "rm -rf .git")?;
     let mut text = transcripts(&home, &[&["pull", "one"], &["diff", "one"]])?;
     inside(&home, "git init -q")?;
@@ -97,17 +95,17 @@ fn a_workspace_without_a_history_is_said() -> Result<()> {
 }
 
 #[test]
-fn a_bottle_without_git_is_said() -> Result<()> {
+fn reports_a_bottle_without_git() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
     snapshot!(transcripts(&home, &[&["pull", "one"], &["diff", "one"]])?);
     Ok(())
 }
 
-/// Everything in the bottle is the agent's: its repository's configuration, its hooks, its objects, its git.
+/// The agent controls everything in the bottle: the repository's configuration, hooks, objects, and git itself.
 #[test]
-fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Result<()> {
-    let name = "a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken";
+fn a_hostile_repository_runs_nothing_on_the_host() -> Result<()> {
+    let name = "a_hostile_repository_runs_nothing_on_the_host";
     let Some(home) = with_a_copy(name)? else { return Ok(()) };
     let marker = home.outside("ran");
     let touch = format!("touch {}", marker.display());
@@ -122,7 +120,7 @@ fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Resu
     )?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     assert!(!marker.exists());
-    // A tree with a `.git` in it, which a checkout would take for its own: fsck stops it.
+    // A tree with a `.git` entry, which a checkout would use as its own: fsck refuses it.
     inside(
         &home,
         "blob=$(printf '[core]\\n\\tfsmonitor = x\\n' | git hash-object -w --stdin); \
@@ -132,13 +130,13 @@ fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Resu
     )?;
     let refused = run(&home, &["pull", "one"])?.expect_code(1);
     assert!(
-        refused.stderr.contains("git could not fetch") && refused.stderr.contains("hasDotgit"),
+        refused.stderr.contains("cannot fetch") && refused.stderr.contains("hasDotgit"),
         "{}",
         refused.stderr
     );
     assert!(!refused.stderr.contains('\x1b'));
     assert_ne!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "evil\n");
-    // A git of the agent's own, first in its PATH, that says whatever it likes.
+    // The agent's own git, first in its PATH, with arbitrary output.
     inside(
         &home,
         "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nprintf \"\\\\033[31mxxxx\"; exit 0\\n' >~/.local/bin/git; chmod +x ~/.local/bin/git",
@@ -150,8 +148,8 @@ fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Resu
 }
 
 #[test]
-fn branches_of_every_script_are_pulled_by_name() -> Result<()> {
-    let Some(home) = with_a_copy("branches_of_every_script_are_pulled_by_name")? else { return Ok(()) };
+fn pulls_branches_by_name_in_every_script() -> Result<()> {
+    let Some(home) = with_a_copy("pulls_branches_by_name_in_every_script")? else { return Ok(()) };
     for branch in ["ветка", "日本/修正", "שלום", "🦀", "e\u{301}té"] {
         inside(
             &home,
@@ -160,7 +158,7 @@ fn branches_of_every_script_are_pulled_by_name() -> Result<()> {
             ),
         )?;
         let pulled = run(&home, &["pull", "one", "--branch", branch])?;
-        // Beside each other, so that what was pulled before is no commit of the user's.
+        // Unrelated history, so that the previous pull is not an ancestor.
         assert_eq!(pulled.code, 0, "{}", pulled.transcript());
         assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, format!("on {branch}\n"));
         home.git(&["branch", "-q", "-D", "bottle/one"])?;
@@ -174,10 +172,10 @@ fn branches_of_every_script_are_pulled_by_name() -> Result<()> {
     Ok(())
 }
 
-/// The git in the bottle is the agent's, and may take for ever.
+/// The agent's git may never end.
 #[test]
-fn a_pull_that_is_left_changes_no_branch_and_can_be_done_again() -> Result<()> {
-    let test = "a_pull_that_is_left_changes_no_branch_and_can_be_done_again";
+fn an_interrupted_pull_changes_no_branch() -> Result<()> {
+    let test = "an_interrupted_pull_changes_no_branch";
     let Some(home) = with_a_copy(test)? else { return Ok(()) };
     inside(&home, "git commit -q --allow-empty -m more")?;
     for (rows, columns) in [(24, 80), (10, 40)] {
@@ -195,7 +193,7 @@ fn a_pull_that_is_left_changes_no_branch_and_can_be_done_again() -> Result<()> {
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
         let screen = pty.last_screen()?;
         let said: Vec<&str> = screen.split_whitespace().collect();
-        assert!(said.join(" ").contains("the branch here is as it was, or has all of it"), "{screen}");
+        assert!(said.join(" ").contains("the local branch is either unchanged or complete"), "{screen}");
         assert!(!screen.contains("pulling") && pty.is_cooked()? && pty.left_on().is_empty(), "{screen}");
         assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
         let _ = run(&home, &["exec", "one", "--", "/bin/sh", "-c", "rm ~/.local/bin/git"])?.expect_code(0);
@@ -205,12 +203,12 @@ fn a_pull_that_is_left_changes_no_branch_and_can_be_done_again() -> Result<()> {
     Ok(())
 }
 
-/// A git of the agent's own that shows what the agent wants shown, for these of its commands.
+/// The agent's own git, with prepared output for these subcommands.
 const LIAR: &str = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nfor word; do case $word in \
      diff|status) exit 0;; esac; done\\nPATH=${PATH#*:} exec git \"$@\"\\n' >~/.local/bin/git; \
      chmod +x ~/.local/bin/git";
 
-/// What an agent may do so that a change of its does not show, and what shows all the same.
+/// The ways in which an agent may try to hide a change, all of which the diff shows.
 const DISGUISES: [(&str, &str, &[&str]); 12] = [
     ("a git that shows nothing", LIAR, &["+evil", "b/added"]),
     (
@@ -250,11 +248,10 @@ const DISGUISES: [(&str, &str, &[&str]); 12] = [
     ("no history", "rm -rf .git", &["+evil", "+added"]),
 ];
 
-/// `diff` is read before something is taken out, so nothing of the agent's says what it shows: neither its git nor
-/// what that one goes by.
+/// Users read `diff` before they pull, so neither the agent's git nor its configuration may affect it.
 #[test]
-fn no_change_is_hidden_by_what_the_agent_lays_beside_it() -> Result<()> {
-    let Some(home) = with_a_copy("no_change_is_hidden_by_what_the_agent_lays_beside_it")? else {
+fn a_diff_hides_no_change_whatever_the_agent_sets_up() -> Result<()> {
+    let Some(home) = with_a_copy("a_diff_hides_no_change_whatever_the_agent_sets_up")? else {
         return Ok(());
     };
     inside(&home, "cp -a /workspace /tmp/begin")?;
@@ -276,15 +273,15 @@ fn no_change_is_hidden_by_what_the_agent_lays_beside_it() -> Result<()> {
     Ok(())
 }
 
-/// What a pull brings and the workspace does not have shows too, and what is not compared is named.
+/// Shows content that a pull brings and the workspace lacks, and lists files that are not compared.
 #[test]
-fn a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out() -> Result<()> {
-    let test = "a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out";
+fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
+    let test = "a_diff_shows_what_a_pull_brings_and_lists_omissions";
     let Some(home) = with_a_copy(test)? else { return Ok(()) };
     inside(&home, "echo evil >>code; git commit -qam more; git show HEAD~1:code >code")?;
     let diff = run(&home, &["diff", "one"])?.expect_code(0);
     assert!(
-        diff.stdout.contains("+evil") && diff.stderr.contains("`bottle pull` takes"),
+        diff.stdout.contains("+evil") && diff.stderr.contains("`bottle pull` fetches"),
         "{}",
         diff.transcript()
     );
@@ -301,7 +298,7 @@ fn a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out() -> Result<()> 
         assert!(diff.stderr.contains(words), "{words}: {}", diff.transcript());
     }
     assert!(diff.stdout.contains("+x\\r") && diff.stdout.contains("b/sub/file"), "{}", diff.transcript());
-    assert!(!diff.stderr.contains("`bottle pull` takes"), "{}", diff.transcript());
+    assert!(!diff.stderr.contains("`bottle pull` fetches"), "{}", diff.transcript());
     let none = std::fs::read_dir(std::env::temp_dir())?.all(|entry| {
         entry.is_ok_and(|entry| !entry.file_name().to_string_lossy().starts_with("bottle-diff-"))
     });
@@ -309,10 +306,10 @@ fn a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out() -> Result<()> 
     Ok(())
 }
 
-/// A git that says that all is committed does not have the bottle thrown away with what is not.
+/// A git that claims everything is committed must not cause the work to be deleted.
 #[test]
-fn work_that_the_git_inside_denies_is_work() -> Result<()> {
-    let Some(home) = with_a_copy("work_that_the_git_inside_denies_is_work")? else { return Ok(()) };
+fn counts_work_that_the_bottles_git_denies() -> Result<()> {
+    let Some(home) = with_a_copy("counts_work_that_the_bottles_git_denies")? else { return Ok(()) };
     inside(&home, &format!("git commit -q --allow-empty -m more; echo precious >new; {LIAR}"))?;
     let pulled = run(&home, &["pull", "one", "--json"])?.expect_code(0).json()?;
     assert_eq!(pulled["uncommitted"], 1, "{pulled}");

@@ -1,4 +1,4 @@
-//! Two commands for one name at the same moment: one has it, the others are told.
+//! Two concurrent commands for one name: one gets it, the others fail.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::home::{bottle, home, run};
 
-/// At once, to the same label.
+/// Started at once with the same label.
 const STARTS: usize = 3;
 
 fn one_wins(backend: &str) -> Result<()> {
@@ -32,7 +32,7 @@ fn one_wins(backend: &str) -> Result<()> {
                 0 => won += 1,
                 code => {
                     assert_eq!(code, 1, "{said}");
-                    let why = ["one is taken: a bottle of that name runs", "a bottle named one runs"];
+                    let why = ["one is taken: a bottle of that name runs", "a bottle named one is running"];
                     assert!(why.iter().any(|why| said.contains(why)), "round {round}: {said}");
                     assert!(said.contains("hint: choose another --label"), "round {round}: {said}");
                 }
@@ -41,7 +41,7 @@ fn one_wins(backend: &str) -> Result<()> {
         assert_eq!(won, 1, "round {round}");
         let listed = run(&home, &["list"])?.expect_code(0).stdout;
         assert_eq!(listed.lines().count(), 1, "{listed}");
-        // The winner's is whole.
+        // The winner's bottle is complete.
         let _ = run(&home, &["exec", "one", "--", "echo"])?.expect_code(0);
         let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
         let _ = run(&home, &["cleanup", "--yes", "-q"])?.expect_code(0);
@@ -51,11 +51,11 @@ fn one_wins(backend: &str) -> Result<()> {
 }
 
 #[test]
-fn of_two_starts_with_one_label_one_wins() -> Result<()> {
+fn of_two_starts_with_the_same_label_one_wins() -> Result<()> {
     one_wins("fake")
 }
 
 #[test]
-fn of_two_isolated_starts_with_one_label_one_wins() -> Result<()> {
+fn of_two_isolated_starts_with_the_same_label_one_wins() -> Result<()> {
     one_wins("linux")
 }

@@ -1,7 +1,7 @@
-//! Every command of README's examples, typed as it is written there by a user who answers what they are asked.
+//! Types every command of the README's examples at a terminal, and answers the questions.
 //!
-//! The agents are stand-ins that say that they ran, in the user's `PATH`: what the real ones do is for
-//! `tests/agents`. What a line needs that is not here, an engine or a model, is named and skipped aloud.
+//! The agents are test doubles in the user's `PATH` that print that they ran; `tests/agents` covers the real ones.
+//! Lines that need an engine or a model are skipped with a message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,17 +17,17 @@ use crate::home::run;
 
 const README: &str = include_str!("../../README.md");
 
-/// What a user is asked, and answers.
+/// Questions and their answers.
 const ANSWERS: &[(&str, &str)] = &[
     ("[y/N/e/?]", "y\r"),
     ("to be read from now on:", "a-key-for-this-test\r"),
     ("[keep/pull/discard]", "keep\r"),
     ("$", "exit\r"),
-    // The keys that leave it running.
+    // The detach keys.
     ("at work", "\x1dd"),
 ];
 
-/// The lines of README's `sh` fences, without what they say beside the command.
+/// The lines of the README's `sh` blocks, without trailing comments.
 fn lines() -> Vec<String> {
     let fences = README.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines = fences.flat_map(str::lines).map(|line| line.split("  #").next().unwrap_or(line).trim());
@@ -35,7 +35,7 @@ fn lines() -> Vec<String> {
 }
 
 #[test]
-fn every_command_works_as_it_is_written() -> Result<()> {
+fn every_readme_command_works() -> Result<()> {
     let test = "README's commands";
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -54,7 +54,7 @@ fn every_command_works_as_it_is_written() -> Result<()> {
         &home,
         "git init -q && git add -A && git -c user.name=A -c user.email=a@example.com commit -qm begin",
     )?;
-    // The one that the lines with NAME are about.
+    // The bottle that lines with NAME refer to.
     home.bottle(
         "worker",
         "---\nagent_provider: {template: command, command: [sh, -c, 'echo at work; sleep 600']}\n---\n",
@@ -75,7 +75,7 @@ fn every_command_works_as_it_is_written() -> Result<()> {
             let stopped = run(&home, &["stop", "name"])?;
             assert_eq!(stopped.code, 0, "{}", stopped.transcript());
         }
-        let (code, screen) = answered(&home, &typed)?;
+        let (code, screen) = answer_questions(&home, &typed)?;
         assert_eq!(code, 0, "{line}:\n{screen}");
         for agent in ["claude", "codex", "mini"] {
             if typed.contains(&format!("start {agent}")) {
@@ -86,18 +86,18 @@ fn every_command_works_as_it_is_written() -> Result<()> {
     Ok(())
 }
 
-/// Types a line at a shell on a terminal and answers what is asked, to its end.
-fn answered(home: &TestHome, line: &str) -> Result<(i32, String)> {
+/// Types a line at a shell on a terminal and answers questions, to its end.
+fn answer_questions(home: &TestHome, line: &str) -> Result<(i32, String)> {
     let mut pty = Pty::spawn(shell_command(home, line)?, 24, 100)?;
     let end = Instant::now() + Duration::from_secs(60);
-    let mut answered = String::new();
+    let mut answer_questions = String::new();
     while pty.is_cooked().is_ok() {
         let screen = pty.screen();
         let last = screen.trim_end().rsplit('\n').next().unwrap_or_default().to_owned();
-        let asked = ANSWERS.iter().find(|(words, _)| last.ends_with(words) && screen != answered);
+        let asked = ANSWERS.iter().find(|(words, _)| last.ends_with(words) && screen != answer_questions);
         if let Some((_, keys)) = asked {
             pty.type_keys(keys)?;
-            answered = screen;
+            answer_questions = screen;
         }
         if pty.has_ended() {
             break;

@@ -1,11 +1,11 @@
-//! Going on with a bottle that was kept or committed.
+//! Starting preserved and committed bottles again.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{bottle, home, run, snapshot, transcripts};
 
-/// Writes `text` as `note` in the workspace of a bottle that runs.
+/// Writes `text` as `note` in the workspace of a running bottle.
 pub(crate) fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
     home.write("project/note", text)?;
     let _ = run(home, &["cp", "note", &format!("{label}:note")])?.expect_code(0);
@@ -13,7 +13,7 @@ pub(crate) fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
 }
 
 /// A bottle that ended with `note` in its workspace.
-pub(crate) fn kept(label: &str) -> Result<TestHome> {
+pub(crate) fn preserved(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "kept\n")?;
@@ -22,7 +22,7 @@ pub(crate) fn kept(label: &str) -> Result<TestHome> {
 }
 
 /// One that was committed, and then ended with another `note`.
-pub(crate) fn committed_and_kept(label: &str) -> Result<TestHome> {
+pub(crate) fn committed_and_preserved(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "committed\n")?;
@@ -33,8 +33,8 @@ pub(crate) fn committed_and_kept(label: &str) -> Result<TestHome> {
 }
 
 #[test]
-fn kept_files_are_gone_on_with_and_what_changed_is_said() -> Result<()> {
-    let mut home = kept("one")?;
+fn resumes_preserved_files_and_reports_changed_manifests() -> Result<()> {
+    let mut home = preserved("one")?;
     let mut text = transcripts(
         &home,
         &[&["resume", "one", "--detach"], &["exec", "one", "--", "cat", "note"], &["resume", "one"]],
@@ -48,8 +48,8 @@ fn kept_files_are_gone_on_with_and_what_changed_is_said() -> Result<()> {
 }
 
 #[test]
-fn a_snapshot_is_gone_back_to_when_it_is_asked_for() -> Result<()> {
-    let home = committed_and_kept("one")?;
+fn returns_to_a_snapshot_on_request() -> Result<()> {
+    let home = committed_and_preserved("one")?;
     snapshot!(transcripts(
         &home,
         &[
@@ -72,7 +72,7 @@ fn a_snapshot_is_gone_back_to_when_it_is_asked_for() -> Result<()> {
 }
 
 #[test]
-fn a_snapshot_deleted_behind_our_back_is_said_and_done_without() -> Result<()> {
+fn reports_a_deleted_snapshot_and_resumes_without() -> Result<()> {
     let mut home = home()?;
     home.bottle("read", &bottle("[cat, note]"))?.agent("read", "---\nbottle: read\n---\n")?;
     home.write("project/note", "from the project\n")?;
@@ -94,8 +94,8 @@ fn a_snapshot_deleted_behind_our_back_is_said_and_done_without() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_resumed_is_said_with_the_next_step() -> Result<()> {
-    let mut home = kept("one")?;
+fn explains_why_a_bottle_cannot_be_resumed() -> Result<()> {
+    let mut home = preserved("one")?;
     home.bottle("nope", "---\nbackend: fake\negres: {}\n---\n")?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
     snapshot!(transcripts(
@@ -114,9 +114,9 @@ fn what_cannot_be_resumed_is_said_with_the_next_step() -> Result<()> {
 }
 
 #[test]
-fn a_resume_that_fails_leaves_what_was_kept() -> Result<()> {
+fn a_failed_resume_keeps_the_preserved_files() -> Result<()> {
     for step in ["prepare", "make_network", "start_bundle", "start_guest", "connect_guest"] {
-        let home = committed_and_kept("one")?;
+        let home = committed_and_preserved("one")?;
         for arguments in [&["resume", "one", "-q"][..], &["resume", "one", "-q", "--snapshot", "--yes"]] {
             let mut failing = home.program(arguments.iter().copied())?;
             let failed = failing.env("BOTTLE_FAKE_FAIL", step).run()?;
@@ -124,7 +124,7 @@ fn a_resume_that_fails_leaves_what_was_kept() -> Result<()> {
             let listed = run(&home, &["list"])?.stdout;
             assert!(listed.contains("preserved"), "{step} {arguments:?}: {listed}");
         }
-        // The second gave up what was kept, the snapshot is there.
+        // The second resume discarded the preserved files; the snapshot remains.
         let _ = run(&home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
         let read = run(&home, &["exec", "one", "--", "cat", "note"])?.expect_code(0).stdout;
         assert!(read == "committed\n" || step == "prepare" && read == "kept\n", "{step}: {read}");
@@ -133,8 +133,8 @@ fn a_resume_that_fails_leaves_what_was_kept() -> Result<()> {
 }
 
 #[test]
-fn a_user_sees_the_difference_and_may_say_no() -> Result<()> {
-    let mut home = kept("one")?;
+fn resume_shows_changed_manifests_and_asks() -> Result<()> {
+    let mut home = preserved("one")?;
     home.bottle("nap", &bottle("[cat, note]"))?;
     let mut pty = home.on_terminal(&["resume", "one"], 30, 80)?;
     let screen = pty.wait_for("Resume one on fake? [y/N]")?;
@@ -147,7 +147,7 @@ fn a_user_sees_the_difference_and_may_say_no() -> Result<()> {
     pty.type_keys("y\r")?;
     pty.wait_for("There is unsaved work in one.")?;
     pty.type_keys("\r")?;
-    pty.wait_for("`bottle resume one` goes on with it")?;
+    pty.wait_for("`bottle resume one` starts it again")?;
     assert_eq!(pty.wait_exit()?, 0);
     Ok(())
 }

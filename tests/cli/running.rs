@@ -1,4 +1,4 @@
-//! Bottles that run: start on pipes, detached, exec, logs, cp, stop, and the codes they end with.
+//! Running bottles: start on pipes, detached, exec, logs, cp, stop, and their exit codes.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
-/// How long something that happens by itself may take on a busy machine.
+/// How long a background step may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A bottle that is left running; its agent waits.
+/// A detached bottle; its agent waits.
 fn detached(home: &TestHome, label: &str) -> Result<()> {
     let outcome = run(home, &["start", "nap", "--detach", "--label", label])?.expect_code(0);
     assert_eq!(outcome.stdout.trim(), label);
@@ -39,14 +39,14 @@ fn signal(child: &Child, signal: rustix::process::Signal) -> Result<()> {
 }
 
 #[test]
-fn an_agent_on_pipes_is_itself_and_leaves_nothing() -> Result<()> {
+fn an_agent_on_pipes_has_plain_output_and_leaves_nothing() -> Result<()> {
     let home = home()?;
     snapshot!(transcripts(&home, &[&["start", "hi"], &["start", "hi", "-q", "--", "there"], &["list"]])?);
     Ok(())
 }
 
 #[test]
-fn what_is_piped_in_comes_out() -> Result<()> {
+fn piped_input_reaches_the_agent() -> Result<()> {
     let home = home()?;
     let input = "line\n".repeat(100_000);
     let outcome = home.program(["start", "copy", "-q"])?.input(input.clone()).run()?.expect_code(0);
@@ -60,7 +60,7 @@ fn what_is_piped_in_comes_out() -> Result<()> {
 }
 
 #[test]
-fn nothing_of_a_long_output_is_lost() -> Result<()> {
+fn a_long_output_is_complete() -> Result<()> {
     let mut home = home()?;
     home.bottle("spew", &bottle("[spew, \"8000000\"]"))?.agent("spew", "---\nbottle: spew\n---\n")?;
     let outcome = run(&home, &["start", "spew", "-q"])?.expect_code(0);
@@ -69,7 +69,7 @@ fn nothing_of_a_long_output_is_lost() -> Result<()> {
 }
 
 #[test]
-fn the_agents_code_is_ours_and_the_ends_before_it_are_the_tables() -> Result<()> {
+fn start_exits_with_the_agents_code_or_a_documented_one() -> Result<()> {
     let mut home = home()?;
     home.bottle("absent", &bottle("[no-such-program]"))?.agent("absent", "---\nbottle: absent\n---\n")?;
     home.bottle("needy", "---\nbackend: fake\nenv: {TOKEN: $NOT_SET_HERE}\nagent_provider: {template: command, command: [env]}\n---\n")?;
@@ -88,7 +88,7 @@ fn the_agents_code_is_ours_and_the_ends_before_it_are_the_tables() -> Result<()>
 }
 
 #[test]
-fn every_step_of_a_launch_that_fails_is_undone_and_said() -> Result<()> {
+fn a_launch_that_fails_at_any_step_is_undone() -> Result<()> {
     let mut text = String::new();
     for step in
         ["check", "prepare", "make_network", "start_bundle", "connect_bundle", "start_guest", "connect_guest"]
@@ -105,7 +105,7 @@ fn every_step_of_a_launch_that_fails_is_undone_and_said() -> Result<()> {
 }
 
 #[test]
-fn a_detached_bottle_is_listed_and_worked_with_until_it_is_stopped() -> Result<()> {
+fn a_detached_bottle_is_usable_until_it_is_stopped() -> Result<()> {
     let home = home()?;
     detached(&home, "one")?;
     snapshot!(transcripts(
@@ -132,7 +132,7 @@ fn a_detached_bottle_is_listed_and_worked_with_until_it_is_stopped() -> Result<(
 }
 
 #[test]
-fn exec_passes_input_on_when_asked() -> Result<()> {
+fn exec_forwards_input_with_interactive() -> Result<()> {
     let home = home()?;
     detached(&home, "one")?;
     let with = home.program(["exec", "one", "-i", "--", "cat"])?.input("through").run()?.expect_code(0);
@@ -143,7 +143,7 @@ fn exec_passes_input_on_when_asked() -> Result<()> {
 }
 
 #[test]
-fn files_go_in_and_come_out() -> Result<()> {
+fn copies_files_in_and_out() -> Result<()> {
     let home = home()?;
     detached(&home, "one")?;
     home.write("project/in/deep/file", "the words\n")?;
@@ -159,7 +159,7 @@ fn files_go_in_and_come_out() -> Result<()> {
 }
 
 #[test]
-fn the_working_directory_is_copied_in_when_asked() -> Result<()> {
+fn cwd_copies_the_working_directory() -> Result<()> {
     let mut home = home()?;
     home.bottle("read", &bottle("[cat, kept]"))?.agent("read", "---\nbottle: read\n---\n")?;
     home.write("project/kept", "kept\n")?;
@@ -172,7 +172,7 @@ fn the_working_directory_is_copied_in_when_asked() -> Result<()> {
 }
 
 #[test]
-fn logs_show_what_was_printed_and_do_nothing_else() -> Result<()> {
+fn logs_show_the_output_escaped() -> Result<()> {
     let mut home = home()?;
     home.bottle("loud", &bottle(r#"[printf, "\\e[31mred\\e[0m\\n\\e]0;title\\aplain\\nlast\\n"]"#))?;
     home.agent("loud", "---\nbottle: loud\n---\n")?;
@@ -191,7 +191,7 @@ fn logs_show_what_was_printed_and_do_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn a_killed_client_ends_its_bottle() -> Result<()> {
+fn killing_the_client_ends_its_bottle() -> Result<()> {
     let home = home()?;
     let mut client =
         home.program(["start", "nap", "-q", "--label", "one"])?.command().stdin(Stdio::null()).spawn()?;
@@ -223,7 +223,7 @@ fn ctrl_c_reaches_the_agent_and_a_second_one_ends_the_bottle() -> Result<()> {
     let output = client.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("signal 2 passed on to the program"), "{said}");
+    assert!(said.contains("signal 2 forwarded to the program"), "{said}");
     Ok(())
 }
 
@@ -243,13 +243,13 @@ fn an_interrupted_launch_is_undone() -> Result<()> {
     let output = client.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("everything that was made so far was undone"), "{said}");
+    assert!(said.contains("everything created so far was removed"), "{said}");
     assert_eq!(run(&home, &["list"])?.stdout, "");
     Ok(())
 }
 
 #[test]
-fn cleanup_of_all_ends_what_runs() -> Result<()> {
+fn cleanup_all_stops_running_bottles() -> Result<()> {
     let home = home()?;
     detached(&home, "one")?;
     snapshot!(transcripts(

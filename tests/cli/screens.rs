@@ -1,4 +1,4 @@
-//! What is shown, on terminals of every size and kind. The screens are under `snapshots/`, to be looked at.
+//! Output on terminals of every size and kind. `snapshots/` has the screens.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -11,10 +11,10 @@ type Size = (u16, u16);
 
 const USUAL: Size = (24, 80);
 
-/// A command whose screen is looked at.
+/// A command whose screen is checked.
 struct Shown {
     arguments: &'static [&'static str],
-    /// What is waited for, and the key that leaves then; nothing for a command that ends by itself.
+    /// The text to wait for and the key that then quits; none for a command that ends by itself.
     until: Option<(&'static str, &'static str)>,
 }
 
@@ -23,7 +23,7 @@ const fn ends(arguments: &'static [&'static str]) -> Shown {
 }
 
 const SHOWN: &[Shown] = &[
-    Shown { arguments: &["start"], until: Some(("Esc leaves", "\x1b")) },
+    Shown { arguments: &["start"], until: Some(("Esc cancels", "\x1b")) },
     Shown { arguments: &["start", "--bottle", "wide", "plain"], until: Some(("[y/N/e/?]", "\x1b")) },
     ends(&["list"]),
     ends(&["list", "agents"]),
@@ -31,11 +31,11 @@ const SHOWN: &[Shown] = &[
     ends(&["info", "torn"]),
     ends(&["info", "plian"]),
     ends(&["settings"]),
-    Shown { arguments: &["supervise"], until: Some(("q leaves", "q")) },
+    Shown { arguments: &["supervise"], until: Some(("q quits", "q")) },
     ends(&["cleanup", "--dry-run"]),
 ];
 
-/// Texts, which change often and are read in `docs/`.
+/// Help pages, which change often and are read in `docs/`.
 const READ: &[Shown] = &[ends(&["help"]), ends(&["help", "start"]), ends(&["help", "threat-model"])];
 
 const WIDE: &str = "\
@@ -55,7 +55,7 @@ egress:
 ---
 ";
 
-/// A question that nobody waits for any more.
+/// A proposal that no process waits for.
 const ASKED: &str = "00000000-0000-4000-8000-000000000000";
 const PROPOSAL: &str = r#"{
     "id": "00000000-0000-4000-8000-000000000000", "bottle_slug": "b", "tool": "egress-allow",
@@ -63,7 +63,7 @@ const PROPOSAL: &str = r#"{
     "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z"
 }"#;
 
-/// A home with something of every kind to be shown.
+/// A home with something of every kind.
 fn full_home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     home.bottle("nap", &bottle("[sleep, \"600\"]"))?.agent("nap", "---\nbottle: nap\n---\n# Sleeps.\n")?;
@@ -84,7 +84,7 @@ fn full_home() -> Result<TestHome> {
     Ok(home)
 }
 
-/// A terminal as its environment says it is.
+/// A terminal as its environment describes it.
 struct Kind {
     name: &'static str,
     environment: &'static [(&'static str, &'static str)],
@@ -110,7 +110,7 @@ const KINDS: &[Kind] = &[
     Kind { name: "dumb", environment: &[("TERM", "dumb")], colors: false, sequences: false, ..USUAL_KIND },
 ];
 
-/// Runs a command on a terminal; what it showed, and everything that it wrote until then.
+/// Runs a command on a terminal; returns the screen and everything written until then.
 fn show(
     home: &TestHome,
     shown: &Shown,
@@ -124,8 +124,9 @@ fn show(
     let mut pty = Pty::spawn(program.command(), rows, columns)?;
     let screen = match shown.until {
         Some((words, key)) => {
-            // Where no screen can be shown there are questions in lines, or a list.
-            let asked = |screen: &str| [words, "[1-", "shows all of"].iter().any(|it| screen.contains(it));
+            // Without screen control there are questions in lines, or a list.
+            let asked =
+                |screen: &str| [words, "[1-", "shows one in full"].iter().any(|it| screen.contains(it));
             pty.wait_until(words, asked)?;
             let screen: Vec<String> = pty.screen().lines().map(|line| line.trim_end().to_owned()).collect();
             let screen = screen.join("\n");
@@ -148,15 +149,15 @@ fn painted(raw: &str) -> Vec<&str> {
     raw.split("\x1b[").skip(1).filter_map(|sequence| Some(&sequence[..numbers(sequence)?])).collect()
 }
 
-/// The terminal's own red to cyan, which are made to be read on its background; never its black, its white, a
-/// background, or a colour of our own.
+/// The terminal's own red to cyan, which are readable on its background; never black, white, a background or a
+/// custom colour.
 fn is_readable(code: &str) -> bool {
     let mut parts = code.split(';');
     while let Some(part) = parts.next() {
         let known = match part {
             "" | "0" | "1" | "2" | "4" | "22" | "24" | "39" | "49" | "59" => true,
             "31" | "32" | "33" | "34" | "35" | "36" => true,
-            // The same six by their numbers.
+            // The same six by number.
             "38" => {
                 parts.next() == Some("5") && matches!(parts.next(), Some("1" | "2" | "3" | "4" | "5" | "6"))
             }
@@ -174,7 +175,7 @@ fn is_colour(code: &str) -> bool {
 }
 
 #[test]
-fn every_screen_suits_its_terminal() -> Result<()> {
+fn every_screen_fits_its_terminal() -> Result<()> {
     let home = full_home()?;
     for kind in KINDS {
         for shown in SHOWN.iter().chain(READ) {
@@ -199,7 +200,7 @@ fn every_screen_suits_its_terminal() -> Result<()> {
 }
 
 #[test]
-fn every_screen_as_it_looks() -> Result<()> {
+fn shows_every_screen() -> Result<()> {
     let home = full_home()?;
     let ascii = &KINDS[4];
     let sizes: [(&str, &Kind, Size); 5] = [
@@ -212,7 +213,7 @@ fn every_screen_as_it_looks() -> Result<()> {
     for (name, kind, size) in sizes {
         let mut text = String::new();
         for shown in SHOWN {
-            // A terminal that says it has no size has one all the same.
+            // A terminal that reports no size gets the default.
             let (screen, _, pty) = show(&home, shown, kind, size)?;
             text += &format!("$ bottle {}\n{}\n\n", shown.arguments.join(" "), screen.trim_end());
             let widest = pty.broken_lines();

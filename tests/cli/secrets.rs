@@ -1,4 +1,4 @@
-//! Credentials that cannot be had: what for, where they were looked for, and never what was found there.
+//! Missing credentials: messages say the purpose and the place, and never a value.
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
@@ -6,10 +6,10 @@ use bottle_test_support::pty::Pty;
 
 use crate::home::{bottle, home, run, snapshot, transcript};
 
-/// Stands in every file and answer that must not be shown.
+/// A value in every file and answer that must never be shown.
 const VALUE: &str = "hunter2";
 
-/// An agent whose one route has this reference.
+/// An agent whose only route has this reference.
 fn referring(home: &mut TestHome, name: &str, reference: &str) -> Result<()> {
     let routes = format!(
         "egress: {{routes: [{{host: api.example.com, auth: {{scheme: Bearer, token_ref: {reference:?}}}}}]}}"
@@ -22,7 +22,7 @@ fn referring(home: &mut TestHome, name: &str, reference: &str) -> Result<()> {
 }
 
 #[test]
-fn each_is_said_with_what_it_is_for_and_never_shown() -> Result<()> {
+fn reports_each_missing_secret_with_its_purpose_and_hides_values() -> Result<()> {
     let mut home = home()?;
     home.write("home/empty", "\n")?;
     home.write("home/giant", &VALUE.repeat(20_000))?;
@@ -62,7 +62,7 @@ fn each_is_said_with_what_it_is_for_and_never_shown() -> Result<()> {
 }
 
 #[test]
-fn references_kept_at_home_that_cannot_be_used_are_said() -> Result<()> {
+fn reports_unusable_secret_references_in_the_home() -> Result<()> {
     let mut home = home()?;
     referring(&mut home, "unset", "EXAMPLE_TOKEN")?;
     let mut text = String::new();
@@ -83,7 +83,7 @@ fn references_kept_at_home_that_cannot_be_used_are_said() -> Result<()> {
 }
 
 #[test]
-fn what_is_asked_for_and_not_given_starts_nothing() -> Result<()> {
+fn cancelling_a_secret_prompt_starts_nothing() -> Result<()> {
     let mut home = home()?;
     referring(&mut home, "unset", "EXAMPLE_TOKEN")?;
     for keys in ["\x03", "\x1b", "\r"] {
@@ -95,7 +95,7 @@ fn what_is_asked_for_and_not_given_starts_nothing() -> Result<()> {
         assert!(screen.contains("no value was given"), "{screen}");
         assert!(!home.bottle_home().join("state").exists());
     }
-    // A reference that leads nowhere is not kept.
+    // An unusable reference is not kept.
     let mut pty = Pty::spawn(home.program(["start", "unset", "--yes"])?.command(), 24, 100)?;
     pty.wait_for("EXAMPLE_TOKEN")?;
     pty.type_keys("file:~/absent\r")?;

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::home::{home, snapshot, transcript};
 
 #[test]
-fn a_wrong_setting_is_named_with_its_place() -> Result<()> {
+fn reports_a_bad_setting_with_its_position() -> Result<()> {
     let home = home()?;
     let mut text = String::new();
     for settings in [

@@ -1,16 +1,16 @@
-//! State on disk that another version, a crash or a user left behind.
+//! State on disk left by another version, a crash or a user.
 
 use anyhow::Result;
 
 use crate::home::{home, snapshot, transcripts};
 
-/// Of a bottle whose keeper is gone.
+/// The state of a bottle whose keeper is gone.
 const ORPHAN: &str = r#"{"schema": 1, "slug": "orphan", "label": "Mine\u001b[2J", "color": null, "agent": "hi",
     "bottles": ["hi"], "cwd": "/", "copied_cwd": false, "backend": "fake", "mode": "attached", "status": "running",
     "started_at": "2026-01-01T00:00:00Z", "keeper": "1:1", "resources": [], "manifest_hash": "x"}"#;
 
 #[test]
-fn newer_and_damaged_records_are_named_and_the_others_still_list() -> Result<()> {
+fn newer_and_damaged_records_do_not_hide_others() -> Result<()> {
     let home = home()?;
     let state =
         |slug: &str, text: &str| home.write(&format!("home/.bottle/state/{slug}/metadata.json"), text);
@@ -37,7 +37,7 @@ fn newer_and_damaged_records_are_named_and_the_others_still_list() -> Result<()>
 }
 
 #[test]
-fn a_bottle_that_nothing_was_decided_for_has_an_empty_audit_and_an_unknown_one_has_none() -> Result<()> {
+fn a_bottle_without_decisions_has_an_empty_audit_log() -> Result<()> {
     let home = home()?;
     home.write("home/.bottle/state/orphan/metadata.json", ORPHAN)?;
     snapshot!(transcripts(

@@ -1,4 +1,4 @@
-//! Nobody to ask, nobody who reads, nowhere to write: said in a sentence or quietly ended, and the state unharmed.
+//! No terminal, no reader, or no space for output: a one-line error or a quiet end, and unharmed state.
 
 use std::process::{Output, Stdio};
 
@@ -7,8 +7,8 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcript};
 
-/// The command behind a redirection of the shell's.
-fn behind(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Output> {
+/// Runs the command behind a shell redirection.
+fn with_redirection(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Output> {
     let program = home.program(arguments.iter().copied())?;
     let mut shell = std::process::Command::new("/bin/sh");
     let command = program.command();
@@ -17,12 +17,12 @@ fn behind(home: &TestHome, redirection: &str, arguments: &[&str]) -> Result<Outp
     Ok(shell.arg(program.path()).args(arguments).stdin(Stdio::null()).output()?)
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A home with a bottle that runs and one that was kept.
-fn lived_in() -> Result<TestHome> {
+/// A home with a running and a preserved bottle.
+fn used_home() -> Result<TestHome> {
     let home = home()?;
     for label in ["runs", "kept"] {
         let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
@@ -32,7 +32,7 @@ fn lived_in() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Every command that asks when there is somebody.
+/// Every command that asks on a terminal.
 const ASKING: [&[&str]; 9] = [
     &["start"],
     &["attach"],
@@ -46,16 +46,20 @@ const ASKING: [&[&str]; 9] = [
 ];
 
 #[test]
-fn without_a_terminal_nothing_is_asked_and_the_way_to_say_it_is_named() -> Result<()> {
-    let home = lived_in()?;
+fn without_a_terminal_commands_name_the_missing_flag() -> Result<()> {
+    let home = used_home()?;
     let mut text = String::new();
     for arguments in ASKING {
         text += &transcript(&home, arguments)?;
         text += "\n";
-        // With standard input closed, instead of empty, it is the same.
+        // A closed standard input gives the same result as an empty one.
         let open = run(&home, arguments)?;
-        let closed = behind(&home, "<&-", arguments)?;
-        assert_eq!((closed.status.code(), said(&closed)), (Some(open.code), open.stderr), "{arguments:?}");
+        let closed = with_redirection(&home, "<&-", arguments)?;
+        assert_eq!(
+            (closed.status.code(), stderr_of(&closed)),
+            (Some(open.code), open.stderr),
+            "{arguments:?}"
+        );
     }
     let listed = run(&home, &["list"])?.stdout;
     assert_eq!(listed.lines().count(), 2, "{listed}");
@@ -63,7 +67,7 @@ fn without_a_terminal_nothing_is_asked_and_the_way_to_say_it_is_named() -> Resul
     Ok(())
 }
 
-/// Commands that print, with the code they have when they can.
+/// Commands that print, with their exit code when they can.
 const PRINTING: [&[&str]; 14] = [
     &["--help"],
     &["--version"],
@@ -82,29 +86,34 @@ const PRINTING: [&[&str]; 14] = [
 ];
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_and_no_panic() -> Result<()> {
-    let home = lived_in()?;
+fn a_closed_output_pipe_is_no_error() -> Result<()> {
+    let home = used_home()?;
     for arguments in PRINTING.iter().chain(&[&["logs", "runs"][..]]) {
         let mut command = home.program(arguments.iter().copied())?.command();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         drop(child.stdout.take());
         let output = child.wait_with_output()?;
         assert!(matches!(output.status.code(), Some(0 | 141)), "{arguments:?}: {output:?}");
-        assert!(!said(&output).contains("error") && !said(&output).contains("panicked"), "{}", said(&output));
+        assert!(
+            !stderr_of(&output).contains("error") && !stderr_of(&output).contains("panicked"),
+            "{}",
+            stderr_of(&output)
+        );
     }
-    // The bottle is not the reader's.
+    // The reader's end does not affect the bottle.
     assert!(run(&home, &["list"])?.stdout.contains("runs\truns (nap)\trunning"));
     Ok(())
 }
 
 #[test]
-fn an_output_that_is_full_is_said() -> Result<()> {
-    let home = lived_in()?;
+fn reports_a_full_output_device() -> Result<()> {
+    let home = used_home()?;
     let mut text = String::new();
     for arguments in PRINTING {
-        let output = behind(&home, ">/dev/full", arguments)?;
+        let output = with_redirection(&home, ">/dev/full", arguments)?;
         let code = output.status.code().unwrap_or(-1);
-        text += &format!("$ bottle {} >/dev/full\nexit {code}\n{}\n", arguments.join(" "), said(&output));
+        text +=
+            &format!("$ bottle {} >/dev/full\nexit {code}\n{}\n", arguments.join(" "), stderr_of(&output));
     }
     assert!(run(&home, &["list"])?.stdout.contains("runs\truns (nap)\trunning"));
     snapshot!(home.scrub()?.apply(&text));
@@ -112,12 +121,12 @@ fn an_output_that_is_full_is_said() -> Result<()> {
 }
 
 #[test]
-fn streams_that_are_closed_change_no_answer() -> Result<()> {
-    let home = lived_in()?;
+fn closed_standard_streams_change_no_result() -> Result<()> {
+    let home = used_home()?;
     for (redirection, reads) in [("<&-", true), (">&-", false), ("2>&-", true), ("<&- >&- 2>&-", false)] {
         for arguments in PRINTING {
             let plain = run(&home, arguments)?;
-            let output = behind(&home, redirection, arguments)?;
+            let output = with_redirection(&home, redirection, arguments)?;
             assert_eq!(output.status.code(), Some(plain.code), "{arguments:?} {redirection}: {output:?}");
             if reads && !arguments.contains(&"doctor") {
                 assert_eq!(
@@ -127,12 +136,15 @@ fn streams_that_are_closed_change_no_answer() -> Result<()> {
                 );
             }
         }
-        // What is started so lives on, and nothing of ours is opened in place of a stream.
+        // A bottle started so keeps running, and no file is opened in place of a stream.
         let label = ["start", "nap", "--detach", "--label", "closed", "-q"];
-        assert_eq!(behind(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");
+        assert_eq!(with_redirection(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");
         let echoed = run(&home, &["exec", "closed", "--", "echo", "there"])?.expect_code(0);
         assert_eq!(echoed.stdout, "there\n");
-        assert_eq!(behind(&home, redirection, &["stop", "closed", "--time", "0"])?.status.code(), Some(0));
+        assert_eq!(
+            with_redirection(&home, redirection, &["stop", "closed", "--time", "0"])?.status.code(),
+            Some(0)
+        );
         let _ = run(&home, &["cleanup", "--yes", "-q"])?.expect_code(0);
     }
     Ok(())

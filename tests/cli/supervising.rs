@@ -1,4 +1,4 @@
-//! Questions of bottles, and a user's answers.
+//! Proposals from bottles, and a user's answers.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// An answer brings nothing but itself.
+/// An answer with no effects.
 #[derive(Debug)]
 struct Alone;
 
@@ -24,7 +24,7 @@ impl Decide for Alone {
     }
 }
 
-/// Who waits for an answer, as a keeper does; drop it and nobody does.
+/// Waits for an answer, as a keeper does; dropping it makes the proposal stale.
 pub(crate) struct Asking {
     answer: JoinHandle<Option<Answer>>,
     gives_up: mpsc::SyncSender<()>,
@@ -32,7 +32,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Asks, and goes on when it can be answered.
+    /// Makes the proposal, and returns once it can be answered.
     pub(crate) fn begin(home: &TestHome, slug: &str, question: Question) -> Result<Self> {
         let (gives_up, given_up) = mpsc::sync_channel(1);
         let asker = Asker::new(home.bottle_home(), slug.parse()?, Arc::new(Alone));
@@ -63,7 +63,7 @@ impl Asking {
     pub(crate) fn give_up(self) {
         drop(self.gives_up);
         let _ = self.answer.join();
-        // A process that another test has just forked holds the lock until it is another program.
+        // A process that another test has just forked holds the lock until it calls exec.
         let waits = |listing: Listing| listing.pending.iter().any(|there| there.state == State::Waiting);
         while bottle_queue::list(&self.home, Timestamp::now()).is_ok_and(waits) {
             std::thread::sleep(Duration::from_millis(10));
@@ -84,7 +84,7 @@ pub(crate) fn question(number: u8, tool: Tool, why: &str) -> Question {
 }
 
 #[test]
-fn what_waits_is_listed_shown_and_answered() -> Result<()> {
+fn lists_shows_and_answers_proposals() -> Result<()> {
     let home = home()?;
     let held = question(0xa1, Tool::EgressTokenAllow, "POST api.example.com/v1 holds what may be a secret");
     let push = question(0xb2, Tool::GitleaksAllow, "a push to work holds 1 thing that may be a secret");
@@ -113,7 +113,7 @@ fn what_waits_is_listed_shown_and_answered() -> Result<()> {
 }
 
 #[test]
-fn what_nobody_waits_for_is_taken_away_and_hostile_words_stay_words() -> Result<()> {
+fn dismisses_stale_proposals_and_escapes_hostile_text() -> Result<()> {
     let home = home()?;
     let why = "\u{1b}]52;c;ZXZpbA==\u{7}\u{1b}[2Jall is well\nand \u{202e}more";
     Asking::begin(&home, "one", question(0xc3, Tool::EgressTokenAllow, why))?.give_up();
@@ -132,7 +132,7 @@ fn what_nobody_waits_for_is_taken_away_and_hostile_words_stay_words() -> Result<
 }
 
 #[test]
-fn two_people_answer_and_one_is_told() -> Result<()> {
+fn of_two_answers_the_first_counts() -> Result<()> {
     let home = home()?;
     for round in 0..4 {
         let asking = Asking::begin(&home, "one", question(round, Tool::GitleaksAllow, "a push"))?;
@@ -152,20 +152,20 @@ fn two_people_answer_and_one_is_told() -> Result<()> {
         let Answer::Decided(response) = asking.answered()? else { anyhow::bail!("it was decided") };
         let won = if response.status == Status::Approved { 0 } else { 1 };
         assert_eq!(codes[won], 0, "{codes:?}");
-        // The other one was told, or came when it was over.
+        // The other one received an error, or came after the end.
         assert_ne!(codes[1 - won], 0, "{codes:?}");
     }
     Ok(())
 }
 
-/// Routes that an agent asks for, in a queue whose bottle may be there or not.
+/// Routes that an agent proposes, in a queue whose bottle may or may not exist.
 pub(crate) fn hosts(number: u8) -> Question {
     let proposed_file = "- host: api.example.com\n  matches:\n  - methods:\n    - GET\n".to_owned();
     Question { proposed_file, ..question(number, Tool::EgressAllow, "the tests need it") }
 }
 
 #[test]
-fn a_yes_is_saved_only_to_a_file_of_the_users_that_is_clear() -> Result<()> {
+fn saves_an_approval_only_to_an_unambiguous_file_of_the_user() -> Result<()> {
     let mut home = home()?;
     home.bottle("more", "---\nenv: {A: b}\n---\n")?;
     let _ = run(
@@ -186,7 +186,7 @@ fn a_yes_is_saved_only_to_a_file_of_the_users_that_is_clear() -> Result<()> {
             &["supervise", "approve", "d1d1", "--scope", "ever"],
             &["supervise", "approve", "f1f1", "--scope", "save", "--reason", "x"],
             &["supervise", "approve", "f1f1", "--scope", "once", "--reason", "x"],
-            // Shown before; and as the keeper knows nothing of the question, nothing is written.
+            // Shown before; nothing is written, because the keeper does not know the proposal.
             &["supervise", "approve", "d1d1", "--scope", "save:more"],
         ],
     )?);

@@ -1,4 +1,4 @@
-//! A user at a terminal. Whatever happens, the terminal is theirs again afterwards.
+//! A user at a terminal. Every command restores it.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ fn signal(pty: &Pty, signal: Signal) -> Result<()> {
     }
 }
 
-/// The program leaves raw mode a moment before it ends, and the test must not look in between.
-fn assert_given_back(pty: &Pty) -> Result<()> {
+/// The program leaves raw mode just before it ends; the test must not look in between.
+fn assert_restored(pty: &Pty) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     while !pty.is_cooked()? {
         assert!(Instant::now() < end, "the terminal is still raw:\n{}", pty.screen());
@@ -34,7 +34,7 @@ fn assert_given_back(pty: &Pty) -> Result<()> {
     Ok(())
 }
 
-fn asking_home() -> Result<TestHome> {
+fn home_with_prompting_agents() -> Result<TestHome> {
     let mut home = home()?;
     home.bottle("ask", &bottle("[read-line]"))?.agent("ask", "---\nbottle: ask\n---\n")?;
     home.bottle("size", &bottle("[tty-size]"))?.agent("size", "---\nbottle: size\n---\n")?;
@@ -42,7 +42,7 @@ fn asking_home() -> Result<TestHome> {
 }
 
 #[test]
-fn a_user_sees_what_will_be_started_and_may_say_no() -> Result<()> {
+fn the_preflight_shows_the_plan_and_asks() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     let screen = pty.wait_for("Start hi on fake? [y/N/e/?]")?;
@@ -52,33 +52,33 @@ fn a_user_sees_what_will_be_started_and_may_say_no() -> Result<()> {
     pty.type_keys("\r")?;
     pty.wait_for("nothing was started")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
     assert!(!home.bottle_home().join("state").exists());
     Ok(())
 }
 
 #[test]
-fn ctrl_c_at_the_question_starts_nothing() -> Result<()> {
+fn ctrl_c_in_the_preflight_starts_nothing() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     pty.wait_for("[y/N/e/?]")?;
     pty.type_keys("\x03")?;
     assert_eq!(pty.wait_exit()?, 130);
-    assert_given_back(&pty)
+    assert_restored(&pty)
 }
 
 #[test]
-fn a_signal_at_the_question_gives_the_terminal_back() -> Result<()> {
+fn a_signal_in_the_preflight_restores_the_terminal() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     pty.wait_for("[y/N/e/?]")?;
     signal(&pty, Signal::TERM)?;
     assert_eq!(pty.wait_exit()?, 143);
-    assert_given_back(&pty)
+    assert_restored(&pty)
 }
 
 #[test]
-fn a_missing_secret_is_asked_for_without_showing_it() -> Result<()> {
+fn asks_for_a_missing_secret_without_echo() -> Result<()> {
     let mut home = home()?;
     home.bottle(
         "needy",
@@ -91,18 +91,18 @@ fn a_missing_secret_is_asked_for_without_showing_it() -> Result<()> {
     let screen = pty.wait_for("TOKEN=hunter2-hunter2")?;
     assert_eq!(screen.matches("hunter2").count(), 2, "it was echoed:\n{screen}");
     assert_eq!(pty.wait_exit()?, 0);
-    assert_given_back(&pty)
+    assert_restored(&pty)
 }
 
 #[test]
-fn an_agent_gets_the_keys_and_the_size() -> Result<()> {
-    let home = asking_home()?;
+fn an_agent_receives_keys_and_terminal_size() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes"])?;
     pty.wait_for("? ")?;
     pty.type_keys("words\r")?;
     pty.wait_for("got words")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
     let mut pty = on_terminal(&home, &["start", "size", "--yes"])?;
     pty.wait_for("80 24")?;
     assert_eq!(pty.wait_exit()?, 0);
@@ -111,7 +111,7 @@ fn an_agent_gets_the_keys_and_the_size() -> Result<()> {
 
 #[test]
 fn a_resize_reaches_the_bottle() -> Result<()> {
-    let home = asking_home()?;
+    let home = home_with_prompting_agents()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
     let mut other = on_terminal(&home, &["exec", "one", "-t", "--", "read-line"])?;
@@ -120,7 +120,7 @@ fn a_resize_reaches_the_bottle() -> Result<()> {
     other.type_keys("x\r")?;
     other.wait_for("got x")?;
     assert_eq!(other.wait_exit()?, 0);
-    assert_given_back(&other)?;
+    assert_restored(&other)?;
     pty.resize(31, 101)?;
     pty.type_keys("y\r")?;
     pty.wait_for("got y")?;
@@ -129,39 +129,39 @@ fn a_resize_reaches_the_bottle() -> Result<()> {
 }
 
 #[test]
-fn detached_from_and_attached_to_again() -> Result<()> {
-    let home = asking_home()?;
+fn detaches_and_attaches_again() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
     pty.type_keys(DETACH)?;
-    pty.wait_for("`bottle attach one` comes back")?;
+    pty.wait_for("`bottle attach one` returns to it")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
 
     let mut watcher = on_terminal(&home, &["attach", "one", "--read-only"])?;
     watcher.wait_for("? ")?;
     watcher.type_keys("not heard\r\x03")?;
     assert_eq!(watcher.wait_exit()?, 0);
-    assert_given_back(&watcher)?;
+    assert_restored(&watcher)?;
 
     let mut again = on_terminal(&home, &["attach", "one"])?;
     again.wait_for("? ")?;
     again.type_keys("heard\r")?;
     again.wait_for("got heard")?;
     assert_eq!(again.wait_exit()?, 0);
-    assert_given_back(&again)
+    assert_restored(&again)
 }
 
 #[test]
 fn another_client_takes_over() -> Result<()> {
-    let home = asking_home()?;
+    let home = home_with_prompting_agents()?;
     let mut first = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     first.wait_for("? ")?;
     let mut second = on_terminal(&home, &["attach", "one"])?;
     second.wait_for("? ")?;
     first.wait_for("the session ended")?;
     assert_eq!(first.wait_exit()?, 0);
-    assert_given_back(&first)?;
+    assert_restored(&first)?;
     second.type_keys("mine\r")?;
     second.wait_for("got mine")?;
     assert_eq!(second.wait_exit()?, 0);
@@ -169,23 +169,23 @@ fn another_client_takes_over() -> Result<()> {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_and_ends_the_bottle() -> Result<()> {
-    let home = asking_home()?;
+fn a_signal_restores_the_terminal_and_ends_the_bottle() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
     assert!(!pty.is_cooked()?);
     signal(&pty, Signal::TERM)?;
     pty.wait_for("stopping one")?;
     assert_eq!(pty.wait_exit()?, 143);
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
     let listed = run(&home, &["list"])?.stdout;
     assert!(!listed.contains("running"), "{listed}");
     Ok(())
 }
 
 #[test]
-fn a_keeper_that_dies_gives_the_terminal_back_and_is_said() -> Result<()> {
-    let home = asking_home()?;
+fn a_dead_keeper_restores_the_terminal_and_is_reported() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
     pty.wait_for("? ")?;
     let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
@@ -195,14 +195,14 @@ fn a_keeper_that_dies_gives_the_terminal_back_and_is_said() -> Result<()> {
     kill_process(keeper, Signal::KILL)?;
     pty.wait_for("the bottle's keeper died")?;
     assert_eq!(pty.wait_exit()?, 125);
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
     let outcome = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     assert!(outcome.stdout.contains("one was"), "{}", outcome.stdout);
     assert_eq!(run(&home, &["cleanup"])?.expect_code(0).stdout, "");
     Ok(())
 }
 
-/// A session whose agent waits for a line, with a file put into its workspace meanwhile.
+/// A session whose agent waits for a line, with a file added to its workspace.
 fn with_work(home: &TestHome) -> Result<Pty> {
     home.write("project/note", "remember\n")?;
     let mut pty = on_terminal(home, &["start", "ask", "--yes", "--label", "one"])?;
@@ -214,50 +214,50 @@ fn with_work(home: &TestHome) -> Result<Pty> {
 }
 
 #[test]
-fn unsaved_work_is_kept_unless_the_user_says_otherwise() -> Result<()> {
+fn unsaved_work_is_preserved_by_default() -> Result<()> {
     for keys in ["\r", "k\r", "\x1b"] {
-        let home = asking_home()?;
+        let home = home_with_prompting_agents()?;
         let mut pty = with_work(&home)?;
         pty.type_keys(keys)?;
-        pty.wait_for("`bottle resume one` goes on with it")?;
+        pty.wait_for("`bottle resume one` starts it again")?;
         assert_eq!(pty.wait_exit()?, 0);
-        assert_given_back(&pty)?;
+        assert_restored(&pty)?;
         assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{keys:?}");
     }
     Ok(())
 }
 
 #[test]
-fn unsaved_work_is_discarded_when_the_user_says_so() -> Result<()> {
-    let home = asking_home()?;
+fn unsaved_work_is_discarded_on_request() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let mut pty = with_work(&home)?;
     pty.type_keys("what\r")?;
     pty.wait_until("asked again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
     pty.type_keys("discard\r")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
     assert_eq!(run(&home, &["list"])?.stdout, "");
     Ok(())
 }
 
 #[test]
-fn a_pull_that_cannot_be_is_said_and_asked_about_again() -> Result<()> {
-    let home = asking_home()?;
+fn a_failed_pull_asks_about_unsaved_work_again() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let mut pty = with_work(&home)?;
     pty.type_keys("p\r")?;
-    pty.wait_for("is in no git repository")?;
+    pty.wait_for("is not in a git repository")?;
     pty.wait_until("asked again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
     signal(&pty, Signal::TERM)?;
-    pty.wait_for("goes on with it")?;
+    pty.wait_for("starts it again")?;
     pty.wait_exit()?;
-    assert_given_back(&pty)?;
+    assert_restored(&pty)?;
     assert!(run(&home, &["list"])?.stdout.contains("preserved"));
     Ok(())
 }
 
 #[test]
-fn a_user_who_goes_away_at_the_question_has_their_work_kept() -> Result<()> {
-    let home = asking_home()?;
+fn a_hang_up_at_the_question_preserves_the_work() -> Result<()> {
+    let home = home_with_prompting_agents()?;
     let pty = with_work(&home)?;
     signal(&pty, Signal::KILL)?;
     let end = Instant::now() + Duration::from_secs(60);

@@ -1,18 +1,18 @@
-//! What cannot be meant is refused with the next step, before anything is touched.
+//! Invalid usage is refused with a hint, before anything changes.
 
 use anyhow::Result;
 
 use crate::home::{home, run, snapshot, transcript, transcripts};
 
 #[test]
-fn the_help_lists_what_works() -> Result<()> {
+fn help_lists_every_command() -> Result<()> {
     let home = home()?;
     snapshot!(transcripts(&home, &[&["--help"], &["start", "--help"], &["exec", "--help"]])?);
     Ok(())
 }
 
 #[test]
-fn names_that_do_not_exist_are_answered_with_the_nearest() -> Result<()> {
+fn unknown_names_suggest_the_nearest() -> Result<()> {
     let home = home()?;
     snapshot!(transcripts(
         &home,
@@ -45,7 +45,7 @@ fn names_that_do_not_exist_are_answered_with_the_nearest() -> Result<()> {
 }
 
 #[test]
-fn errors_are_json_when_data_is() -> Result<()> {
+fn json_applies_to_errors_too() -> Result<()> {
     let home = home()?;
     snapshot!(transcripts(
         &home,
@@ -61,7 +61,7 @@ fn errors_are_json_when_data_is() -> Result<()> {
 }
 
 #[test]
-fn nothing_is_written_by_looking() -> Result<()> {
+fn read_only_commands_write_nothing() -> Result<()> {
     let home = home()?;
     for arguments in [&["list"][..], &["list", "agents"], &["info", "hi"], &["start", "hi", "--dry-run"]] {
         let _ = run(&home, arguments)?.expect_code(0);
@@ -72,7 +72,7 @@ fn nothing_is_written_by_looking() -> Result<()> {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_command_quietly() -> Result<()> {
+fn a_closed_pipe_ends_the_command_quietly() -> Result<()> {
     use std::process::Stdio;
     let home = home()?;
     let mut child =
@@ -84,7 +84,7 @@ fn a_reader_that_goes_away_ends_the_command_quietly() -> Result<()> {
 }
 
 #[test]
-fn help_knows_commands_and_topics() -> Result<()> {
+fn help_shows_commands_and_topics() -> Result<()> {
     let home = home()?;
     snapshot!(transcripts(
         &home,
@@ -103,7 +103,7 @@ fn help_knows_commands_and_topics() -> Result<()> {
 }
 
 #[test]
-fn a_shell_is_answered_with_commands_and_names() -> Result<()> {
+fn completion_offers_commands_and_names() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "sleeper", "-q"])?.expect_code(0);
     let completed = |words: &[&str]| -> Result<String> {
@@ -123,7 +123,7 @@ fn a_shell_is_answered_with_commands_and_names() -> Result<()> {
 }
 
 #[test]
-fn a_real_shell_completes_what_is_typed() -> Result<()> {
+fn a_real_shell_completes_names() -> Result<()> {
     let home = home()?;
     let program = home.program(["completions", "bash"])?;
     let script = program.run()?.expect_code(0).stdout;

@@ -1,4 +1,4 @@
-//! What takes its time shows itself on one line, however narrow, and leaves nothing of it. Ctrl-C says what it left.
+//! Long operations show progress on one line of any width and leave nothing of it. Ctrl-C prints what it left.
 
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,12 @@ fn keeper(home: &TestHome) -> Result<Pid> {
     }
 }
 
-/// Waits until the words are shown, looks at how, and presses Ctrl-C.
+/// Waits for the text, checks its layout, and presses Ctrl-C.
 fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {
-    // As many of them as there is room for.
+    // As much of it as fits.
     let words = &words[..words.len().min(16)];
     pty.wait_for(words)?;
-    // Long enough for it to be drawn over itself a few times.
+    // Long enough for several redraws.
     std::thread::sleep(Duration::from_millis(400));
     let screen = pty.screen();
     assert_eq!(screen.matches(words).count(), 1, "it stays on its line:\n{screen}");
@@ -35,9 +35,9 @@ fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {
     pty.type_keys("\x03")
 }
 
-/// What is left on the screen: none of the words, and the sentence, wherever it is wrapped.
+/// Asserts that the screen has none of the text, and the sentence, wrapped or not.
 #[track_caller]
-fn assert_said(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
+fn assert_cleared_with(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
     let screen = pty.last_screen()?;
     assert!(!screen.contains(words), "{screen}");
     assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{screen}");
@@ -48,70 +48,70 @@ fn assert_said(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
 }
 
 #[test]
-fn a_launch_fits_its_line_and_is_undone() -> Result<()> {
+fn launch_progress_fits_its_line_and_ctrl_c_undoes_it() -> Result<()> {
     for (rows, columns) in SIZES {
         let mut home = home()?;
         home.env("BOTTLE_FAKE_FAIL", "start_guest:hang");
         let mut pty =
             home.on_terminal(&["start", "nap", "--cwd", "--yes", "--label", "one"], rows, columns)?;
-        interrupt(&mut pty, "raising the guard at its proxy")?;
+        interrupt(&mut pty, "starting the sidecars")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "raising", "everything that was made so far was undone")?;
+        assert_cleared_with(&pty, "starting the", "everything created so far was removed")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");
     }
     Ok(())
 }
 
 #[test]
-fn a_snapshot_fits_its_line_and_goes_on_without_us() -> Result<()> {
+fn commit_progress_fits_its_line_and_the_commit_continues() -> Result<()> {
     for (rows, columns) in SIZES {
         let mut home = home()?;
         home.env("BOTTLE_FAKE_FAIL", "freeze:hang");
         let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
         let mut pty = home.on_terminal(&["commit", "one"], rows, columns)?;
-        interrupt(&mut pty, "freezing")?;
+        interrupt(&mut pty, "saving a snapshot")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "freezing", "the snapshot is still being made")?;
+        assert_cleared_with(&pty, "saving a snapshot", "the snapshot is still being saved")?;
         kill_process(keeper(&home)?, Signal::KILL)?;
     }
     Ok(())
 }
 
 #[test]
-fn a_copy_out_that_is_left_leaves_nothing_here() -> Result<()> {
+fn an_interrupted_copy_out_leaves_no_local_files() -> Result<()> {
     for (rows, columns) in SIZES {
         let home = home()?;
         let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
         let inside = run(&home, &["exec", "one", "--", "pwd"])?.expect_code(0).stdout;
-        // A long way through the channel; a hole would be none.
+        // Slow to transfer; a sparse file would not be.
         std::fs::write(std::path::Path::new(inside.trim()).join("big"), vec![1; 3 * BIG])?;
         let mut pty = home.on_terminal(&["cp", "one:big", "out"], rows, columns)?;
         interrupt(&mut pty, "copying out")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying out", "nothing here was changed")?;
+        assert_cleared_with(&pty, "copying out", "no local file was changed")?;
         let left: Vec<_> = std::fs::read_dir(home.project())?.collect::<Result<_, _>>()?;
         assert!(left.is_empty(), "{left:?}");
     }
     Ok(())
 }
 
-/// Bytes of a file that takes a while to copy.
+/// The size of a file that takes a while to copy, in bytes.
 const BIG: usize = 300 << 20;
 
-/// A file with a block on the disk for every byte, or it would be copied as a hole.
+/// A file with allocated blocks, since holes are copied as holes.
 fn big(home: &TestHome) -> Result<()> {
     Ok(std::fs::write(home.project().join("big"), vec![1; BIG])?)
 }
 
 #[test]
-fn a_copy_in_shows_how_far_it_is_and_what_ctrl_c_leaves() -> Result<()> {
+fn copy_in_shows_progress_and_what_ctrl_c_leaves() -> Result<()> {
     let home = home()?;
     big(&home)?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
     for (rows, columns) in SIZES {
         let mut pty = home.on_terminal(&["cp", "big", "one:big"], rows, columns)?;
         pty.wait_for("copying in: ")?;
-        // It stays there for as long as it is looked at.
+        // It stays while the test looks at it.
         kill_process(keeper(&home)?, Signal::STOP)?;
         let seen = pty.wait_until("a bar, or no room for one", |screen| columns < 40 || screen.contains('['));
         let seen = seen.and_then(|screen| interrupt(&mut pty, "copying in").map(|()| screen));
@@ -120,13 +120,13 @@ fn a_copy_in_shows_how_far_it_is_and_what_ctrl_c_leaves() -> Result<()> {
         let screen = seen?;
         assert_eq!(screen.contains(" of 300.00 MiB ["), columns >= 80, "{columns}:\n{screen}");
         assert_eq!(code?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying in", "what was copied so far stays in the bottle")?;
+        assert_cleared_with(&pty, "copying in", "files copied so far stay in the bottle")?;
     }
     Ok(())
 }
 
 #[test]
-fn a_copy_of_the_directory_shows_its_bytes_and_is_undone() -> Result<()> {
+fn copying_the_directory_shows_bytes_and_ctrl_c_undoes_it() -> Result<()> {
     let home = home()?;
     big(&home)?;
     for (rows, columns) in SIZES {
@@ -139,28 +139,28 @@ fn a_copy_of_the_directory_shows_its_bytes_and_is_undone() -> Result<()> {
         assert_eq!(screen.matches("copying").count(), 1, "{screen}");
         assert!(pty.broken_lines().iter().all(|line| !line.contains("copying")), "{screen}");
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "copying the", "everything that was made so far was undone")?;
+        assert_cleared_with(&pty, "copying the", "everything created so far was removed")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");
     }
     Ok(())
 }
 
 /// A bottle `one` that hangs at its end.
-fn never_ending(home: &TestHome) -> Result<()> {
+fn bottle_that_hangs_at_its_end(home: &TestHome) -> Result<()> {
     let mut start = home.program(["start", "nap", "--detach", "--label", "one", "-q"])?;
     let _ = start.env("BOTTLE_FAKE_FAIL", "remove:hang").run()?.expect_code(0);
     Ok(())
 }
 
 #[test]
-fn a_stop_goes_on_without_us() -> Result<()> {
+fn a_stop_continues_after_ctrl_c() -> Result<()> {
     for (rows, columns) in SIZES {
         let home = home()?;
-        never_ending(&home)?;
+        bottle_that_hangs_at_its_end(&home)?;
         let mut pty = home.on_terminal(&["stop", "one", "--time", "0"], rows, columns)?;
-        interrupt(&mut pty, "one ends; its agent")?;
+        interrupt(&mut pty, "stopping one; its agent")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "its agent", "it goes on ending; `bottle list` shows how far it is")?;
+        assert_cleared_with(&pty, "its agent", "it is still ending; `bottle list` shows its state")?;
         let listed = run(&home, &["list"])?.stdout;
         assert!(listed.contains("\tending"), "{listed}");
         kill_process(keeper(&home)?, Signal::KILL)?;
@@ -169,14 +169,14 @@ fn a_stop_goes_on_without_us() -> Result<()> {
 }
 
 #[test]
-fn a_cleanup_that_is_left_is_gone_on_with() -> Result<()> {
+fn an_interrupted_cleanup_can_be_continued() -> Result<()> {
     for (rows, columns) in SIZES {
         let home = home()?;
-        never_ending(&home)?;
+        bottle_that_hangs_at_its_end(&home)?;
         let mut pty = home.on_terminal(&["cleanup", "--all", "--yes"], rows, columns)?;
         interrupt(&mut pty, "stopping one")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
-        assert_said(&pty, "stopping", "not everything was removed; `bottle cleanup` goes on")?;
+        assert_cleared_with(&pty, "stopping", "not everything was removed; `bottle cleanup` continues")?;
         kill_process(keeper(&home)?, Signal::KILL)?;
         let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
         assert_eq!(run(&home, &["list"])?.stdout, "");
@@ -185,7 +185,7 @@ fn a_cleanup_that_is_left_is_gone_on_with() -> Result<()> {
 }
 
 #[test]
-fn a_pipe_gets_plain_lines_and_a_dumb_terminal_too() -> Result<()> {
+fn a_pipe_and_a_dumb_terminal_get_plain_lines() -> Result<()> {
     let home = home()?;
     let piped = run(&home, &["start", "hi"])?.expect_code(0).stderr;
     assert!(piped.lines().any(|line| line == "bottle: starting the agent"), "{piped}");
@@ -200,13 +200,13 @@ fn a_pipe_gets_plain_lines_and_a_dumb_terminal_too() -> Result<()> {
 }
 
 #[test]
-fn what_is_done_at_once_shows_nothing() -> Result<()> {
+fn a_fast_operation_shows_no_progress() -> Result<()> {
     let home = home()?;
     let begun = Instant::now();
     let mut pty = home.on_terminal(&["cleanup", "--dry-run"], 24, 80)?;
     assert_eq!(pty.wait_exit()?, 0);
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
-    // On a machine that is busy enough it may have taken a moment.
-    assert!(!raw.contains("looking") || begun.elapsed() > Duration::from_millis(300), "{raw:?}");
+    // On a busy machine it may have taken longer.
+    assert!(!raw.contains("searching") || begun.elapsed() > Duration::from_millis(300), "{raw:?}");
     Ok(())
 }

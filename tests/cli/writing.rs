@@ -1,4 +1,4 @@
-//! Manifests of one's own: written out, taken over from another tool, changed in an editor.
+//! The user's own manifests: written, imported from another tool, edited.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -11,7 +11,7 @@ const OTHER: &str = "---\nextends: [base, tools]\negress:\n  routes: [{host: api
     agent_provider: {template: claude, dockerfile: agent.Dockerfile}\n---\n";
 
 #[test]
-fn the_shipped_manifests_are_written_once_and_yours_stay() -> Result<()> {
+fn init_writes_shipped_manifests_and_keeps_existing_ones() -> Result<()> {
     let mut home = TestHome::new()?;
     home.agent("claude", "---\nbottle: claude\n---\nmine\n")?;
     let text = transcripts(
@@ -27,7 +27,7 @@ fn the_shipped_manifests_are_written_once_and_yours_stay() -> Result<()> {
 }
 
 #[test]
-fn another_tools_home_is_taken_over_and_what_changes_is_said() -> Result<()> {
+fn init_imports_another_tools_manifests_with_notes() -> Result<()> {
     let home = TestHome::new()?;
     home.write("home/.bot-bottle/bottles/base.md", "---\nenv: {A: b}\n---\n")?;
     home.write("home/.bot-bottle/bottles/tools.md", "---\nsupervise: false\n---\n")?;
@@ -55,7 +55,7 @@ fn another_tools_home_is_taken_over_and_what_changes_is_said() -> Result<()> {
 }
 
 #[test]
-fn a_full_or_closed_home_is_said_and_nothing_is_half_written() -> Result<()> {
+fn a_full_or_read_only_home_leaves_no_partial_manifest() -> Result<()> {
     let home = TestHome::new()?;
     std::fs::remove_dir(home.bottle_home().join("bottles"))?;
     home.write("home/.bottle/bottles", "a file in its way")?;
@@ -63,7 +63,7 @@ fn a_full_or_closed_home_is_said_and_nothing_is_half_written() -> Result<()> {
     Ok(())
 }
 
-/// A user's editor that does to the file what its script says.
+/// An editor that runs this script on the file.
 fn with_editor(script: &str) -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let editor = home.write("home/editor", &format!("#!/bin/sh\n{script}\n"))?;
@@ -76,7 +76,7 @@ fn edit(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
 }
 
 #[test]
-fn a_shipped_manifest_is_changed_as_a_copy_of_ones_own() -> Result<()> {
+fn edits_a_shipped_manifest_as_a_copy() -> Result<()> {
     let home = with_editor("echo 'More words.' >>\"$1\"")?;
     let mut pty = edit(&home, &["edit", "claude", "--agent"])?;
     pty.wait_for("wrote ~/.bottle/agents/claude.md")?;
@@ -87,7 +87,7 @@ fn a_shipped_manifest_is_changed_as_a_copy_of_ones_own() -> Result<()> {
 }
 
 #[test]
-fn nothing_changed_is_nothing_written() -> Result<()> {
+fn an_unchanged_edit_writes_nothing() -> Result<()> {
     let home = with_editor("true")?;
     let mut pty = edit(&home, &["edit", "claude", "--bottle"])?;
     pty.wait_for("nothing was changed")?;
@@ -97,7 +97,7 @@ fn nothing_changed_is_nothing_written() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_it_takes_its_place() -> Result<()> {
+fn reports_an_invalid_edit_before_writing() -> Result<()> {
     let mut home = with_editor("printf -- '---\\negres: {}\\n---\\n' >\"$1\"")?;
     home.bottle("mine", "---\nenv: {A: b}\n---\n")?;
     let file = home.bottle_home().join("bottles/mine.md");
@@ -119,10 +119,10 @@ fn what_is_wrong_is_said_before_it_takes_its_place() -> Result<()> {
 }
 
 #[test]
-fn a_new_name_is_asked_about_and_a_name_of_both_too() -> Result<()> {
+fn asks_about_new_and_ambiguous_names() -> Result<()> {
     let home = with_editor("sed -i 's/You are .*/Review./' \"$1\"")?;
     let mut pty = edit(&home, &["edit", "claud"])?;
-    let screen = pty.wait_for("What is the new `claud` to be? [agent/bottle]")?;
+    let screen = pty.wait_for("Create `claud` as what? [agent/bottle]")?;
     assert!(screen.contains("did you mean `claude`?"), "{screen}");
     pty.type_keys("agent\r")?;
     pty.wait_for("wrote ~/.bottle/agents/claud.md")?;
@@ -143,10 +143,10 @@ fn a_new_name_is_asked_about_and_a_name_of_both_too() -> Result<()> {
 }
 
 #[test]
-fn an_editor_that_fails_or_is_not_there_changes_nothing() -> Result<()> {
+fn a_failed_or_missing_editor_changes_nothing() -> Result<()> {
     let home = with_editor("exit 3")?;
     let mut pty = edit(&home, &["edit", "claude", "--agent"])?;
-    pty.wait_for("the editor ended with exit status: 3; nothing was changed")?;
+    pty.wait_for("the editor failed: exit status: 3; nothing was changed")?;
     assert_eq!(pty.wait_exit()?, 1);
     let mut home = TestHome::new()?;
     home.env("VISUAL", "no-such-editor --wait");
@@ -158,7 +158,7 @@ fn an_editor_that_fails_or_is_not_there_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn without_a_terminal_nothing_is_opened() -> Result<()> {
+fn edit_needs_a_terminal() -> Result<()> {
     let home = with_editor("touch opened")?;
     snapshot!(transcript(&home, &["edit", "claude"])?);
     assert!(!home.project().join("opened").exists());
@@ -166,7 +166,7 @@ fn without_a_terminal_nothing_is_opened() -> Result<()> {
 }
 
 #[test]
-fn every_setting_is_shown_and_what_was_set_stands_out() -> Result<()> {
+fn settings_shows_every_value_and_highlights_changes() -> Result<()> {
     let home = TestHome::new()?;
     home.write("home/.bottle/settings.yml", "docker: {transport: socket}\nterminal: {pass: [title]}\n")?;
     snapshot!(transcripts(&home, &[&["settings"], &["settings", "--json"]])?);

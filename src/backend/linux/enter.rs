@@ -18,13 +18,13 @@ use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::backend::local::failure::Step;
 use super::image::{mounted, owned};
 use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
 use super::{identity, landlock, network, privileges, root, seccomp};
 use crate::backend::local::cgroups;
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure};
 
 /// The process in which [`enter`] returns.

@@ -32,10 +32,10 @@ mod mounts;
 mod network;
 mod prefix;
 mod privileges;
+pub mod program;
 mod root;
 pub(super) mod seccomp;
 mod sources;
-pub mod program;
 pub(crate) mod spec;
 pub(crate) mod sys;
 
@@ -51,11 +51,11 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use self::check_cache::CheckCache;
-use super::local::cgroups::{self, Controller, Groups};
 use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{AgentIds, ImageSpec, OwnFolders, SandboxSpec};
 use super::guest_entry::GuestSpec;
+use super::local::cgroups::{self, Controller, Groups};
 use super::local::inventory::{resource, text};
 use super::local::labels::Role;
 use super::local::layer_snapshots::{IMAGES, images_in_use};

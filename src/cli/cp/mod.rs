@@ -1,9 +1,9 @@
-//! `bottle cp`: files into a bottle and out of it, as one tar stream with its guest.
+//! `bottle cp`: copies files into or out of a bottle, as one tar stream with its guest.
 //!
-//! - `place`: which side an argument means
-//! - `target`: where on the user's disk a copy goes
+//! - `endpoint`: parses an argument into a local path or a path in a bottle
+//! - `target`: the local destination of a copy
 
-mod place;
+mod endpoint;
 mod target;
 
 use std::fs::Metadata;
@@ -17,8 +17,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
 use tokio::sync::oneshot;
 
-use self::place::Place;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use self::endpoint::Endpoint;
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
@@ -27,37 +27,39 @@ use crate::archive::{self, ReceiveError, SendError};
 use crate::host::Host;
 
 /// How long an interrupted copy may take to remove what it unpacked.
-const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(5);
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Copy files into a bottle or out of it
+/// Copy files into or out of a bottle
 ///
-/// One of the two is `SLUG:PATH`; a relative path there begins in the workspace. A destination that ends in
-/// `/` is a folder to put the copy into.
+/// One of the two paths is `SLUG:PATH`; a relative PATH starts in the workspace. If the destination ends in `/`,
+/// the copy goes into that folder.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cp {
-    /// From: a path here, or `SLUG:PATH`
+    /// The source: a local path or `SLUG:PATH`
     source: String,
-    /// To: a path here, or `SLUG:PATH`
+    /// The destination: a local path or `SLUG:PATH`
     destination: String,
 }
 
 impl Cp {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        match (Place::of(&self.source), Place::of(&self.destination)) {
-            (Place::Here(from), Place::Inside(slug, to)) => super::block_on(progress::shown(
-                "copying in",
-                "what was copied so far stays in the bottle",
-                output,
-                async |progress| copy_in(host, &from, &slug, &to, progress).await,
-            )),
-            (Place::Inside(slug, from), Place::Here(to)) => {
-                super::block_on(take_out(host, &slug, &from, &to, output))
+        match (Endpoint::parse(&self.source), Endpoint::parse(&self.destination)) {
+            (Endpoint::Local(from), Endpoint::InBottle(slug, to)) => {
+                super::block_on(progress::with_progress(
+                    "copying in",
+                    "files copied so far stay in the bottle",
+                    output,
+                    async |progress| copy_in(host, &from, &slug, &to, progress).await,
+                ))
             }
-            (Place::Inside(..), Place::Inside(..)) => {
-                Err(CliError::usage("both paths lie in a bottle").hint("copy out first, then in"))
+            (Endpoint::InBottle(slug, from), Endpoint::Local(to)) => {
+                super::block_on(copy_out_or_undo(host, &slug, &from, &to, output))
             }
-            (Place::Here(_), Place::Here(_)) => {
-                Err(CliError::usage("neither path lies in a bottle").hint("write one of them as `SLUG:PATH`"))
+            (Endpoint::InBottle(..), Endpoint::InBottle(..)) => {
+                Err(CliError::usage("both paths are in a bottle").hint("copy out first, then in"))
+            }
+            (Endpoint::Local(_), Endpoint::Local(_)) => {
+                Err(CliError::usage("neither path is in a bottle").hint("write one of them as `SLUG:PATH`"))
             }
         }
     }
@@ -75,38 +77,38 @@ async fn copy_in(
     };
     let own_name = from.canonicalize().map_err(unreadable)?;
     let own_name = own_name.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let (folder, name) = place::destination(to, &own_name);
+    let (folder, name) = endpoint::destination(to, &own_name);
     let channel = connect(host, slug).await?;
     let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: folder })).await?;
     let path = from.to_owned();
     let of = path.metadata().ok().filter(Metadata::is_file).map(|file| file.len());
     let pack = move |out: &mut dyn Write| {
-        pack(&path, &name, &mut Counted { out, bytes: 0, of, progress: &progress })
+        pack(&path, &name, &mut CountingWriter { out, bytes: 0, of, progress: &progress })
     };
     archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
-        SendError::ChannelClosed(error) => lost(error),
+        SendError::ChannelClosed(error) => keeper_lost(error),
         SendError::Stopped(_) => CliError::failed(error.to_string()),
     })?;
-    done(&mut stream, slug).await
+    confirm(&mut stream, slug).await
 }
 
 fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(out);
-    // What is named is what it leads to; nothing below is followed.
+    // A symlink that the user names is resolved; symlinks below it are not.
     archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
     builder.finish()
 }
 
-/// Says how much was written, and of how much where it is one file.
-struct Counted<'a> {
+/// Reports the bytes written, and the total for a single file.
+struct CountingWriter<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
     of: Option<u64>,
     progress: &'a Progress,
 }
 
-impl Write for Counted<'_> {
+impl Write for CountingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.bytes += written as u64;
@@ -119,15 +121,21 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Copies out; one that is interrupted takes back what it laid beside the target.
-async fn take_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
+/// Copies out. An interrupted copy removes its temporary folder beside the target.
+async fn copy_out_or_undo(
+    host: &Host,
+    slug: &Slug,
+    from: &str,
+    to: &Path,
+    output: &Output,
+) -> Result<u8, CliError> {
     let (working, mut ended) = oneshot::channel();
-    let (words, left) = ("copying out", "nothing here was changed");
+    let (words, left) = ("copying out", "no local file was changed");
     let copying =
         async |progress: Arc<Progress>| copy_out(host, slug, from, to, (working, progress), output).await;
-    let copied = progress::shown(words, left, output, copying).await;
+    let copied = progress::with_progress(words, left, output, copying).await;
     if copied.is_err() {
-        let _ = tokio::time::timeout(TAKEN_BACK_WITHIN, &mut ended).await;
+        let _ = tokio::time::timeout(UNDO_TIMEOUT, &mut ended).await;
     }
     copied
 }
@@ -145,14 +153,14 @@ async fn copy_out(
     let channel = connect(host, slug).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
     let unpack = move |archive: &mut dyn Read| {
-        // Dropped with the thread, which is how its end is known.
+        // Dropped with the thread, which signals its end.
         let _working = working;
-        target.unpack(&mut Arriving { archive, bytes: 0, progress: &progress })
+        target.unpack(&mut CountingReader { archive, bytes: 0, progress: &progress })
     };
     match archive::receive(stream, unpack).await {
         Ok(skipped) => {
             for name in skipped {
-                output.warn(format!("{name} was left out: it is no file, folder, or link within the copy"));
+                output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
             }
             Ok(exit::DONE)
         }
@@ -160,19 +168,19 @@ async fn copy_out(
         Err(ReceiveError::Unpacked(error)) => {
             Err(CliError::failed(format!("cannot copy to {}: {error}", to.display())).about(to.display()))
         }
-        Err(error @ ReceiveError::BrokeOff) => Err(lost(error).about(slug)),
+        Err(error @ ReceiveError::BrokeOff) => Err(keeper_lost(error).about(slug)),
         Err(error @ ReceiveError::Stopped(_)) => Err(CliError::failed(error.to_string())),
     }
 }
 
-/// Says how much was read. How much there is in all, only the guest knows.
-struct Arriving<'a> {
+/// Reports the bytes read. Only the guest knows the total.
+struct CountingReader<'a> {
     archive: &'a mut dyn Read,
     bytes: u64,
     progress: &'a Progress,
 }
 
-impl Read for Arriving<'_> {
+impl Read for CountingReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.archive.read(buffer)?;
         self.bytes += read as u64;
@@ -181,15 +189,15 @@ impl Read for Arriving<'_> {
     }
 }
 
-async fn done(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
-    match stream.receive::<GuestEvent>().await.map_err(lost)? {
+async fn confirm(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
+    match stream.receive::<GuestEvent>().await.map_err(keeper_lost)? {
         GuestEvent::Done => Ok(exit::DONE),
         GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
-        _ => Err(lost("it answered out of turn").about(slug)),
+        _ => Err(keeper_lost("it sent an unexpected answer").about(slug)),
     }
 }
 
-/// A path's last part, as a name for the copy.
+/// Returns the last component of a path, as the copy's name.
 fn last_part(path: &str) -> Option<PathBuf> {
     Path::new(path).file_name().map(PathBuf::from)
 }

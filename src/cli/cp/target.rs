@@ -1,4 +1,4 @@
-//! Where on the user's disk a copy from inside goes. It is moved there when it is whole.
+//! The local destination of a copy. The copy is moved into place once it is complete.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use crate::archive::{self, Rules};
 use crate::host::disk;
 
-/// Where a copy goes.
+/// The destination of a copy.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The folder that will hold it; exists.
+    /// The folder that receives it; exists.
     folder: PathBuf,
-    /// Its name there.
+    /// Its name in that folder.
     name: PathBuf,
 }
 
 impl Target {
-    /// A folder that exists receives the copy under its own name; anything else is the copy's new name.
+    /// Chooses the destination. An existing folder receives the copy under its own name; any other path is the
+    /// copy's new name.
     pub(super) fn choose(to: &Path, from: &str) -> io::Result<Self> {
         let own = super::last_part(from).unwrap_or_else(|| "workspace".into());
         if to.is_dir() {
@@ -26,7 +27,7 @@ impl Target {
         if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
         }
-        let name = to.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+        let name = to.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
         let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
@@ -34,7 +35,7 @@ impl Target {
         Ok(Self { folder: folder.to_owned(), name: name.into() })
     }
 
-    /// Unpacks all of it, then moves it into place. Answers what was left out.
+    /// Unpacks the archive, then moves it into place. Returns the entries that were left out.
     pub(super) fn unpack(self, archive: &mut dyn Read) -> io::Result<Vec<String>> {
         let beside =
             tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder).map_err(disk::plain)?;
@@ -45,8 +46,8 @@ impl Target {
     }
 }
 
-/// Moves `new` to `place`. A folder is never replaced by a file, nor the other way round; a folder's
-/// entries are merged, as `cp -r` does it.
+/// Moves `new` to `place`. A folder never replaces a file, nor a file a folder; the entries of a folder are merged,
+/// as `cp -r` does.
 fn replace(new: &Path, place: &Path) -> io::Result<()> {
     let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
     match (is_folder(new), is_folder(place)) {
@@ -59,7 +60,7 @@ fn replace(new: &Path, place: &Path) -> io::Result<()> {
         }
         (false, true) => Err(io::Error::other(format!("{} is a folder", place.display()))),
         (true, false) if place.symlink_metadata().is_ok() => {
-            Err(io::Error::other(format!("{} is no folder", place.display())))
+            Err(io::Error::other(format!("{} is not a folder", place.display())))
         }
         (true | false, false) => fs::rename(new, place),
     }
@@ -80,7 +81,7 @@ mod tests {
         Hard(&'a str, &'a str),
     }
 
-    /// An archive as an attacker writes one: names go into the header as they are.
+    /// Builds an archive as an attacker would: the header takes names unchanged.
     fn archive(pieces: &[Piece<'_>]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for piece in pieces {
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_arrives_whole_and_without_more_rights() {
+    fn unpacks_a_folder_without_setuid_bits() {
         let here = tempfile::tempdir().expect("folder");
         let pieces = [
             Piece::Folder("src/"),
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_name_is_taken_and_an_old_folder_merged() {
+    fn renames_the_copy_and_merges_folders() {
         let here = tempfile::tempdir().expect("folder");
         let to = here.path().join("renamed");
         unpack(&to, "src", &[Piece::File("src", 0o644, "one")]).expect("copy");
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_the_copy() {
+    fn entries_outside_the_copy_are_skipped() {
         let here = tempfile::tempdir().expect("folder");
         let outside = here.path().join("outside");
         fs::create_dir(&outside).expect("folder");
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_through_another_link_does_not_leave_the_copy() {
+    fn a_symlink_chain_cannot_leave_the_copy() {
         let here = tempfile::tempdir().expect("folder");
         fs::write(here.path().join("outside"), "mine").expect("write");
         let pieces = [
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_users_is_replaced_and_not_followed() {
+    fn replaces_a_local_symlink_without_following_it() {
         let here = tempfile::tempdir().expect("folder");
         fs::write(here.path().join("precious"), "mine").expect("write");
         std::os::unix::fs::symlink("precious", here.path().join("note")).expect("link");
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_breaks_off_leaves_nothing() {
+    fn a_truncated_archive_leaves_no_files() {
         let here = tempfile::tempdir().expect("folder");
         let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);
         bytes.truncate(1500);

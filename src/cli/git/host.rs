@@ -1,7 +1,7 @@
-//! The host's git.
+//! Runs the host's git.
 //!
-//! It gets an environment of its own: no user's or system's configuration (which could send the fetch
-//! elsewhere), no prompt, no hook, and one transport, which is [`super::pipe`].
+//! It runs in a reduced environment: no user or system configuration (which could redirect the fetch), no prompt,
+//! no hook, and one transport, [`super::pipe`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,12 +10,12 @@ use std::process::{Command, Output, Stdio};
 
 use bottle_contract::names::Slug;
 
-use super::{ObjectId, as_it_is, pipe};
+use super::{ObjectId, copy_out_hint, pipe};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::output::inert;
 use crate::host::Host;
 
-/// What the user's repository says of it stays; this is laid over it.
+/// Overrides on top of the repository's own configuration.
 const CONFIGURATION: [&str; 12] = [
     "protocol.allow=never",
     "protocol.ssh.allow=always",
@@ -31,39 +31,39 @@ const CONFIGURATION: [&str; 12] = [
     "gc.auto=0",
 ];
 
-/// Variables that git and our transport need of the user's environment.
+/// Variables of the user's environment that git and the transport need.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 
-/// What is said of a failed git: its last words.
-const LAST_WORDS: usize = 2000;
+/// Characters of git's standard error that an error quotes, from its end.
+const STDERR_TAIL: usize = 2000;
 
-/// What git says where the other side has no such reference.
+/// Git's message when the remote has no such reference.
 pub(super) const NO_SUCH_REFERENCE: &str = "couldn't find remote ref";
 
-/// A repository of the user's.
+/// A repository of the user.
 pub(crate) struct Repository<'a> {
     pub(super) host: &'a Host,
     pub(super) folder: PathBuf,
 }
 
-/// What a fetch came to.
+/// The result of a fetch.
 pub(crate) struct Fetched {
     /// The branch, without `refs/heads/`.
     pub(crate) branch: String,
-    /// Where it was before.
+    /// The commit it pointed to before.
     pub(crate) before: Option<ObjectId>,
-    /// Where it is.
+    /// The commit it points to now.
     pub(crate) after: ObjectId,
-    /// Commits that are new to the repository's `HEAD`.
+    /// Commits that are not reachable from the repository's `HEAD`.
     pub(crate) commits: u64,
 }
 
 impl<'a> Repository<'a> {
-    /// The repository that this folder is in; none when it is in none.
+    /// Finds the repository that contains this folder; none when there is none.
     ///
     /// # Errors
-    /// When there is no git.
-    pub(crate) async fn around(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
+    /// When git is not installed or fails.
+    pub(crate) async fn containing(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
         let here = Self { host, folder: folder.to_owned() };
         if !folder.is_dir() {
             return Ok(None);
@@ -72,64 +72,65 @@ impl<'a> Repository<'a> {
         if found.status.success() {
             return Ok(Some(here));
         }
-        let words = last_words(&found);
+        let words = stderr_tail(&found);
         if words.contains("not a git repository") {
             return Ok(None);
         }
         Err(CliError::failed(format!("git cannot use {}: {words}", folder.display())))
     }
 
-    /// Where git keeps a part of it, which need not be there.
+    /// Returns the path of a part of the git directory; the path may not exist.
     ///
     /// # Errors
-    /// When git does not say.
-    pub(super) async fn place_of(&self, part: &str) -> Result<PathBuf, CliError> {
+    /// When git fails.
+    pub(super) async fn git_path(&self, part: &str) -> Result<PathBuf, CliError> {
         let found = self.git(&["rev-parse", "--git-path", part]).await?;
         let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
         let path = path.ok_or_else(|| {
-            CliError::failed(format!("git cannot use {}: {}", self.folder.display(), last_words(&found)))
+            CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(&found)))
         })?;
         let place = self.folder.join(OsStr::from_bytes(path));
         std::path::absolute(place).map_err(|error| CliError::failed(error.to_string()))
     }
 
-    /// What is checked out.
+    /// Returns the commit of `HEAD`.
     pub(crate) async fn head(&self) -> Result<Option<ObjectId>, CliError> {
         self.resolve("HEAD").await
     }
 
-    /// Whether it has this commit.
+    /// Whether the repository has this commit.
     pub(crate) async fn has(&self, commit: &ObjectId) -> Result<bool, CliError> {
         let known = self.git(&["cat-file", "-e", &format!("{}^{{commit}}", commit.as_str())]).await?;
         Ok(known.status.success())
     }
 
-    /// Fetches what is checked out in the bottle, or this branch of it, into `bottle/<slug>`: that one branch,
-    /// nothing else, and never over commits that are not in the bottle.
+    /// Fetches the bottle's `HEAD`, or one of its branches, into `bottle/<slug>`. It fetches that branch alone, and
+    /// never overwrites commits that the bottle does not have.
     ///
     /// # Errors
-    /// A sentence, with the next step.
+    /// When the fetch fails; the error has a hint.
     pub(crate) async fn fetch(&self, slug: &Slug, branch: Option<&str>) -> Result<Fetched, CliError> {
         let source = match branch {
             None => "HEAD".to_owned(),
-            Some(branch) => self.checked(branch).await?,
+            Some(branch) => self.branch_reference(branch).await?,
         };
         let target = format!("refs/heads/bottle/{slug}");
         let before = self.resolve(&target).await?;
-        self.fetch_as(slug, &source, &target).await?.map_err(|words| explain(&words, slug, branch))?;
+        self.fetch_as(slug, &source, &target).await?.map_err(|words| fetch_error(&words, slug, branch))?;
         let after = self.resolve(&target).await?;
         let after = after.ok_or_else(|| {
-            CliError::failed(format!("git fetched, and bottle/{slug} is not there"))
-                .hint("something else removed it meanwhile; pull again")
+            CliError::failed(format!("cannot find bottle/{slug} after the fetch"))
+                .hint("another process removed it; pull again")
         })?;
         let commits = self.count(&after).await?;
         Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
     }
 
-    /// Fetches one reference of the bottle's repository into one here. Within, the last words of a git that failed.
+    /// Fetches one reference of the bottle's repository into a local one. The inner error is the end of git's
+    /// standard error.
     ///
     /// # Errors
-    /// When there is no git.
+    /// When git is not installed.
     pub(super) async fn fetch_as(
         &self,
         slug: &Slug,
@@ -149,25 +150,24 @@ impl<'a> Repository<'a> {
         command.args(["--no-auto-maintenance", "--refmap=", "--upload-pack=git-upload-pack"]);
         command.args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
         let fetched = run(command).await?;
-        Ok(if fetched.status.success() { Ok(()) } else { Err(last_words(&fetched)) })
+        Ok(if fetched.status.success() { Ok(()) } else { Err(stderr_tail(&fetched)) })
     }
 
-    /// Our own program, quoted for the shell that git hands it to.
+    /// The transport command, quoted for git's shell.
     fn transport(&self) -> Result<String, CliError> {
         let program = self.host.program.to_str().and_then(|program| shlex::try_quote(program).ok());
-        let program =
-            program.ok_or_else(|| CliError::failed("the path of this program cannot be handed to git"))?;
+        let program = program.ok_or_else(|| CliError::failed("cannot pass this program's path to git"))?;
         Ok(format!("{program} __git-pipe"))
     }
 
-    async fn checked(&self, branch: &str) -> Result<String, CliError> {
+    async fn branch_reference(&self, branch: &str) -> Result<String, CliError> {
         let name = format!("refs/heads/{branch}");
         let good = self.git(&["check-ref-format", &name]).await?.status.success();
-        // A colon would be a refspec, and a star a pattern of one.
+        // A colon would make it a refspec, a star a pattern.
         if good && !branch.contains([':', '*', '^']) {
             return Ok(name);
         }
-        Err(CliError::usage(format!("{branch:?} cannot be the name of a branch"))
+        Err(CliError::usage(format!("{branch:?} is not a valid branch name"))
             .about("--branch")
             .hint("write it as `git branch` in the bottle shows it"))
     }
@@ -189,7 +189,7 @@ impl<'a> Repository<'a> {
         String::from_utf8_lossy(&counted.stdout)
             .trim()
             .parse()
-            .map_err(|_| CliError::failed(format!("git cannot count commits: {}", last_words(&counted))))
+            .map_err(|_| CliError::failed(format!("git cannot count commits: {}", stderr_tail(&counted))))
     }
 
     pub(super) async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
@@ -198,7 +198,7 @@ impl<'a> Repository<'a> {
         run(command).await
     }
 
-    /// A git with nothing said yet.
+    /// Returns a git command without arguments.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new("git");
         command.env_clear();
@@ -222,13 +222,13 @@ impl<'a> Repository<'a> {
 async fn run(mut command: Command) -> Result<Output, CliError> {
     command.stdin(Stdio::null());
     let mut command = tokio::process::Command::from(command);
-    // Ends with us: nobody would take what it fetched for done.
+    // Killed with this process: an interrupted fetch must not look complete.
     command.kill_on_drop(true);
-    command.output().await.map_err(|error| not_run(&error))
+    command.output().await.map_err(|error| spawn_failed(&error))
 }
 
-/// There is no git, or none that can be run.
-pub(super) fn not_run(error: &std::io::Error) -> CliError {
+/// The error when git cannot be run.
+pub(super) fn spawn_failed(error: &std::io::Error) -> CliError {
     let failed = CliError::failed(format!("cannot run git: {error}"));
     if error.kind() == std::io::ErrorKind::NotFound {
         failed.hint("install git on this machine")
@@ -237,22 +237,22 @@ pub(super) fn not_run(error: &std::io::Error) -> CliError {
     }
 }
 
-/// What a git complained of, of which a part may come from inside.
-pub(super) fn last_words(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim();
-    let from = said.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
-    inert(&said[from..])
+/// Returns the end of git's standard error; parts of it may come from the bottle.
+pub(super) fn stderr_tail(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text = text.trim();
+    let from = text.char_indices().rev().nth(STDERR_TAIL).map_or(0, |(at, _)| at);
+    inert(&text[from..])
 }
 
-fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
+fn fetch_error(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
     let state = |message: String| CliError::new(Kind::State, message);
     if words.contains(NO_SUCH_REFERENCE) {
         return match branch {
             Some(branch) => state(format!("there is no branch {branch:?} in the bottle"))
                 .about("--branch")
-                .hint(format!("`bottle exec {slug} -- git branch` shows those there are")),
-            None => state("nothing was committed in the bottle".to_owned()).hint(as_it_is(slug)),
+                .hint(format!("`bottle exec {slug} -- git branch` lists its branches")),
+            None => state("the bottle has no commits".to_owned()).hint(copy_out_hint(slug)),
         };
     }
     if words.contains("non-fast-forward") || words.contains("[rejected]") {
@@ -261,8 +261,8 @@ fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
         ));
     }
     if words.contains("refusing to fetch into") {
-        return state(format!("bottle/{slug} is checked out, so it cannot be moved"))
+        return state(format!("cannot update bottle/{slug}: it is checked out"))
             .hint("check another branch out first");
     }
-    CliError::failed(format!("git could not fetch: {words}")).hint(as_it_is(slug))
+    CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))
 }

@@ -1,8 +1,8 @@
-//! Which files of a workspace a diff leaves out.
+//! Decides which files of a workspace a diff leaves out.
 //!
-//! What the user's own commit ignores is left out without a word, as git does it. What only the rules in the bottle
-//! ignore is left out too, and named: they are the agent's to write, and may be there to hide something. What is in a
-//! commit is never left out.
+//! Rules of the user's own commit leave files out silently, as git does. Rules that exist only in the bottle leave
+//! files out too, and the diff names them: the agent writes these rules and may use them to hide something. Files
+//! in a commit are never left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// A file of rules.
-pub(super) const NAME: &str = ".gitignore";
+/// The name of an ignore file.
+pub(super) const FILE_NAME: &str = ".gitignore";
 
-/// The longest file of rules that is gone by, and how much of all of them is, in bytes. Without the rest a diff shows
-/// more.
-pub(super) const LONGEST: usize = 64 << 10;
-const MOST: usize = 256 << 10;
+/// The longest ignore file that is read, and the most of all of them together, in bytes. Beyond the bounds a diff
+/// shows more, never less.
+pub(super) const MAX_FILE: usize = 64 << 10;
+const MAX_TOTAL: usize = 256 << 10;
 
-/// Places that are named of all that is left out.
-const NAMED: usize = 20;
+/// The most paths that are listed individually.
+const MAX_LISTED: usize = 20;
 
-/// The rules of one side, by the folder that they stand in.
+/// The ignore rules of one side, by folder.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     folders: HashMap<PathBuf, Vec<Gitignore>>,
@@ -29,15 +29,15 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Adds the rules of a file in this folder of the workspace. One that cannot be read has none.
+    /// Adds the rules of a file in this folder of the workspace. An unreadable file adds none.
     pub(super) fn add(&mut self, folder: &Path, text: &str) {
         self.bytes += text.len();
-        if text.len() > LONGEST || self.bytes > MOST {
+        if text.len() > MAX_FILE || self.bytes > MAX_TOTAL {
             return;
         }
         let mut builder = GitignoreBuilder::new("");
         for line in text.lines() {
-            // A line that is no pattern says nothing, to git as well.
+            // Git ignores an invalid pattern as well.
             let _ = builder.add_line(None, line);
         }
         if let Ok(rules) = builder.build() {
@@ -45,8 +45,8 @@ impl Rules {
         }
     }
 
-    /// The highest place on the way to this file, or the file itself, that is left out.
-    fn top(&self, file: &Path) -> Option<PathBuf> {
+    /// Returns the topmost ignored ancestor of this file, or the file itself.
+    fn topmost(&self, file: &Path) -> Option<PathBuf> {
         if self.folders.is_empty() {
             return None;
         }
@@ -54,15 +54,15 @@ impl Rules {
         let mut parts = file.components().peekable();
         while let Some(part) = parts.next() {
             place.push(part);
-            if self.leaves_out(&place, parts.peek().is_some()) {
+            if self.excludes(&place, parts.peek().is_some()) {
                 return Some(place);
             }
         }
         None
     }
 
-    /// The nearest rule decides.
-    fn leaves_out(&self, place: &Path, is_folder: bool) -> bool {
+    /// The rule of the nearest folder decides.
+    fn excludes(&self, place: &Path, is_folder: bool) -> bool {
         for folder in place.ancestors().skip(1) {
             let Ok(below) = place.strip_prefix(folder) else { continue };
             for rules in self.folders.get(folder).into_iter().flatten() {
@@ -80,34 +80,35 @@ impl Rules {
 /// The rules of both sides.
 #[derive(Debug, Default)]
 pub(super) struct Ignored {
-    /// Of the user's commit and repository.
+    /// Rules of the user's commit and repository.
     pub(super) own: Rules,
-    /// Of the workspace.
+    /// Rules of the workspace.
     pub(super) inside: Rules,
     left_out: BTreeMap<PathBuf, u64>,
-    unnamed: u64,
+    unlisted: u64,
 }
 
 impl Ignored {
-    /// Whether a file that is in no commit is left out. What the rules inside leave out is noted.
-    pub(super) fn leaves_out(&mut self, file: &Path) -> bool {
-        if self.own.top(file).is_some() {
+    /// Whether a file that is in no commit is left out. Records files that only the workspace's rules ignore.
+    pub(super) fn excludes(&mut self, file: &Path) -> bool {
+        if self.own.topmost(file).is_some() {
             return true;
         }
-        let Some(top) = self.inside.top(file) else { return false };
-        if let Some(files) = self.left_out.get_mut(&top) {
+        let Some(topmost) = self.inside.topmost(file) else { return false };
+        if let Some(files) = self.left_out.get_mut(&topmost) {
             *files += 1;
-        } else if self.left_out.len() < NAMED {
-            self.left_out.insert(top, 1);
+        } else if self.left_out.len() < MAX_LISTED {
+            self.left_out.insert(topmost, 1);
         } else {
-            self.unnamed += 1;
+            self.unlisted += 1;
         }
         true
     }
 
-    /// What the rules inside left out: places with the number of their files, and how many files more.
+    /// Returns the paths that only the workspace's rules ignored, with file counts, and the number of further
+    /// files.
     pub(super) fn left_out(self) -> (BTreeMap<PathBuf, u64>, u64) {
-        (self.left_out, self.unnamed)
+        (self.left_out, self.unlisted)
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_as_git_reads_them_and_those_inside_are_named() {
+    fn follows_gits_ignore_rules_and_lists_the_workspaces_own() {
         let mut ignored = Ignored::default();
         ignored.own.add(Path::new(""), "/target/\n*.log\n!keep.log\n");
         ignored.own.add(Path::new("deep"), "!own.log\n");
@@ -136,24 +137,24 @@ mod tests {
             (".gitignore", true),
             ("src/main.rs", false),
         ] {
-            assert_eq!(ignored.leaves_out(Path::new(file)), out, "{file}");
+            assert_eq!(ignored.excludes(Path::new(file)), out, "{file}");
         }
-        let (left_out, unnamed) = ignored.left_out();
+        let (left_out, unlisted) = ignored.left_out();
         let left_out: Vec<_> =
             left_out.iter().map(|(place, files)| (place.to_str().expect("text"), *files)).collect();
-        assert_eq!((left_out, unnamed), (vec![(".gitignore", 1), ("deep/x", 1), ("hidden", 2)], 0));
+        assert_eq!((left_out, unlisted), (vec![(".gitignore", 1), ("deep/x", 1), ("hidden", 2)], 0));
     }
 
     #[test]
-    fn rules_beyond_the_bounds_leave_nothing_out() {
+    fn ignore_files_beyond_the_bounds_have_no_effect() {
         let mut ignored = Ignored::default();
-        ignored.inside.add(Path::new(""), &format!("#{}\nhidden\n", "x".repeat(LONGEST)));
-        assert!(!ignored.leaves_out(Path::new("hidden")));
+        ignored.inside.add(Path::new(""), &format!("#{}\nhidden\n", "x".repeat(MAX_FILE)));
+        assert!(!ignored.excludes(Path::new("hidden")));
         for at in 0..100 {
             ignored.inside.add(Path::new(&format!("{at}")), "hidden\n");
         }
-        for at in 0..NAMED + 5 {
-            assert!(ignored.leaves_out(Path::new(&format!("{at}/hidden"))), "{at}");
+        for at in 0..MAX_LISTED + 5 {
+            assert!(ignored.excludes(Path::new(&format!("{at}/hidden"))), "{at}");
         }
         assert_eq!(ignored.left_out().1, 5);
     }

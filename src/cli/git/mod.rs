@@ -1,38 +1,38 @@
-//! The two gits of `pull` and `diff`: the host's, and the one in the bottle.
+//! Git on both sides of `pull` and `diff`: the host's git and the git in the bottle.
 //!
 //! ```text
 //!  host's git fetch ── GIT_SSH_COMMAND ──► bottle __git-pipe ── keeper ──► exec in the bottle: git upload-pack
 //! ```
-//! What runs inside is chosen here and never by what is inside; what comes out is a pack that the host's git
-//! checks object by object, and text that is shown inert. The git inside is the agent's and may say anything: what it
-//! says decides a message, and never what the user is shown of a change.
+//! This side alone chooses the command that runs in the bottle. Its output is a pack, which the host's git checks
+//! object by object, and text, which is shown escaped. The git in the bottle belongs to the agent and may lie: its
+//! output selects a message, but never decides which changes the user sees.
 //!
-//! - `host`: the host's git, with no configuration but the repository's own and no transport but ours
-//! - `inside`: a command in the bottle, its output bounded
+//! - `host`: the host's git, with only the repository's own configuration and one transport
+//! - `bottle_git`: git commands in the bottle, with bounded output
 //! - `pipe`: the transport
-//! - `scratch`: a repository of our own, in which a bottle's history and workspace are compared with the user's
-//! - `workspace`: the files of a workspace, on their way into it
-//! - `ignored`: which of them a diff leaves out
+//! - `scratch`: a temporary repository that compares a bottle's history and workspace with the user's
+//! - `workspace`: imports the files of a workspace into it
+//! - `ignored`: decides which of these files a diff leaves out
 
+mod bottle_git;
 mod host;
 mod ignored;
-mod inside;
 mod pipe;
 mod scratch;
 mod workspace;
 
+pub(crate) use bottle_git::{BottleGit, copy_out_hint};
 pub(crate) use host::{Fetched, Repository};
-pub(crate) use inside::{Inside, as_it_is};
 pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Scratch};
 pub(crate) use workspace::LeftOut;
 
-/// A commit's or a tree's name, in SHA-1 or SHA-256. Nothing else is passed from one git to the other.
+/// A commit or tree id, in SHA-1 or SHA-256. Nothing else passes from one git to the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectId(String);
 
 impl ObjectId {
-    /// The name that this text is, spaces around it aside.
+    /// Parses an id; surrounding whitespace is ignored.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_name_is_one() {
+    fn parses_only_complete_object_ids() {
         let sha1 = "0123456789abcdef0123456789abcdef01234567";
         assert_eq!(ObjectId::parse(&format!("{sha1}\n")).as_ref().map(ObjectId::as_str), Some(sha1));
         for text in

@@ -1,7 +1,7 @@
-//! `bottle __git-pipe HOST COMMAND`: the transport of the host's git into a bottle.
+//! `bottle __git-pipe HOST COMMAND`: the transport from the host's git into a bottle.
 //!
-//! Git starts it as if it were ssh. Which bottle, it has from `bottle pull`; what runs there is always the same
-//! command, whatever git or anybody asks for.
+//! Git starts it in place of ssh. `bottle pull` names the bottle in the environment; the command in the bottle is
+//! fixed, whatever the arguments request.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,22 +17,22 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
 
-/// Names the bottle to this process.
+/// The variable that names the bottle.
 pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
 
-/// The most that comes out of a bottle in one pull.
-const MOST: u64 = 8 << 30;
+/// The most bytes that one pull reads from a bottle.
+const MAX_BYTES: u64 = 8 << 30;
 
-/// How long either side may be silent: a large pack is made and checked without a word.
-const SILENCE: Duration = Duration::from_secs(300);
+/// How long either side may be silent: building and checking a large pack is silent.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What is kept of what the git inside complains of.
-const COMPLAINTS: usize = 4096;
+/// The most bytes kept of standard error in the bottle.
+const MAX_STDERR: usize = 4096;
 
-/// The role's whole life.
+/// Runs the transport to its end.
 #[must_use]
 pub(crate) fn run() -> ExitCode {
-    match super::super::block_on(carry()) {
+    match super::super::block_on(forward()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             // Git passes it on to `bottle pull`.
@@ -42,12 +42,12 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-async fn carry() -> Result<u8, CliError> {
+async fn forward() -> Result<u8, CliError> {
     let host = Host::of_this_process()?;
     let slug: Slug = host
         .var(SLUG)
         .and_then(|slug| slug.parse().ok())
-        .ok_or_else(|| CliError::usage("only `bottle pull` starts this"))?;
+        .ok_or_else(|| CliError::usage("only `bottle pull` runs this command"))?;
     let channel = connect(&host, &slug).await?;
     let words = ["git", "upload-pack", WORKSPACE];
     let process = Process {
@@ -62,13 +62,13 @@ async fn carry() -> Result<u8, CliError> {
     let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
     let (sender, receiver) = stream.split();
     tokio::select! {
-        ended = outward(receiver) => ended,
-        never = inward(&sender) => never,
+        ended = to_git(receiver) => ended,
+        never = to_bottle(&sender) => never,
     }
 }
 
-/// What git says, to the bottle. Its end is the end of the input.
-async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
+/// Forwards git's output to the bottle, including its end.
+async fn to_bottle(sender: &StreamSender) -> Result<u8, CliError> {
     let mut input = tokio::io::stdin();
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -79,43 +79,46 @@ async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
     }
 }
 
-/// What the bottle says, to git.
-async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
+/// Forwards the bottle's output to git.
+async fn to_git(mut receiver: StreamReceiver) -> Result<u8, CliError> {
     let mut output = tokio::io::stdout();
-    let (mut passed, mut complaints) = (0_u64, Vec::new());
+    let (mut passed, mut stderr) = (0_u64, Vec::new());
     loop {
-        let event = tokio::time::timeout(SILENCE, receiver.next()).await;
-        match event.map_err(|_| CliError::failed("the git in the bottle says nothing any more"))? {
+        let event = tokio::time::timeout(IDLE_TIMEOUT, receiver.next()).await;
+        match event.map_err(|_| CliError::failed("git in the bottle timed out"))? {
             Some(Event::Data { fd: STDOUT, bytes }) => {
                 passed += bytes.len() as u64;
-                if passed > MOST {
+                if passed > MAX_BYTES {
                     return Err(CliError::failed(format!(
-                        "more than {} GiB came out of the bottle",
-                        MOST >> 30
+                        "the bottle sent more than {} GiB",
+                        MAX_BYTES >> 30
                     )));
                 }
                 let written = async {
                     output.write_all(&bytes).await?;
                     output.flush().await
                 };
-                written.await.map_err(|error| CliError::failed(format!("git went away: {error}")))?;
+                written.await.map_err(|error| CliError::failed(format!("cannot write to git: {error}")))?;
             }
             Some(Event::Data { fd: STDERR, bytes }) => {
-                let room = COMPLAINTS - complaints.len();
-                complaints.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                let room = MAX_STDERR - stderr.len();
+                stderr.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
             Some(Event::Data { .. }) => {}
             Some(Event::Message(json)) => match serde_json::from_slice(&json) {
                 Ok(GuestEvent::Exited(Exit::Code(0))) => return Ok(0),
                 Ok(GuestEvent::Exited(_)) => {
-                    let said = String::from_utf8_lossy(&complaints).into_owned();
-                    return Err(CliError::failed(format!("the git in the bottle failed: {}", said.trim())));
+                    let stderr_text = String::from_utf8_lossy(&stderr).into_owned();
+                    return Err(CliError::failed(format!(
+                        "git in the bottle failed: {}",
+                        stderr_text.trim()
+                    )));
                 }
                 Ok(GuestEvent::Failed(failure)) => return Err(CliError::failed(failure.message)),
                 _ => {}
             },
             Some(Event::End | Event::Reset(_)) | None => {
-                return Err(CliError::failed("the bottle ended the connection"));
+                return Err(CliError::failed("the bottle closed the connection"));
             }
         }
     }

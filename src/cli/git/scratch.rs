@@ -1,12 +1,12 @@
-//! A repository of our own, in which a bottle's work is compared with the user's commit.
+//! A temporary repository that compares a bottle's work with the user's commit.
 //!
 //! ```text
 //!  the bottle's HEAD ── fetch, objects checked ──► ┌─────────┐
 //!  the user's objects ── alternates, only read ──► │ scratch │ ──► diff by the host's git
 //!  the workspace's files ── the guest's archive ──►└─────────┘
 //! ```
-//! Nothing of the bottle's says how it is compared: its configuration does not come here, its attributes are
-//! overruled, its index and its replacements are not asked. The repository goes with the value.
+//! The bottle has no influence on the comparison: its configuration is not copied, its attributes are overridden,
+//! and its index and replace references are not used. The repository is deleted with the value.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,65 +22,65 @@ use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::host::{NO_SUCH_REFERENCE, Repository, last_words, not_run};
-use super::ignored::{Ignored, LONGEST, NAME};
-use super::workspace::{self, Entry, Known, LeftOut, quoted};
-use super::{ObjectId, as_it_is};
+use super::host::{NO_SUCH_REFERENCE, Repository, spawn_failed, stderr_tail};
+use super::ignored::{FILE_NAME, Ignored, MAX_FILE};
+use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
+use super::{ObjectId, copy_out_hint};
 use crate::archive::{self, ReceiveError};
-use crate::cli::connect::{guest_failure, lost, open_guest};
+use crate::cli::connect::{guest_failure, keeper_lost, open_guest};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::host::{Host, disk};
 
-/// What every path has, before everything that a tree or a configuration says: a diff is made of its bytes.
+/// Attributes for every path, above those of trees and configuration: a diff compares bytes.
 const ATTRIBUTES: &str =
     "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
 
-/// The bottle's history and its workspace.
+/// References of the bottle's history and of its workspace.
 const HISTORY: &str = "refs/bottle/history";
 const FILES: &str = "refs/bottle/workspace";
 
-/// How long one step may take: what is compared is the agent's to choose.
-const WITHIN: Duration = Duration::from_secs(300);
+/// How long one step may take: the agent controls the amount of data.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The most that is read of one output, and of a list of all files.
-const MOST: usize = 16 << 20;
-const MOST_LISTED: usize = 256 << 20;
+/// The most bytes read of one output, and of a list of all files.
+const MAX_OUTPUT: usize = 16 << 20;
+const MAX_LISTING: usize = 256 << 20;
 
-/// Files of ignore rules that are read of one commit.
-const RULE_FILES: usize = 200;
+/// The most ignore files read from one commit.
+const MAX_IGNORE_FILES: usize = 200;
 
-/// Paths that are handed to git one by one, and their bytes together: a command line has no room for more.
-const PATHS: usize = 500;
-const PATH_BYTES: usize = 64 << 10;
+/// The most paths passed to git on one command line, and the most bytes of them together.
+const MAX_PATHS: usize = 500;
+const MAX_PATH_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A temporary bare repository; see the diagram above.
 pub(crate) struct Scratch<'a> {
     repository: Repository<'a>,
-    /// A thread of ours may still write to it when we go.
+    /// Shared with the importing thread, which may still write when this value is dropped.
     folder: Arc<TempDir>,
 }
 
-/// What is compared with, and how it came to be.
+/// The base of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Base {
     /// None is an empty tree.
     pub(crate) commit: Option<ObjectId>,
-    /// Whether it is one of the user's.
+    /// Whether it is a commit of the user's repository.
     pub(crate) is_own: bool,
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 pub(crate) struct Compared {
     pub(crate) base: Base,
     /// A unified diff from the base to the workspace.
     pub(crate) diff: Text,
-    /// The same from the base to the bottle's last commit, of files that the workspace has otherwise.
+    /// A unified diff from the base to the bottle's last commit, of files that differ in the workspace.
     pub(crate) committed: Text,
     pub(crate) left_out: LeftOut,
 }
 
-/// An output, and whether there was more of it.
+/// Bounded output, and whether it was truncated.
 #[derive(Default)]
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
@@ -88,18 +88,19 @@ pub(crate) struct Text {
 }
 
 impl<'a> Scratch<'a> {
-    /// An empty one, that knows the objects of `own` where there is such a repository.
+    /// Creates an empty repository that reads the objects of `own`, if there is such a repository.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub(crate) async fn beside(
+    /// When it cannot be created.
+    pub(crate) async fn create(
         host: &'a Host,
         own: Option<&Repository<'_>>,
         like: Option<&ObjectId>,
     ) -> Result<Self, CliError> {
         let unmade = |error: io::Error| {
             let hint = disk::hint(&error);
-            CliError::failed(format!("cannot make a folder to compare in: {error}")).hint(hint)
+            CliError::failed(format!("cannot create a temporary folder for the comparison: {error}"))
+                .hint(hint)
         };
         let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
         let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
@@ -112,11 +113,11 @@ impl<'a> Scratch<'a> {
             .and_then(|()| fs::write(info.join("attributes"), ATTRIBUTES))
             .map_err(unmade)?;
         if let Some(own) = own {
-            let objects = own.place_of("objects").await?;
+            let objects = own.git_path("objects").await?;
             let path = folder.path().join("objects/info/alternates");
             fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
-            // Where a history ends that was cut off; without it git looks for what comes before.
-            match fs::copy(own.place_of("shallow").await?, folder.path().join("shallow")) {
+            // Copies the boundary of a shallow clone; without it git would look for the missing parents.
+            match fs::copy(own.git_path("shallow").await?, folder.path().join("shallow")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error)),
                 _ => {}
             }
@@ -124,24 +125,23 @@ impl<'a> Scratch<'a> {
         Ok(Self { repository, folder })
     }
 
-    /// Fetches what is checked out in the bottle; none where nothing was committed there.
+    /// Fetches the bottle's `HEAD`; none without commits.
     ///
     /// # Errors
-    /// A sentence: the git in the bottle is the agent's.
+    /// When the fetch fails: the git in the bottle is the agent's.
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
             Err(words) if words.contains(NO_SUCH_REFERENCE) => Ok(None),
-            Err(words) => Err(CliError::failed(format!("git could not fetch: {words}")).hint(as_it_is(slug))),
+            Err(words) => Err(CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))),
         }
     }
 
-    /// What a bottle's work is compared with: where its history left that of the user's `head`. Where they have
-    /// nothing in common it is the user's, if the workspace was `copied` from there, and else the bottle's own last
-    /// commit.
+    /// Returns the base of the comparison: the merge base with the user's `head`. Without a common history it is
+    /// the user's `head` if the workspace was `copied` from there, and else the bottle's own last commit.
     ///
     /// # Errors
-    /// When there is no git.
+    /// When git is not installed.
     pub(crate) async fn base(
         &self,
         head: Option<&ObjectId>,
@@ -162,10 +162,10 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Takes the workspace's files in, and compares.
+    /// Imports the workspace's files, and compares.
     ///
     /// # Errors
-    /// A sentence.
+    /// When the import or git fails.
     pub(crate) async fn compare(
         &self,
         channel: &Channel,
@@ -174,7 +174,7 @@ impl<'a> Scratch<'a> {
         base: Base,
         tip: Option<&ObjectId>,
     ) -> Result<Compared, CliError> {
-        let left_out = self.take(channel, slug, own, &base, tip).await?;
+        let left_out = self.import(channel, slug, own, &base, tip).await?;
         let from = match &base.commit {
             Some(commit) => commit.as_str().to_owned(),
             None => self.empty_tree().await?,
@@ -187,7 +187,7 @@ impl<'a> Scratch<'a> {
         Ok(Compared { base, diff, committed, left_out })
     }
 
-    async fn take(
+    async fn import(
         &self,
         channel: &Channel,
         slug: &Slug,
@@ -212,19 +212,19 @@ impl<'a> Scratch<'a> {
         let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
         let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
         let take = move |archive: &mut dyn Read| {
-            // Goes with the last of us.
+            // Deleted with the last reference.
             let _folder = folder;
-            workspace::take(git, FILES, Known { tracked, ignored }, archive)
+            workspace::import(git, FILES, Baseline { tracked, ignored }, archive)
         };
         archive::receive(stream, take).await.map_err(|error| match error {
             ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
             ReceiveError::Unpacked(error) => CliError::failed(format!("cannot read the workspace: {error}")),
-            ReceiveError::BrokeOff => lost(error).about(slug),
+            ReceiveError::BrokeOff => keeper_lost(error).about(slug),
             ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
         })
     }
 
-    /// The rules of the user's commit and of the user's repository.
+    /// Reads the ignore rules of the user's commit and repository.
     async fn rules(
         &self,
         tracked: &HashMap<Vec<u8>, Entry>,
@@ -235,27 +235,30 @@ impl<'a> Scratch<'a> {
         for (path, (mode, object)) in tracked {
             let Ok(path) = std::str::from_utf8(path) else { continue };
             let path = Path::new(path);
-            if path.file_name().is_none_or(|name| name != NAME) || mode == "120000" || read == RULE_FILES {
+            if path.file_name().is_none_or(|name| name != FILE_NAME)
+                || mode == "120000"
+                || read == MAX_IGNORE_FILES
+            {
                 continue;
             }
             read += 1;
-            let text = bounded(&self.repository, &["cat-file", "blob", object], LONGEST).await?;
+            let text = bounded(&self.repository, &["cat-file", "blob", object], MAX_FILE).await?;
             let folder = path.parent().unwrap_or(Path::new(""));
             ignored.own.add(folder, &String::from_utf8_lossy(&text.bytes));
         }
         if let Some(own) = own {
-            let text = fs::read_to_string(own.place_of("info/exclude").await?);
+            let text = fs::read_to_string(own.git_path("info/exclude").await?);
             text.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
         }
         Ok(())
     }
 
-    /// All files of a commit.
+    /// Lists all files of a commit.
     async fn listed(&self, commit: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
-        let listed = bounded(&self.repository, &arguments, MOST_LISTED).await?;
+        let listed = bounded(&self.repository, &arguments, MAX_LISTING).await?;
         if listed.cut {
-            return Err(CliError::failed("a commit has more files than can be compared"));
+            return Err(CliError::failed("cannot compare: a commit has too many files"));
         }
         // `MODE TYPE OBJECT\tPATH`
         let entry = |entry: &[u8]| {
@@ -267,8 +270,9 @@ impl<'a> Scratch<'a> {
         Ok(listed.bytes.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
-    /// What the bottle's last commit changes, of files that the workspace has otherwise: a pull brings it. All of it, also
-    /// what the diff of the workspace has too: the same lines say something else in another order or in a comment.
+    /// Diffs the bottle's last commit for files that differ in the workspace, since a pull brings the commit. It
+    /// includes lines that the workspace's diff has too: the same lines mean something else in another order or in
+    /// a comment.
     async fn committed(&self, from: &str, tip: &ObjectId) -> Result<Text, CliError> {
         let since = self.changed(from, tip.as_str()).await?;
         let mut paths = self.changed(tip.as_str(), FILES).await?;
@@ -276,17 +280,17 @@ impl<'a> Scratch<'a> {
         if paths.is_empty() {
             return Ok(Text::default());
         }
-        let few = paths.len() <= PATHS && paths.iter().map(Vec::len).sum::<usize>() <= PATH_BYTES;
-        // One that is no text is in a diff of everything.
+        let few = paths.len() <= MAX_PATHS && paths.iter().map(Vec::len).sum::<usize>() <= MAX_PATH_BYTES;
+        // A path that is not UTF-8 makes the diff cover all paths.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
         self.diff(from, tip.as_str(), &paths).await
     }
 
-    /// How many files of the workspace are changed or new and not in the commit `tip`.
+    /// Counts the files of the workspace that are changed or new since the commit `tip`.
     ///
     /// # Errors
-    /// A sentence.
+    /// When the import or git fails.
     pub(crate) async fn uncommitted(
         &self,
         channel: &Channel,
@@ -294,7 +298,7 @@ impl<'a> Scratch<'a> {
         tip: Option<&ObjectId>,
     ) -> Result<usize, CliError> {
         let base = Base { commit: tip.cloned(), is_own: false };
-        self.take(channel, slug, None, &base, None).await?;
+        self.import(channel, slug, None, &base, None).await?;
         let from = match tip {
             Some(tip) => tip.as_str().to_owned(),
             None => self.empty_tree().await?,
@@ -302,10 +306,10 @@ impl<'a> Scratch<'a> {
         Ok(self.changed(&from, FILES).await?.len())
     }
 
-    /// Paths that differ, sorted.
+    /// Lists the paths that differ, sorted.
     async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
-        let listed = bounded(&self.repository, &arguments, MOST).await?;
+        let listed = bounded(&self.repository, &arguments, MAX_OUTPUT).await?;
         let paths = listed.bytes.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let mut paths: Vec<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         paths.sort_unstable();
@@ -317,7 +321,7 @@ impl<'a> Scratch<'a> {
             vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv", "--no-color"];
         arguments.extend(["--ignore-submodules=none", from, to, "--"]);
         arguments.extend(paths.iter().map(String::as_str));
-        bounded(&self.repository, &arguments, MOST).await
+        bounded(&self.repository, &arguments, MAX_OUTPUT).await
     }
 
     async fn empty_tree(&self) -> Result<String, CliError> {
@@ -331,40 +335,42 @@ async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), C
     if done.status.success() {
         return Ok(());
     }
-    Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], last_words(&done))))
+    Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], stderr_tail(&done))))
 }
 
-/// The output of a git, so much of it at most.
+/// Returns the output of a git command, up to `most` bytes.
 async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -> Result<Text, CliError> {
     let mut command = repository.command();
-    // What replaces objects here is the user's, and shows something else than what is there.
+    // The user's replace references would show other content than the objects have.
     command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
-    let mut child = command.kill_on_drop(true).spawn().map_err(|error| not_run(&error))?;
-    let (output, complaints) = (child.stdout.take(), child.stderr.take());
+    let mut child = command.kill_on_drop(true).spawn().map_err(|error| spawn_failed(&error))?;
+    let (output, stderr) = (child.stdout.take(), child.stderr.take());
     let read = async {
-        let (output, complaints) = tokio::join!(some(output, most + 1), some(complaints, 2000));
+        let (output, stderr) = tokio::join!(read_at_most(output, most + 1), read_at_most(stderr, 2000));
         let cut = output.len() > most;
         if cut {
             let _ = child.start_kill();
         }
-        child.wait().await.map(|status| (status.success() || cut, cut, output, complaints))
+        child.wait().await.map(|status| (status.success() || cut, cut, output, stderr))
     };
     let word = arguments.iter().find(|word| !word.starts_with('-')).unwrap_or(&"git");
-    let late = |_| CliError::failed(format!("`git {word}` does not end"));
-    let (done, cut, mut bytes, complaints) =
-        tokio::time::timeout(WITHIN, read).await.map_err(late)?.map_err(|error| not_run(&error))?;
+    let late = |_| CliError::failed(format!("`git {word}` timed out"));
+    let (done, cut, mut bytes, stderr) = tokio::time::timeout(STEP_TIMEOUT, read)
+        .await
+        .map_err(late)?
+        .map_err(|error| spawn_failed(&error))?;
     bytes.truncate(most);
     if done {
         return Ok(Text { bytes, cut });
     }
-    let complaints = crate::cli::output::inert(String::from_utf8_lossy(&complaints).trim());
-    Err(CliError::failed(format!("`git {word}` failed: {complaints}")))
+    let stderr = crate::cli::output::inert(String::from_utf8_lossy(&stderr).trim());
+    Err(CliError::failed(format!("`git {word}` failed: {stderr}")))
 }
 
-/// So much of it; the rest of a complaint is read and let go, for nobody waits on a full pipe.
-async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
+/// Reads at most `most` bytes. Drains the rest of standard error, so that git does not block on a full pipe.
+async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
         let _ = (&mut from).take(most as u64).read_to_end(&mut bytes).await;
@@ -379,9 +385,9 @@ async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The same lines, in the workspace in a comment.
+    /// The workspace has the committed lines, but in a comment.
     #[tokio::test]
-    async fn what_a_commit_has_otherwise_is_shown_whatever_the_workspace_shows() {
+    async fn diffs_a_commit_that_the_workspace_disguises() {
         let home = tempfile::tempdir().expect("folder");
         let host = Host {
             env: std::env::vars_os().collect(),
@@ -391,7 +397,7 @@ mod tests {
             runtime: home.path().join("run"),
             program: "/bin/bottle".into(),
         };
-        let scratch = Scratch::beside(&host, None, None).await.expect("a repository");
+        let scratch = Scratch::create(&host, None, None).await.expect("a repository");
         for (name, text) in [
             ("refs/heads/base", "start\n"),
             (HISTORY, "start\nrun evil\n"),

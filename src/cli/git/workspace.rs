@@ -1,6 +1,6 @@
-//! The files of a workspace, from the guest's archive straight into a repository: no folder of them is made here.
+//! Imports the files of a workspace from the guest's archive into a repository, without writing them to a folder.
 //!
-//! The bytes are taken as they are: no attribute, filter or index of the bottle has a say in them.
+//! The bytes are imported unchanged: no attribute, filter or index of the bottle applies.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read, Write};
@@ -10,157 +10,162 @@ use std::process::{Child, Command, Stdio};
 
 use bottle_guest::archive::{Member, Members, What};
 
-use super::ignored::{Ignored, LONGEST, NAME};
+use super::ignored::{FILE_NAME, Ignored, MAX_FILE as MAX_IGNORE_FILE};
 
-/// The longest file that is compared, in bytes; git holds one in memory.
+/// The longest file that is compared, in bytes; git holds one file in memory.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The most bytes of all files together.
-const MAX_ALL: u64 = 4 << 30;
+const MAX_TOTAL: u64 = 4 << 30;
 
-/// Names that are told one by one of what is not compared.
-const NAMED: usize = 20;
+/// The most skipped paths that are listed individually.
+const MAX_LISTED: usize = 20;
 
-/// What is kept of a failed git's complaints.
-const COMPLAINTS: u64 = 2000;
+/// The most bytes kept of git's standard error.
+const MAX_STDERR: u64 = 2000;
 
-/// A file of a commit: its mode and its object, in git's words.
+/// A file of a commit: its mode and its object id, as git writes them.
 pub(super) type Entry = (String, String);
 
-/// What is known before.
-pub(super) struct Known {
-    /// What commits hold, by its path.
+/// What is known before the import.
+pub(super) struct Baseline {
+    /// The files of the commits, by path.
     pub(super) tracked: HashMap<Vec<u8>, Entry>,
     pub(super) ignored: Ignored,
 }
 
-/// What was not compared, in words for the user; names are as the bottle has them.
+/// The files that were not compared, for a message to the user; paths are the bottle's.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
-    /// Places that only rules in the bottle ignore, with the number of their files.
+    /// Paths that only rules in the bottle ignore, with file counts.
     pub(crate) ignored: Vec<(PathBuf, u64)>,
     /// Further files that only rules in the bottle ignore.
     pub(crate) more_ignored: u64,
-    /// Other places, each with why.
+    /// Other paths, each with the reason.
     pub(crate) places: Vec<(PathBuf, &'static str)>,
-    /// How many places more.
+    /// The number of further paths.
     pub(crate) more: u64,
 }
 
-/// Reads a workspace out of the guest's archive into the commit `reference`.
+/// Imports a workspace from the guest's archive into the commit `reference`.
 ///
 /// # Errors
-/// When the archive breaks off, or git fails.
-pub(super) fn take(
+/// When the archive is truncated, or git fails.
+pub(super) fn import(
     git: Command,
     reference: &str,
-    known: Known,
+    baseline: Baseline,
     archive: &mut dyn Read,
 ) -> io::Result<LeftOut> {
-    let submodules = known.tracked.iter().filter(|(_, (mode, _))| mode == "160000");
+    let submodules = baseline.tracked.iter().filter(|(_, (mode, _))| mode == "160000");
     let submodules = submodules.map(|(path, _)| path.clone()).collect();
-    let mut import = Import::start(git, reference)?;
-    let mut taking =
-        Taking { known, submodules, left_out: LeftOut::default(), named: HashSet::new(), bytes: 0 };
+    let mut import = FastImport::start(git, reference)?;
+    let mut importer =
+        Importer { baseline, submodules, left_out: LeftOut::default(), named: HashSet::new(), bytes: 0 };
     let mut archive = tar::Archive::new(archive);
     let mut members = Members::new(archive.entries()?);
     while let Some(mut member) = members.next()? {
-        taking.member(&mut member, &mut import)?;
+        importer.member(&mut member, &mut import)?;
     }
-    for path in &taking.submodules {
-        taking.known.tracked.get(path).map_or(Ok(()), |entry| import.link(path, entry))?;
+    for path in &importer.submodules {
+        importer.baseline.tracked.get(path).map_or(Ok(()), |entry| import.link(path, entry))?;
     }
     import.end()?;
-    let (ignored, more_ignored) = taking.known.ignored.left_out();
-    Ok(LeftOut { ignored: ignored.into_iter().collect(), more_ignored, ..taking.left_out })
+    let (ignored, more_ignored) = importer.baseline.ignored.left_out();
+    Ok(LeftOut { ignored: ignored.into_iter().collect(), more_ignored, ..importer.left_out })
 }
 
-struct Taking {
-    known: Known,
+struct Importer {
+    baseline: Baseline,
     submodules: HashSet<Vec<u8>>,
     left_out: LeftOut,
     named: HashSet<PathBuf>,
     bytes: u64,
 }
 
-impl Taking {
-    fn member(&mut self, member: &mut Member<'_, impl Read>, import: &mut Import) -> io::Result<()> {
+impl Importer {
+    fn member(&mut self, member: &mut Member<'_, impl Read>, import: &mut FastImport) -> io::Result<()> {
         let Ok(place) = member.place() else {
-            self.leave_out(&member.name, "its name leads out of the workspace");
+            self.leave_out(&member.name, "its path is outside the workspace");
             return Ok(());
         };
-        // The first is the workspace itself.
+        // The first component is the workspace itself.
         let path: PathBuf = place.components().skip(1).collect();
         if path.as_os_str().is_empty() || member.what == What::Folder {
             return Ok(());
         }
-        if self.is_gits(&path) || self.is_in_submodule(&path) {
+        if self.is_in_git_dir(&path) || self.is_in_submodule(&path) {
             return Ok(());
         }
         let bytes = path.as_os_str().as_bytes();
         if bytes.contains(&0) {
-            self.leave_out(&path, "no file can have this name");
+            self.leave_out(&path, "its name is invalid");
             return Ok(());
         }
-        let tracked = self.known.tracked.get(bytes);
+        let tracked = self.baseline.tracked.get(bytes);
         match &member.what {
             What::File => {
                 let size = member.content.size();
                 let mode = if member.mode & 0o100 == 0 { "100644" } else { "100755" };
-                let room = MAX_ALL.saturating_sub(self.bytes);
-                if path.file_name().is_some_and(|name| name == NAME) && size <= room.min(LONGEST as u64) {
+                let room = MAX_TOTAL.saturating_sub(self.bytes);
+                if path.file_name().is_some_and(|name| name == FILE_NAME)
+                    && size <= room.min(MAX_IGNORE_FILE as u64)
+                {
                     let mut text = Vec::new();
                     member.content.read_to_end(&mut text)?;
                     let folder = path.parent().unwrap_or(Path::new(""));
-                    self.known.ignored.inside.add(folder, &String::from_utf8_lossy(&text));
-                    if tracked.is_none() && self.known.ignored.leaves_out(&path) {
+                    self.baseline.ignored.inside.add(folder, &String::from_utf8_lossy(&text));
+                    if tracked.is_none() && self.baseline.ignored.excludes(&path) {
                         return Ok(());
                     }
                     self.bytes += size;
                     return import.file(bytes, mode, size, &mut text.as_slice());
                 }
-                if tracked.is_none() && self.known.ignored.leaves_out(&path) {
+                if tracked.is_none() && self.baseline.ignored.excludes(&path) {
                     return Ok(());
                 }
                 if size > MAX_FILE || size > room {
-                    // As it was, and named: else it would seem to be gone.
+                    // The committed version stays, and the file is listed: otherwise it would look deleted.
                     tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
-                    self.leave_out(&path, if size > MAX_FILE { "too long" } else { "too much before it" });
+                    self.leave_out(
+                        &path,
+                        if size > MAX_FILE { "it is too large" } else { "the size limit is reached" },
+                    );
                     return Ok(());
                 }
                 self.bytes += size;
                 import.file(bytes, mode, size, &mut member.content)
             }
             What::Link(target) => {
-                if tracked.is_none() && self.known.ignored.leaves_out(&path) {
+                if tracked.is_none() && self.baseline.ignored.excludes(&path) {
                     return Ok(());
                 }
                 let target = target.as_os_str().as_bytes();
                 import.file(bytes, "120000", target.len() as u64, &mut { target })
             }
             What::Folder | What::HardLink(_) | What::Other(_) => {
-                self.leave_out(&path, "no file, folder or link");
+                self.leave_out(&path, "it is not a file, folder or link");
                 Ok(())
             }
         }
     }
 
-    /// Whether it belongs to a repository: the workspace's own, or one below, whose other files are compared.
-    fn is_gits(&mut self, path: &Path) -> bool {
+    /// Whether it belongs to a git directory: the workspace's own, or a nested one, whose other files are compared.
+    fn is_in_git_dir(&mut self, path: &Path) -> bool {
         let is_git = |part: &Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
         let Some(at) = path.components().position(|part| is_git(&part)) else { return false };
         if at > 0 || !path.starts_with(".git") {
             let top: PathBuf = path.components().take(at + 1).collect();
-            self.leave_out(&top, "a repository of its own");
+            self.leave_out(&top, "it is a nested repository");
         }
         true
     }
 
-    /// Whether it lies in what is a submodule in a commit: that one names another history.
+    /// Whether it is inside a submodule of a commit, which has its own history.
     fn is_in_submodule(&mut self, path: &Path) -> bool {
         let top = path.ancestors().find(|place| self.submodules.contains(place.as_os_str().as_bytes()));
         if let Some(top) = top {
-            self.leave_out(top, "a submodule");
+            self.leave_out(top, "it is a submodule");
         }
         top.is_some()
     }
@@ -169,7 +174,7 @@ impl Taking {
         if self.named.contains(place) {
             return;
         }
-        if self.named.len() < NAMED {
+        if self.named.len() < MAX_LISTED {
             self.named.insert(place.to_owned());
             self.left_out.places.push((place.to_owned(), why));
         } else {
@@ -178,13 +183,13 @@ impl Taking {
     }
 }
 
-/// A `git fast-import` under way. Dropped before its end it is killed.
-struct Import {
+/// A running `git fast-import`. Dropping it early kills it.
+struct FastImport {
     child: Child,
     input: Option<BufWriter<std::process::ChildStdin>>,
 }
 
-impl Import {
+impl FastImport {
     fn start(mut git: Command, reference: &str) -> io::Result<Self> {
         git.args(["-c", "core.compression=1", "fast-import", "--quiet", "--done"]);
         git.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -211,7 +216,7 @@ impl Import {
         input.write_all(b"\n")
     }
 
-    /// A path as a commit has it.
+    /// Adds a path with the entry that a commit has.
     fn link(&mut self, path: &[u8], (mode, object): &Entry) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} {object} ")?;
@@ -225,26 +230,26 @@ impl Import {
             input.flush()
         });
         self.input = None;
-        let mut complaints = Vec::new();
+        let mut stderr = Vec::new();
         if let Some(errors) = self.child.stderr.take() {
-            errors.take(COMPLAINTS).read_to_end(&mut complaints)?;
+            errors.take(MAX_STDERR).read_to_end(&mut stderr)?;
         }
         if self.child.wait()?.success() {
             return ended;
         }
-        Err(io::Error::other(format!("git failed: {}", String::from_utf8_lossy(&complaints).trim())))
+        Err(io::Error::other(format!("git failed: {}", String::from_utf8_lossy(&stderr).trim())))
     }
 }
 
-impl Drop for Import {
+impl Drop for FastImport {
     fn drop(&mut self) {
-        // Neither does anything after its end.
+        // Both do nothing after the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A path as git reads one in its own streams and files, whatever is in it.
+/// Quotes a path for git's streams and files, whatever bytes it has.
 pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
     for byte in path {
@@ -262,9 +267,9 @@ pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Ignore rules are files like any other: what they take is not there for others.
+    /// Ignore files count towards the bound like any other file.
     #[test]
-    fn all_files_together_are_bounded_rules_too() {
+    fn bounds_the_total_size_including_ignore_files() {
         let folder = tempfile::tempdir().expect("folder");
         let git = || {
             let mut git = Command::new("git");
@@ -281,19 +286,19 @@ mod tests {
             builder.append_data(&mut header, name, content).expect("append");
         }
         let archive = builder.into_inner().expect("archive");
-        let known = Known { tracked: HashMap::new(), ignored: Ignored::default() };
+        let baseline = Baseline { tracked: HashMap::new(), ignored: Ignored::default() };
         let (submodules, named) = (HashSet::new(), HashSet::new());
-        let bytes = MAX_ALL - 45;
-        let mut taking = Taking { known, submodules, left_out: LeftOut::default(), named, bytes };
-        let mut import = Import::start(git(), "refs/heads/files").expect("git");
+        let bytes = MAX_TOTAL - 45;
+        let mut importer = Importer { baseline, submodules, left_out: LeftOut::default(), named, bytes };
+        let mut import = FastImport::start(git(), "refs/heads/files").expect("git");
         let mut archive = tar::Archive::new(archive.as_slice());
         let mut members = Members::new(archive.entries().expect("entries"));
         while let Some(mut member) = members.next().expect("a member") {
-            taking.member(&mut member, &mut import).expect("taken");
+            importer.member(&mut member, &mut import).expect("taken");
         }
         import.end().expect("git");
-        let left_out: Vec<_> = taking.left_out.places.iter().map(|(path, _)| path.as_path()).collect();
+        let left_out: Vec<_> = importer.left_out.places.iter().map(|(path, _)| path.as_path()).collect();
         assert_eq!(left_out, [Path::new("c/.gitignore"), Path::new("long")]);
-        assert_eq!(taking.bytes, MAX_ALL - 1);
+        assert_eq!(importer.bytes, MAX_TOTAL - 1);
     }
 }

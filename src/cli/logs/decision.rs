@@ -1,4 +1,4 @@
-//! One line of the proxy's log as a user reads it.
+//! Formats one line of the proxy's access log for a user.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
@@ -9,18 +9,18 @@ use serde::Deserialize;
 
 use crate::cli::output::{Styles, one_line};
 
-/// Columns of the longest verdict, and of the longest method that is usual.
+/// Columns of the longest verdict, and of the longest common method.
 const VERDICT: usize = 8;
 const METHOD: usize = 7;
-/// Columns after which what follows host and path begins, where those are not longer.
+/// Columns of host and path; longer ones push the rest of the line.
 const PLACE: usize = 44;
 
-/// What of a line a user is shown. Fields that another version may lack or add do not matter.
+/// The fields of a line that are shown. Missing or additional fields of other versions are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Line {
     Request(Box<Request>),
-    /// The disk was slower than the proxy.
+    /// Lines lost because the disk was slower than the proxy.
     Lost {
         lines: u64,
     },
@@ -45,23 +45,23 @@ struct Request {
     milliseconds: u64,
 }
 
-/// The line in columns and words; one that cannot be read as it is. Nothing of it does anything to a terminal.
-pub(super) fn shown(line: &str, styles: Styles) -> String {
+/// Formats the line in columns; a line that does not parse is shown as it is. The output never controls a terminal.
+pub(super) fn format_line(line: &str, styles: Styles) -> String {
     match serde_json::from_str(line) {
-        Ok(Line::Request(request)) => request.shown(styles),
+        Ok(Line::Request(request)) => request.format(styles),
         Ok(Line::Lost { lines }) => {
-            styles.yellow(&format!("{lines} lines were not written: the disk was slower than the proxy"))
+            styles.yellow(&format!("{lines} lines were lost: the disk was slower than the proxy"))
         }
         Err(_) => one_line(line),
     }
 }
 
 impl Request {
-    fn shown(&self, styles: Styles) -> String {
+    fn format(&self, styles: Styles) -> String {
         let time = styles.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
         let verdict = self.verdict(styles);
         let method = padded(&one_line(&self.method), METHOD);
-        let words = one_line(&self.words());
+        let words = one_line(&self.explanation());
         let place = one_line(&self.place());
         let place = if words.is_empty() { place } else { padded(&place, PLACE) };
         format!("{time}  {verdict}  {method}  {place}  {words}").trim_end().to_owned()
@@ -69,13 +69,14 @@ impl Request {
 
     fn verdict(&self, styles: Styles) -> String {
         let word = match self.verdict.as_str() {
-            "passed-unopened" => "unopened",
+            "passed-unopened" => "tunneled",
+            "noticed" => "flagged",
             other => other,
         };
         let text = padded(&one_line(word), VERDICT);
         match word {
             "denied" | "refused" | "cut" => styles.red(&text),
-            "redacted" | "noticed" => styles.yellow(&text),
+            "redacted" | "flagged" => styles.yellow(&text),
             "passed" => styles.green(&text),
             _ => text,
         }
@@ -88,10 +89,10 @@ impl Request {
         }
     }
 
-    /// Why, or what came of it.
-    fn words(&self) -> String {
+    /// The reason, or the result.
+    fn explanation(&self) -> String {
         match (self.reason, &self.found, self.status) {
-            // A sentence of the reason and what was found.
+            // The found text is a sentence with the reason.
             (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),
             (Some(reason), None, _) => reason.description().to_owned(),
             (None, None, Some(status)) => {
@@ -113,12 +114,12 @@ mod tests {
 
     const HEAD: &str = r#""event":"request","time":"2026-01-31T12:00:00.123Z","bottle":"b""#;
 
-    fn of(rest: &str) -> String {
-        shown(&format!("{{{HEAD},{rest}}}"), Styles::PLAIN)
+    fn line_of(rest: &str) -> String {
+        format_line(&format!("{{{HEAD},{rest}}}"), Styles::PLAIN)
     }
 
     #[test]
-    fn every_verdict_is_one_line_in_columns() {
+    fn formats_every_verdict_in_columns() {
         let lines = [
             r#""id":"x","host":"blocked.example","port":443,"method":"GET","path":"/a","verdict":"denied","reason":"host-not-allowed","bytes":0,"milliseconds":0"#,
             r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"denied","reason":"secret-found","found":"The request to `api.example.com` contains what looks like a secret: a GitHub token in the body.""#,
@@ -127,20 +128,20 @@ mod tests {
             r#""host":"pinned.example","port":443,"method":"","path":"","verdict":"passed-unopened""#,
             r#""host":"page.example","port":443,"method":"GET","path":"/","verdict":"cut","found":"cut: a phrase in the answer","a-field-of-later":1"#,
         ];
-        insta::assert_snapshot!(lines.map(of).join("\n"), @r"
-        2026-01-31 12:00:00Z  refused   GET      blocked.example/a                             no route names the host
-        2026-01-31 12:00:00Z  refused   POST     api.example.com/v1/messages                   The request to `api.example.com` contains what looks like a secret: a GitHub token in the body.
+        insta::assert_snapshot!(lines.map(line_of).join("\n"), @r"
+        2026-01-31 12:00:00Z  denied    GET      blocked.example/a                             no route names the host
+        2026-01-31 12:00:00Z  denied    POST     api.example.com/v1/messages                   The request to `api.example.com` contains what looks like a secret: a GitHub token in the body.
         2026-01-31 12:00:00Z  redacted  POST     api.example.com:80/v1                         a GitHub token in the header x-note
         2026-01-31 12:00:00Z  passed    GET      api.example.com/a/path/that/is/longer/than/its/column/has/room/for  200, 120.56 KiB in 34 ms
-        2026-01-31 12:00:00Z  unopened           pinned.example
+        2026-01-31 12:00:00Z  tunneled           pinned.example
         2026-01-31 12:00:00Z  cut       GET      page.example/                                 a phrase in the answer
         ");
-        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were not written: the disk was slower than the proxy");
+        insta::assert_snapshot!(format_line(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were lost: the disk was slower than the proxy");
     }
 
     #[test]
-    fn hostile_text_stays_in_its_line_and_does_nothing() {
-        let line = of(
+    fn escapes_hostile_text_on_one_line() {
+        let line = line_of(
             r#""host":"a\u001b[2Jb","port":443,"method":"G\nET","path":"/\u009b31m\r\nfake","verdict":"\u001b]0;x\u0007","found":"x\ny\tz""#,
         );
         assert!(line.starts_with("2026-01-31 12:00:00Z  "), "{line}");
@@ -148,7 +149,7 @@ mod tests {
         for text in
             ["not json \u{1b}[2J\n", "{}", r#"{"event":"request"}"#, r#"{"event":"later","x":"\u{9b}"}"#]
         {
-            let line = shown(text, Styles::PLAIN);
+            let line = format_line(text, Styles::PLAIN);
             assert!(!line.contains(|character: char| character.is_control()), "{line:?}");
         }
     }

@@ -1,12 +1,12 @@
-//! `bottle logs`: what an agent printed, or what the proxy decided.
+//! `bottle logs`: shows the agent's output or the proxy's access log.
 //!
-//! Everything is shown inert, in a pipe too: text and line breaks, no escape sequence, whatever wrote it.
+//! All output is escaped, in a pipe too: text and line breaks, never an escape sequence.
 //!
-//! - `plain`: bytes of a terminal → lines of text
-//! - `journal`: the proxy's ring of files, read in order and followed · `decision`: one line of it in words
+//! - `plain`: converts terminal bytes to lines of text
+//! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of it
 
 mod decision;
-mod journal;
+mod egress_log;
 mod plain;
 
 use std::collections::VecDeque;
@@ -20,35 +20,35 @@ use jiff::Timestamp;
 
 use self::plain::Plain;
 use super::attach::catch;
-use super::connect::{connect, guest_failure, lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::output::{Output, closed, unread};
+use super::output::{Output, reader_gone, write_failed};
 use crate::backend::SIDECAR_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
-/// More than any saved output is (the guest keeps 1 MiB of each stream).
+/// The most bytes read of saved output (the guest keeps 1 MiB of each stream).
 const SAVED_MAX: u64 = 8 << 20;
 
-/// Show what an agent printed, or with `--egress` what the proxy decided
+/// Show an agent's output, or with `--egress` the proxy's access log
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
-    /// The bottle, as `bottle list` names it
-    #[arg(add = completions::bottles_there())]
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = completions::all_bottles())]
     slug: Slug,
-    /// The proxy's log, a line for each decision; with `--json` as the proxy wrote it (how much that is,
-    /// `egress.log` in the bottle says)
+    /// Show the proxy's access log, one line per decision; `--json` prints the proxy's own lines. `egress.log` in
+    /// the bottle sets how much it has
     #[arg(long)]
     egress: bool,
-    /// Go on with what comes, until the bottle ends
+    /// Follow new output until the bottle ends
     #[arg(short, long)]
     follow: bool,
-    /// Only what the proxy decided since then: a time, or how long ago (`10m`)
+    /// Show only decisions since this time, or this long ago (`10m`)
     #[arg(long, requires = "egress", value_name = "TIME|AGO", value_parser = since)]
     since: Option<Timestamp>,
-    /// Only the last lines
+    /// Show only the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
 }
@@ -59,16 +59,16 @@ impl Logs {
         let folder = store.folder(&self.slug).join("logs");
         match (store.state(&self.slug), self.egress) {
             (Some(_), true) => {
-                journal::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
+                egress_log::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
             }
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
             (Some(State::Preserved(_)), false) => self.saved(&folder),
-            // Also for a slug that does not exist: there is one place that knows what to say about it.
+            // `connect` words the error for a slug that does not exist.
             _ => super::block_on(self.live(host)),
         }
     }
 
-    /// What the guest still has, and what comes.
+    /// Shows the output that the guest still has, and follows it.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
         let mut signals = catch()?;
         let channel = connect(host, &self.slug).await?;
@@ -79,10 +79,10 @@ impl Logs {
             let event = tokio::select! {
                 event = stream.next() => event,
                 number = signals.end() => return Ok(128u8.saturating_add(number)),
-                gone = unread() => return Err(gone),
+                gone = reader_gone() => return Err(gone),
             };
             match event {
-                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.take(&bytes)?,
+                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.feed(&bytes)?,
                 Some(Event::Message(json)) => {
                     if let Ok(GuestEvent::Failed(failure)) = serde_json::from_slice(&json) {
                         return Err(guest_failure(failure).exit(exit::FAILED).about(&self.slug));
@@ -91,7 +91,7 @@ impl Logs {
                 Some(Event::Data { .. }) => {}
                 Some(Event::Reset(why)) => {
                     printed.finish()?;
-                    return Err(lost(why).about(&self.slug));
+                    return Err(keeper_lost(why).about(&self.slug));
                 }
                 Some(Event::End) | None => break,
             }
@@ -100,22 +100,25 @@ impl Logs {
         Ok(exit::DONE)
     }
 
-    /// What the keeper saved of an agent that ended.
+    /// Shows the output that the keeper saved of an ended agent.
     fn saved(&self, folder: &Path) -> Result<u8, CliError> {
         let path = folder.join("agent.log");
         let mut bytes = Vec::new();
         match std::fs::File::open(&path) {
             Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CliError::new(Kind::State, "the agent's output was not kept: somebody saw it")
-                    .about(&self.slug)
-                    .hint("output is kept of an agent that ends while nobody looks"));
+                return Err(CliError::new(
+                    Kind::State,
+                    "the agent's output was not saved: a client received it",
+                )
+                .about(&self.slug)
+                .hint("bottle saves the output of an agent that ends with no client attached"));
             }
             Err(error) => Err(error),
         }
         .map_err(|error| CliError::failed(format!("cannot read {}: {error}", path.display())))?;
         let mut printed = Printer::new(self.tail);
-        printed.take(&bytes)?;
+        printed.feed(&bytes)?;
         printed.finish()?;
         Ok(exit::DONE)
     }
@@ -135,7 +138,7 @@ impl Printer {
         Self { tail, ..Self::default() }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         let lines = self.plain.feed(bytes);
         self.lines(lines)
     }
@@ -161,10 +164,10 @@ impl Printer {
 
 fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(closed)
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(write_failed)
 }
 
-/// A time as RFC 3339 writes it, or a span as people do, back from now.
+/// Parses an RFC 3339 time, or a span before now.
 fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn since_is_a_time_or_a_span() {
+    fn since_accepts_a_time_or_a_span() {
         assert_eq!(since("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00Z".parse().expect("time")));
         let ago = Timestamp::now().duration_since(since("10m").expect("a span")).as_secs();
         assert!((599..=610).contains(&ago), "{ago}");

@@ -1,20 +1,20 @@
-//! Bytes that a program wrote to a terminal → lines of text that do nothing.
+//! Converts bytes written to a terminal to plain lines of text.
 
 use dialoguer::console::strip_ansi_codes;
 
 use crate::cli::output::inert;
 
-/// The longest line; a longer one is cut into several.
+/// The longest line in bytes; a longer one is split.
 const LINE_MAX: usize = 64 * 1024;
 
-/// Lines out of pieces.
+/// Splits a byte stream into lines.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     line: Vec<u8>,
 }
 
 impl Plain {
-    /// The lines that this piece completes.
+    /// Returns the lines that this chunk completes.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -28,13 +28,14 @@ impl Plain {
         lines
     }
 
-    /// The last line, when it had no end.
+    /// Returns the last line if it has no line end.
     pub(super) fn finish(&mut self) -> Option<String> {
         (!self.line.is_empty()).then(|| text(&std::mem::take(&mut self.line)))
     }
 }
 
-/// What a user last saw in this line: without escape sequences, and of what overwrote itself only the end.
+/// Returns the text that was last visible in this line: without escape sequences, and after the last carriage
+/// return.
 fn text(line: &[u8]) -> String {
     let decoded = String::from_utf8_lossy(line);
     let stripped = strip_ansi_codes(&decoded);
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_titles_and_progress_leave_only_their_text() {
+    fn strips_colours_titles_and_progress() {
         let mut plain = Plain::default();
         let lines = plain.feed(b"\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07named\n10%\r55%\r100%\r\nun");
         assert_eq!(lines, ["red", "named", "100%"]);
@@ -60,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_text_comes_out(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn output_has_no_control_characters(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let mut plain = Plain::default();
             let mut lines = plain.feed(&bytes);
             lines.extend(plain.finish());

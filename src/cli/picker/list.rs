@@ -1,56 +1,57 @@
-//! What a picker holds and what a key does to it. Nothing here draws or reads.
+//! The state of a picker: its items, filter, cursor and selection, and what each key does. Pure: it neither draws
+//! nor reads.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Lines that a page key moves by.
 const PAGE: usize = 10;
 
-/// The longest filter.
+/// The longest filter, in bytes.
 const TYPED_MAX: usize = 64;
 
-/// One that can be chosen.
+/// An item of the list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
-    /// What it is called; the filter looks at it.
+    /// The name; the filter searches it.
     pub(crate) name: String,
-    /// What it is about; the filter looks at it too.
+    /// The description; the filter searches it too.
     pub(crate) about: String,
-    /// A word on where it comes from.
+    /// The origin, in a word.
     pub(crate) mark: String,
-    /// What is shown of it while the cursor is on it.
+    /// Lines shown while the cursor is on the item.
     pub(crate) detail: Vec<String>,
-    /// Whether it cannot be used; `about` says why.
+    /// Whether the item is unusable; `about` has the reason.
     pub(crate) broken: bool,
 }
 
-/// Choices, what is typed, and what is chosen.
+/// The items, the filter and the selection.
 #[derive(Debug)]
 pub(crate) struct List {
     choices: Vec<Choice>,
     typed: String,
-    /// Index into what is shown.
+    /// Index into the filtered items.
     cursor: usize,
-    /// Several in order, or one.
+    /// Whether several items are chosen in order, or one.
     several: bool,
     chosen: Vec<usize>,
 }
 
-/// What came of a key.
+/// The result of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Open,
-    /// Indices of choices, in order.
+    /// Indices of the chosen items, in order.
     Done(Vec<usize>),
     Cancelled,
 }
 
 impl List {
-    /// One of these.
+    /// Creates a list from which the user chooses one item.
     pub(crate) fn one(choices: Vec<Choice>) -> Self {
         Self { choices, typed: String::new(), cursor: 0, several: false, chosen: Vec::new() }
     }
 
-    /// Some of these in order; `chosen` are chosen already.
+    /// Creates a list from which the user chooses several items in order; `chosen` are selected at first.
     pub(crate) fn several(choices: Vec<Choice>, chosen: Vec<usize>) -> Self {
         let chosen = chosen.into_iter().filter(|&index| index < choices.len()).collect();
         Self { several: true, chosen, ..Self::one(choices) }
@@ -60,7 +61,7 @@ impl List {
         &self.choices
     }
 
-    /// In order; empty while one is to be chosen.
+    /// The selection in order; empty while one item is chosen.
     pub(crate) fn chosen(&self) -> &[usize] {
         &self.chosen
     }
@@ -73,14 +74,14 @@ impl List {
         &self.typed
     }
 
-    /// Indices of the choices that every typed word stands in.
-    pub(super) fn shown(&self) -> Vec<usize> {
+    /// Returns the indices of the items that contain every word of the filter.
+    pub(super) fn filtered(&self) -> Vec<usize> {
         let words: Vec<String> = self.typed.split_whitespace().map(str::to_lowercase).collect();
         let fits = |choice: &Choice| {
             let text = format!("{} {} {}", choice.name, choice.about, choice.mark).to_lowercase();
             words.iter().all(|word| text.contains(word.as_str()))
         };
-        // What it is called counts before what it is about.
+        // A match at the start of the name sorts first.
         let called =
             |choice: &Choice| words.first().is_some_and(|word| choice.name.starts_with(word.as_str()));
         let mut shown: Vec<usize> = (0..self.choices.len()).filter(|&at| fits(&self.choices[at])).collect();
@@ -88,21 +89,21 @@ impl List {
         shown
     }
 
-    /// The place of the cursor among what is shown.
+    /// The position of the cursor in the filtered items.
     pub(super) fn cursor(&self) -> usize {
         self.cursor
     }
 
-    /// Where in the order a choice is, from 0.
+    /// The position of an item in the selection, from 0.
     pub(super) fn place(&self, index: usize) -> Option<usize> {
         self.chosen.iter().position(|&chosen| chosen == index)
     }
 
     fn under_cursor(&self) -> Option<usize> {
-        self.shown().get(self.cursor).copied()
+        self.filtered().get(self.cursor).copied()
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Outcome {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -122,8 +123,8 @@ impl List {
             KeyCode::Tab | KeyCode::Char(' ') if self.several => self.toggle(),
             KeyCode::Left if self.several => self.reorder(-1),
             KeyCode::Right if self.several => self.reorder(1),
-            KeyCode::Backspace => self.take_back(),
-            KeyCode::Char('h') if control => self.take_back(),
+            KeyCode::Backspace => self.backspace(),
+            KeyCode::Char('h') if control => self.backspace(),
             KeyCode::Char('u' | 'w') if control => self.type_over(String::clear),
             KeyCode::Char(letter) if !control && !letter.is_control() && self.typed.len() < TYPED_MAX => {
                 self.type_over(|typed| typed.push(letter));
@@ -133,7 +134,7 @@ impl List {
         Outcome::Open
     }
 
-    /// What is chosen; when nothing was, what the cursor is on.
+    /// Returns the selection, or the item under the cursor if nothing is selected.
     fn accept(&self) -> Outcome {
         if !self.chosen.is_empty() {
             return Outcome::Done(self.chosen.clone());
@@ -141,16 +142,16 @@ impl List {
         self.under_cursor().map_or(Outcome::Open, |index| Outcome::Done(vec![index]))
     }
 
-    /// One up or down, around the ends.
+    /// Moves the cursor by one, around the ends.
     fn step(&mut self, by: isize) {
-        let length = self.shown().len();
+        let length = self.filtered().len();
         if length > 0 {
             self.cursor = (self.cursor + length).wrapping_add_signed(by) % length;
         }
     }
 
     fn jump(&mut self, to: usize) {
-        self.cursor = to.min(self.shown().len().saturating_sub(1));
+        self.cursor = to.min(self.filtered().len().saturating_sub(1));
     }
 
     fn type_over(&mut self, change: impl FnOnce(&mut String)) {
@@ -158,7 +159,7 @@ impl List {
         self.cursor = 0;
     }
 
-    fn take_back(&mut self) {
+    fn backspace(&mut self) {
         self.type_over(|typed| {
             typed.pop();
         });
@@ -172,7 +173,7 @@ impl List {
         }
     }
 
-    /// The one under the cursor earlier or later in the order.
+    /// Moves the item under the cursor earlier or later in the selection.
     fn reorder(&mut self, by: isize) {
         let Some(place) = self.under_cursor().and_then(|index| self.place(index)) else { return };
         let Some(other) = place.checked_add_signed(by) else { return };
@@ -204,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn typing_narrows_and_enter_takes_what_is_under_the_cursor() {
+    fn typing_filters_and_enter_selects() {
         let mut list = List::one(choices(&["claude", "codex", "mini", "my-codex"]));
         type_words(&mut list, "cod");
-        assert_eq!(list.shown(), [1, 3]);
+        assert_eq!(list.filtered(), [1, 3]);
         press(&mut list, KeyCode::Down);
         assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![3]));
         press(&mut list, KeyCode::Down);
@@ -218,17 +219,17 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_begins_so_comes_before_one_that_is_only_about_it() {
+    fn a_match_at_the_start_of_the_name_sorts_first() {
         let mut about = choices(&["first", "pi"]);
         about[0].about = "like pi, but not".to_owned();
         let mut list = List::one(about);
         type_words(&mut list, "PI");
-        // The name is compared as it is typed; what it is about without case.
-        assert_eq!(list.shown(), [1, 0]);
+        // The name is matched with case; the description without.
+        assert_eq!(list.filtered(), [1, 0]);
     }
 
     #[test]
-    fn several_are_chosen_in_order_and_moved() {
+    fn selects_several_in_order_and_reorders_them() {
         let mut list = List::several(choices(&["a", "b", "c"]), vec![0]);
         press(&mut list, KeyCode::End);
         press(&mut list, KeyCode::Tab);
@@ -246,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn with_none_chosen_the_one_under_the_cursor_is_meant() {
+    fn enter_without_a_selection_takes_the_item_under_the_cursor() {
         let mut list = List::several(choices(&["a", "b"]), vec![]);
         press(&mut list, KeyCode::Down);
         assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![1]));
     }
 
     #[test]
-    fn every_way_of_leaving_leaves() {
+    fn each_cancel_key_cancels() {
         for (code, modifiers) in [
             (KeyCode::Esc, KeyModifiers::NONE),
             (KeyCode::Char('c'), KeyModifiers::CONTROL),
@@ -266,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_keys_lead_out_of_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..14, 0..60)) {
+        fn random_keys_keep_the_cursor_in_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..14, 0..60)) {
             let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let mut list = List::several(choices(&names), vec![0, 9]);
@@ -282,7 +283,7 @@ mod tests {
                 chosen.sort_unstable();
                 chosen.dedup();
                 prop_assert_eq!(chosen.len(), list.chosen().len());
-                prop_assert!(list.cursor() == 0 || list.cursor() < list.shown().len());
+                prop_assert!(list.cursor() == 0 || list.cursor() < list.filtered().len());
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Choosing from a list on the whole terminal: filter as you type, one or several in order.
+//! A full-screen list: the user filters it and chooses one item, or several in order.
 //!
 //! ```text
-//! list    what is shown, chosen and under the cursor; what a key does to it: pure
-//! screen  how it looks
+//! list    items, filter, cursor, selection and keys: pure
+//! screen  drawing
 //! ```
-//! A terminal that can show no screen is asked in lines instead ([`super::terminal::TerminalUser::choose`]).
+//! Falls back to numbered lines on a terminal without screen control ([`super::terminal::TerminalUser::choose`]).
 
 mod list;
 mod screen;
@@ -16,11 +16,11 @@ pub(crate) use self::list::{Choice, List};
 use super::output::{Styles, inert};
 use super::terminal::{FullScreen, TerminalUser};
 
-/// Asks the user to choose; indices in order of choice, or nothing when they press Esc or Ctrl-C. The terminal
-/// shows afterwards what it showed before.
+/// Lets the user choose. Returns indices in order of choice, or none on Esc or Ctrl-C. Restores the terminal's
+/// content.
 ///
 /// # Errors
-/// When there is no terminal, or it is gone.
+/// When there is no terminal, or it hung up.
 pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, styles) };
     loop {
@@ -36,11 +36,11 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
 
 fn in_lines(question: &str, list: &List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let mut user = TerminalUser::find()?;
-    let name = |choice: &Choice| styles.letters(&inert(&choice.name)).into_owned();
+    let name = |choice: &Choice| styles.displayable(&inert(&choice.name)).into_owned();
     let names: Vec<String> = list.choices().iter().map(name).collect();
-    let question = styles.letters(question);
+    let question = styles.displayable(question);
     let chosen = list.chosen();
-    // Several in order cannot be had by one number: what was chosen for the user is offered as it is.
+    // One number cannot select several items in order, so the preselection is offered as a whole.
     if !chosen.is_empty() {
         let words: Vec<&str> = chosen.iter().map(|&index| names[index].as_str()).collect();
         match user.confirm(&format!("{question} {}?", words.join(", ")))? {

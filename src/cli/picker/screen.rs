@@ -1,5 +1,5 @@
-//! How a picker looks: the question, what is typed, the choices, what is known of the one under the cursor, the
-//! keys. Plain letters only, so that it reads the same in every font; colours say nothing that words do not.
+//! Draws a picker: question, filter, items, details of the item under the cursor, keys. Uses ASCII only, so that it
+//! looks the same in every font; colours repeat what words say.
 
 use dialoguer::console::measure_text_width;
 use ratatui::Frame;
@@ -12,14 +12,14 @@ use super::list::{Choice, List};
 use crate::cli::output::{Styles, inert};
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The most columns of names, and of the words on where they come from.
+/// The maximum columns of names and of origins.
 const NAME: usize = 28;
 const MARK: usize = 24;
 
-/// The most lines for what is known of one choice; a low screen has fewer of them.
+/// The maximum lines of detail; a low screen shows fewer.
 const DETAIL: u16 = 4;
 
-/// How wide the parts of a line are.
+/// The widths of the parts of a line.
 struct Columns {
     name: usize,
     mark: usize,
@@ -29,18 +29,18 @@ struct Columns {
 pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: Styles) {
     let area = frame.area();
     let about = DETAIL.min(area.height / 5) + 1;
-    // As high as the whole list, whatever is typed, so that nothing below it jumps.
+    // As high as the unfiltered list, so that nothing below it moves.
     let total = u16::try_from(list.choices().len()).unwrap_or(u16::MAX);
     let height = total.clamp(1, area.height.saturating_sub(about + 3).max(1));
     let rows = [1, 1, height, about, 1].map(Constraint::Length);
     let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(area);
-    let shown = list.shown();
+    let shown = list.filtered();
     let columns = usize::from(area.width);
     let question = fitted(question, columns, styles);
     frame.render_widget(Line::styled(question, bold()), head);
     frame.render_widget(filter(list, shown.len(), styles), typed);
     frame.render_widget(Paragraph::new(lines(list, &shown, body, styles)), body);
-    frame.render_widget(known(list, &shown, styles), detail);
+    frame.render_widget(details(list, &shown, styles), detail);
     frame.render_widget(Line::styled(help(list, columns), dim()), keys);
 }
 
@@ -50,24 +50,24 @@ fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
     let hint = if list.typed().is_empty() { "type to filter" } else { "" };
     Line::from(vec![
         Span::raw("> "),
-        Span::raw(styles.letters(&inert(list.typed())).into_owned()),
+        Span::raw(styles.displayable(&inert(list.typed())).into_owned()),
         Span::styled(hint, dim()),
         Span::styled(count, dim()),
     ])
 }
 
-/// The part of the list around the cursor that fits.
+/// Returns the part of the list around the cursor that fits.
 fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec<Line<'a>> {
     if shown.is_empty() {
-        return vec![Line::styled("  nothing fits; Backspace takes a letter back", dim())];
+        return vec![Line::styled("  no match; Backspace deletes a letter", dim())];
     }
     let height = usize::from(area.height.max(1));
     let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
     let widest = |of: fn(&Choice) -> &str, most: usize| {
-        let width = |choice: &Choice| measure_text_width(&styles.letters(&inert(of(choice))));
+        let width = |choice: &Choice| measure_text_width(&styles.displayable(&inert(of(choice))));
         list.choices().iter().map(width).max().unwrap_or(0).min(most)
     };
-    // On a narrow screen a long name leaves room for what it is about.
+    // On a narrow screen a long name leaves room for the description.
     let half = usize::from(area.width) / 2;
     let columns = Columns {
         name: widest(|choice| &choice.name, NAME.min(half)),
@@ -83,7 +83,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
         .collect()
 }
 
-/// One choice; `number` is where it is in the order, when there is an order.
+/// Draws one item; `number` is its position in the selection of an ordered list.
 fn line<'a>(
     choice: &'a Choice,
     under_cursor: bool,
@@ -112,28 +112,28 @@ fn line<'a>(
     ])
 }
 
-fn known<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
+fn details<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
-    let raw = |text: &str| Line::raw(styles.letters(&inert(text)).into_owned());
+    let raw = |text: &str| Line::raw(styles.displayable(&inert(text)).into_owned());
     let mut lines = vec![Line::default()];
-    // What a user decided stays in sight when there is no room for all.
+    // The selection stays visible when there is no room for all lines.
     if list.is_several() && !list.chosen().is_empty() {
         let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
-        lines.push(raw(&format!("chosen, the first laid down first: {}", names.join(", "))));
+        lines.push(raw(&format!("chosen, bottom layer first: {}", names.join(", "))));
     }
     lines.extend(detail.iter().map(|line| raw(line)));
     Paragraph::new(lines).wrap(Wrap { trim: false })
 }
 
-/// The keys, in as many words as there is room for.
+/// The key help, as long as fits.
 fn help(list: &List, columns: usize) -> &'static str {
     let [long, short] = if list.is_several() {
         [
-            "Space chooses   Left/Right moves in the order   Enter goes on   Esc leaves",
-            "Space/Left/Right  Enter  Esc leaves",
+            "Space selects   Left/Right reorders   Enter accepts   Esc cancels",
+            "Space/Left/Right  Enter  Esc cancels",
         ]
     } else {
-        ["Up/Down moves   Enter chooses   Esc leaves", "Up/Down  Enter  Esc leaves"]
+        ["Up/Down moves   Enter selects   Esc cancels", "Up/Down  Enter  Esc cancels"]
     };
     if long.len() <= columns { long } else { short }
 }
@@ -152,7 +152,7 @@ mod tests {
             .backend()
             .to_string()
             .lines()
-            // The backend adds a remark to lines with wide letters.
+            // The backend appends a remark to lines with wide characters.
             .map(|line| line.split('"').nth(1).unwrap_or_default().trim_end().to_owned() + "\n")
             .collect()
     }
@@ -179,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn a_list_as_it_looks() {
+    fn draws_a_list() {
         insta::assert_snapshot!(screen(&bottles(), 80, 16));
     }
 
     #[test]
-    fn the_least_screen_shows_the_cursor() {
+    fn the_smallest_screen_shows_the_cursor() {
         let many = (0..50).map(|at| Choice { name: format!("agent-{at}"), ..Choice::default() }).collect();
         let mut list = List::one(many);
         for _ in 0..37 {

@@ -1,10 +1,10 @@
-//! `bottle policy`: what would the proxy let pass, and why.
+//! `bottle policy`: shows what the proxy would allow, and why.
 //!
-//! The answer comes from the function that the proxy itself calls, by the routes that a bottle was (or
-//! would be) started with, and by what its scanner finds in what is shown of a request. What needs a connection or
-//! the secrets themselves (addresses, certificates, known values) is not part of it.
+//! The decision comes from the function that the proxy itself calls, with the routes that a bottle was (or would
+//! be) started with, and with the findings of its scanner. Checks that need a connection or the secrets themselves
+//! (addresses, certificates, known values) are not included.
 
-mod check;
+mod check_request;
 mod replay;
 
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::manifest::origin::Traced;
 use crate::plan::{self, Flags, Plan, Workspace};
 use crate::resolve::ResolvedManifest;
 
-/// Questions about what the proxy lets through.
+/// Show what the egress proxy allows, and why
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
-    /// Ask whether the proxy would let a request pass, and why
-    Check(check::Check),
-    /// Decide recorded requests again, and show which verdicts changed
+    /// Check whether the proxy would allow a request, and show why
+    Check(check_request::Check),
+    /// Decide recorded requests again, and show changed verdicts
     ///
-    /// Exit code 1 when one did.
+    /// Exits with 1 if a verdict changed.
     Test(replay::Test),
 }
 
@@ -50,46 +50,46 @@ impl Policy {
     }
 }
 
-/// Whose proxy is asked.
+/// Selects the bottle or agent whose routes decide.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
-struct Whose {
-    /// Ask a bottle that is there; the one that runs, when there is only one
-    #[arg(long, add = completions::bottles_there())]
+struct PolicySource {
+    /// Use the routes of this bottle; by default the only running bottle
+    #[arg(long, add = completions::all_bottles())]
     slug: Option<Slug>,
-    /// Ask what this agent would be started with
+    /// Use the routes that this agent would start with
     #[arg(long, add = completions::agents())]
     agent: Option<Name>,
-    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    /// Use this bottle instead of the agent's own; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
     bottles: Vec<Name>,
 }
 
-/// A proxy that is asked: its routes, where they were written, and the user's own rules.
-struct Asked {
+/// What decides: the routes, their origins, and the user's own rules.
+struct Decider {
     table: RouteTable,
     manifest: ResolvedManifest,
     rules: Arc<RuleFiles>,
 }
 
-impl Whose {
-    fn asked(&self, host: &Host, output: &Output) -> Result<Asked, CliError> {
-        let (agent, bottles, record) = self.of(host)?;
+impl PolicySource {
+    fn decider(&self, host: &Host, output: &Output) -> Result<Decider, CliError> {
+        let (agent, bottles, record) = self.select(host)?;
         let resolved = resolved(&manifests(host), agent, bottles)?;
         let plan = plan_of(host, &resolved.manifest)?;
         if let Some(record) = record.filter(|record| record.manifest_hash != plan.manifest_hash) {
             output.warn(format!(
-                "the manifests of {} changed since it was started; the answer is for what they say now",
+                "the manifests of {} changed since it was started; the answer uses the current ones",
                 record.slug
             ));
         }
         let table = parse_routes(&plan.egress.routes, Form::Runtime)
             .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
-        Ok(Asked { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
+        Ok(Decider { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
     }
 
-    /// Whose routes are asked: an agent with its bottles, and the record of the bottle that has them.
-    fn of(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
+    /// Returns the agent, its bottles, and the record of the bottle, if one is meant.
+    fn select(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
         if let Some(agent) = &self.agent {
             return Ok((agent.clone(), self.bottles.clone(), None));
         }
@@ -100,7 +100,9 @@ impl Whose {
                 Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why).about(slug)),
                 Some(State::Newer(schema)) => {
                     let why = format!("{slug} was written by a newer bottle (schema {schema})");
-                    return Err(CliError::new(Kind::State, why).about(slug).hint("use that version"));
+                    return Err(CliError::new(Kind::State, why)
+                        .about(slug)
+                        .hint("use that version of bottle"));
                 }
                 None => {
                     return Err(CliError::new(
@@ -108,7 +110,7 @@ impl Whose {
                         format!("there is no bottle named {slug}"),
                     )
                     .about(slug)
-                    .hint("`bottle list` shows those there are"));
+                    .hint("`bottle list` shows all bottles"));
                 }
             },
             None => the_only_one(&store)?,
@@ -117,7 +119,7 @@ impl Whose {
     }
 }
 
-/// The bottle that runs, when no other does.
+/// Returns the running bottle if there is exactly one.
 fn the_only_one(store: &Store) -> Result<Record, CliError> {
     let mut running = store.list().unwrap_or_default().into_iter().filter_map(|listed| match listed.state {
         State::Alive(record) => Some(*record),
@@ -125,18 +127,16 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
     });
     match (running.next(), running.next()) {
         (Some(record), None) => Ok(record),
-        (None, _) => Err(CliError::usage("no bottle runs, so it is not clear whose proxy is asked")
+        (None, _) => Err(CliError::usage("cannot choose a bottle: none is running")
             .about("--agent")
             .hint("name an agent (`--agent NAME`, with `--bottle NAME` for its bottles)")),
-        (Some(_), Some(_)) => {
-            Err(CliError::usage("several bottles run, so it is not clear whose proxy is asked")
-                .about("--slug")
-                .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`"))
-        }
+        (Some(_), Some(_)) => Err(CliError::usage("cannot choose a bottle: several are running")
+            .about("--slug")
+            .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`")),
     }
 }
 
-/// The plan a launch would have; only its routes and its hash are looked at.
+/// Builds the plan of a launch; only its routes and its hash are used.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     let flags = Flags {
         slug: None,
@@ -156,13 +156,13 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
         unsupervised: false,
         learn: false,
     };
-    // The label is the slug: nothing random is asked for.
+    // The label gives the slug: no random bytes are needed.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
 }
 
-impl Asked {
-    /// What would become of a request.
-    fn answered(
+impl Decider {
+    /// Decides a request.
+    fn decide(
         &self,
         method: &str,
         url: &str,
@@ -182,8 +182,8 @@ impl Asked {
     }
 }
 
-/// A verdict's word in its colour.
-fn word(verdict: &str, styles: Styles) -> String {
+/// Colours a verdict.
+fn colored_verdict(verdict: &str, styles: Styles) -> String {
     match verdict {
         "deny" => styles.red(verdict),
         "ask" => styles.yellow(verdict),
@@ -205,13 +205,13 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     match verdict {
         Verdict::Allow(allowed) => of("allow", None, passes(allowed), Some(allowed.route)),
         Verdict::Redact(allowed) => {
-            let sentence = format!("{} What looks like a secret in it is taken out.", passes(allowed));
+            let sentence = format!("{} It redacts what looks like a secret.", passes(allowed));
             of("allow", None, sentence, Some(allowed.route))
         }
         Verdict::Ask(allowed) => of(
             "ask",
             None,
-            "It holds what looks like a secret, so a user is asked first.".to_owned(),
+            "It contains what looks like a secret, so the user has to approve it.".to_owned(),
             Some(allowed.route),
         ),
         Verdict::Deny(refusal) => {
@@ -220,8 +220,8 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     }
 }
 
-/// What the proxy would find in the method, host, path, query and headers that leave, and in the body where it is known. The
-/// values that it knows are not known here.
+/// Scans the parts of a request that leave: method, host, path, query, headers, and the body if known. The proxy's
+/// known secret values are not available here.
 fn found(
     allowed: &Allowed<'_, '_>,
     method: &str,
@@ -259,7 +259,7 @@ fn found(
     Ok(Findings::new(weighed.collect()).described(words))
 }
 
-/// What the proxy does with a request that passes.
+/// Describes what the proxy does with an allowed request.
 fn passes(allowed: &Allowed<'_, '_>) -> String {
     let to = match &allowed.route.connect_to {
         Some(place) => format!("{} through {}:{}", allowed.host, place.host, place.port),
@@ -267,11 +267,11 @@ fn passes(allowed: &Allowed<'_, '_>) -> String {
     };
     let credential = match (&allowed.route.auth, allowed.route.inspect, allowed.route.pass_credentials) {
         (Some(auth), ..) => format!("with the bottle's credential in `{}`", auth.header),
-        (None, false, _) => "unopened: nothing inside is looked at".to_owned(),
-        (None, true, true) => "with whatever credentials the agent sends".to_owned(),
-        (None, true, false) => "without any credential".to_owned(),
+        (None, false, _) => "without inspection".to_owned(),
+        (None, true, true) => "with the agent's own credentials".to_owned(),
+        (None, true, false) => "without credentials".to_owned(),
     };
-    format!("It goes to {to}, {credential}.")
+    format!("The proxy forwards it to {to}, {credential}.")
 }
 
 fn origin<'m>(manifest: &'m ResolvedManifest, route: &Route) -> Option<&'m Traced<Route>> {

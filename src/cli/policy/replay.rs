@@ -1,8 +1,8 @@
-//! `bottle policy test`: what the proxy would say today of requests that it answered before.
+//! `bottle policy test`: decides recorded requests with today's routes.
 //!
-//! A record is a line of the proxy's own log, as `bottle logs --egress --json` prints it, or written by hand in
-//! the same words: `host`, `method` and `path` are enough. The log is redacted, so that what was refused for what
-//! was in it counts as let pass by the routes: it is compared by them alone.
+//! A record is a line of the proxy's access log, as `bottle logs --egress --json` prints it, or a handwritten line
+//! with at least `host`, `method` and `path`. The log is redacted, so that a request blocked for its content counts
+//! as allowed by the routes: only the routes are compared.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,29 +12,30 @@ use bottle_contract::decide::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, Whose, word};
+use super::{Decider, PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::layout::Table;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
-/// The longest record; the proxy writes none near it.
-const LONGEST: u64 = 1 << 20;
+/// The longest record in bytes; the proxy writes none near it.
+const MAX_RECORD: u64 = 1 << 20;
 
-/// Different changes that are shown.
-const MOST_CHANGES: usize = 1000;
+/// The most distinct changes that are listed.
+const MAX_CHANGES: usize = 1000;
 
-/// `policy test`.
+/// The arguments of `policy test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Test {
-    /// Recorded requests, a line each, as `bottle logs --egress --json` prints them; `-` is standard input
+    /// A file of recorded requests, one per line, as `bottle logs --egress --json` prints them; `-` is standard
+    /// input
     file: PathBuf,
     #[command(flatten)]
-    whose: Whose,
+    source: PolicySource,
 }
 
-/// What is read of a record; the proxy's other fields are left out.
+/// The fields read of a record; others are ignored.
 #[derive(Debug, Deserialize)]
 struct Record {
     host: String,
@@ -60,7 +61,7 @@ struct Message {
     body: Option<String>,
 }
 
-/// The event of a line, where it is no request.
+/// The event of a line that is not a request.
 #[derive(Deserialize)]
 struct Other {
     event: String,
@@ -71,40 +72,41 @@ struct Other {
 struct Replayed {
     /// Requests that were decided again.
     replayed: usize,
-    /// Records of something that cannot be: connections without a request, what was taken out or noticed.
+    /// Records that cannot be decided again: connections without a request, redactions, findings that were only
+    /// logged.
     skipped: usize,
-    /// Different requests whose verdict is another now.
+    /// Distinct requests with a changed verdict.
     changed: Vec<Change>,
-    /// There are more than are listed.
+    /// Whether there are more than are listed.
     more: bool,
 }
 
-/// A request whose verdict is another now.
+/// A request with a changed verdict.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
-    /// The first line it stands in, from 1.
+    /// Its first line in the file, from 1.
     line: usize,
-    /// How often it is there.
+    /// How many times it occurs.
     times: usize,
     method: String,
     url: String,
-    was: Said,
-    now: Said,
-    /// Today's answer in words.
+    was: RecordedVerdict,
+    now: RecordedVerdict,
+    /// Today's answer as a sentence.
     sentence: String,
 }
 
-/// A verdict, with its reason where it has one.
+/// A verdict, with its reason if it has one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Said {
+struct RecordedVerdict {
     verdict: String,
     reason: Option<String>,
 }
 
 impl Test {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let asked = self.whose.asked(host, output)?;
-        let replayed = replay(&asked, reader(&self.file)?, &self.file)?;
+        let decider = self.source.decider(host, output)?;
+        let replayed = replay(&decider, reader(&self.file)?, &self.file)?;
         if output.json {
             output.print_json(&replayed)?;
         } else {
@@ -130,12 +132,12 @@ fn unreadable(path: &Path, error: &io::Error) -> CliError {
         .hint("name a file of recorded requests: `bottle logs --egress --json SLUG > FILE` writes one")
 }
 
-fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Replayed, CliError> {
+fn replay(decider: &Decider, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Replayed, CliError> {
     let mut replayed = Replayed::default();
     let mut text = Vec::new();
     for number in 1.. {
         text.clear();
-        let mut line = lines.by_ref().take(LONGEST + 1);
+        let mut line = lines.by_ref().take(MAX_RECORD + 1);
         if line.read_until(b'\n', &mut text).map_err(|error| unreadable(path, &error))? == 0 {
             break;
         }
@@ -148,19 +150,19 @@ fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Rep
                 .about(path.display())
                 .hint("a record is a line of JSON with `host`, `method` and `path`, as `bottle logs --egress --json` prints it")
         };
-        if text.len() as u64 > LONGEST {
-            return Err(wrong("is longer than 1 MiB"));
+        if text.len() as u64 > MAX_RECORD {
+            return Err(wrong("the record is longer than 1 MiB"));
         }
         match record(&text) {
-            Ok(Some(record)) => replayed.put(number, &record, asked).map_err(|why| wrong(&why))?,
+            Ok(Some(record)) => replayed.put(number, &record, decider).map_err(|why| wrong(&why))?,
             Ok(None) => replayed.skipped += 1,
-            Err(error) => return Err(wrong(&format!("is no record of a request: {error}"))),
+            Err(error) => return Err(wrong(&format!("not a record of a request: {error}"))),
         }
     }
     Ok(replayed)
 }
 
-/// The request of a line; none where it tells of something else.
+/// Parses the request of a line; none for another event.
 fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
     if serde_json::from_slice::<Other>(text).is_ok_and(|other| other.event != "request") {
         return Ok(None);
@@ -172,10 +174,10 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
 }
 
 impl Record {
-    /// What the proxy said, as far as its routes did; none where a host's names did not agree, which no record
-    /// shows.
-    fn was(&self) -> Option<Said> {
-        let allow = Said { verdict: "allow".to_owned(), reason: None };
+    /// Returns the recorded verdict as far as routes decided it; none for a mismatch of host names, which a record
+    /// does not show.
+    fn was(&self) -> Option<RecordedVerdict> {
+        let allow = RecordedVerdict { verdict: "allow".to_owned(), reason: None };
         let Some(reason) =
             self.reason.as_deref().filter(|_| matches!(self.verdict.as_deref(), Some("denied" | "refused")))
         else {
@@ -184,7 +186,7 @@ impl Record {
         match serde_json::from_value::<Reason>(reason.into()) {
             Ok(Reason::AuthorityMismatch) => None,
             Ok(reason) if !is_by_routes(reason) => Some(allow),
-            _ => Some(Said { verdict: "deny".to_owned(), reason: Some(reason.to_owned()) }),
+            _ => Some(RecordedVerdict { verdict: "deny".to_owned(), reason: Some(reason.to_owned()) }),
         }
     }
 
@@ -207,7 +209,7 @@ impl Record {
     }
 }
 
-/// Whether a refusal is by what the routes say of method, host and path.
+/// Whether a denial depends only on method, host and path.
 fn is_by_routes(reason: Reason) -> bool {
     matches!(
         reason,
@@ -223,16 +225,19 @@ fn is_by_routes(reason: Reason) -> bool {
 }
 
 impl Replayed {
-    fn put(&mut self, line: usize, record: &Record, asked: &Asked) -> Result<(), String> {
+    fn put(&mut self, line: usize, record: &Record, decider: &Decider) -> Result<(), String> {
         let Some(was) = record.was() else { return Ok(()) };
         let (url, headers) = (record.url(), record.headers());
         let body = record.request.as_ref().and_then(|request| request.body.as_deref());
-        let (now, sentence) = asked
-            .answered(&record.method, &url, &headers, body.map(str::as_bytes))
+        let (now, sentence) = decider
+            .decide(&record.method, &url, &headers, body.map(str::as_bytes))
             .map_err(|error| error.message)
             .map(|answer| {
                 (
-                    Said { verdict: answer.verdict.to_owned(), reason: answer.reason.map(word_of) },
+                    RecordedVerdict {
+                        verdict: answer.verdict.to_owned(),
+                        reason: answer.reason.map(word_of),
+                    },
                     answer.sentence,
                 )
             })?;
@@ -246,7 +251,7 @@ impl Replayed {
         };
         if let Some(known) = self.changed.iter_mut().find(same) {
             known.times += 1;
-        } else if self.changed.len() >= MOST_CHANGES {
+        } else if self.changed.len() >= MAX_CHANGES {
             self.more = true;
         } else {
             self.changed.push(Change { line, times: 1, method, url, was, now, sentence });
@@ -261,9 +266,9 @@ fn word_of(reason: Reason) -> String {
 
 fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
     let styles = output.styles();
-    let shown = |said: &Said| {
-        let reason = said.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-        format!("{}{}", word(&said.verdict, styles), inert(&reason))
+    let shown = |recorded: &RecordedVerdict| {
+        let reason = recorded.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+        format!("{}{}", colored_verdict(&recorded.verdict, styles), inert(&reason))
     };
     let rows: Vec<Vec<String>> = replayed
         .changed
@@ -280,10 +285,10 @@ fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
     let more = if replayed.more { " and more" } else { "" };
     let skipped = match replayed.skipped {
         0 => String::new(),
-        skipped => format!(", of no request: {skipped}"),
+        skipped => format!("; records skipped: {skipped}"),
     };
     output.note(format!(
-        "decided again: {}, otherwise than before: {changed}{more}{skipped}",
+        "requests decided again: {}; with a different verdict: {changed}{more}{skipped}",
         replayed.replayed
     ));
     Ok(())
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_what_the_routes_said() {
+    fn reads_the_verdict_of_the_routes_from_a_record() {
         for (rest, was) in [
             ("", Some("allow")),
             (r#","verdict":"passed","status":200"#, Some("allow")),
@@ -310,9 +315,9 @@ mod tests {
             (r#","verdict":"passed-unopened""#, None),
         ] {
             let line = format!(r#"{{"event":"request","host":"a.example","method":"GET","path":"/"{rest}}}"#);
-            let said = read(&line).and_then(|record| record.was());
-            let said = said.map(|said| said.reason.unwrap_or(said.verdict));
-            assert_eq!(said.as_deref(), was, "{rest}");
+            let recorded = read(&line).and_then(|record| record.was());
+            let recorded = recorded.map(|recorded| recorded.reason.unwrap_or(recorded.verdict));
+            assert_eq!(recorded.as_deref(), was, "{rest}");
         }
         assert!(read(r#"{"event":"lost","lines":4}"#).is_none());
         assert!(read(r#"{"event":"request","host":"a.example","port":443,"method":"","path":""}"#).is_none());
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_a_url_again() {
+    fn rebuilds_the_url_of_a_record() {
         for (rest, url) in [
             ("", "https://a.example/b"),
             (r#","port":443,"query":"c=d""#, "https://a.example/b?c=d"),

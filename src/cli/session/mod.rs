@@ -1,13 +1,13 @@
-//! A session: the user's terminal or pipes on one side, an agent or a command in the bottle on the other.
+//! A session: connects the user's terminal or pipes to an agent or a command in the bottle.
 //!
 //! ```text
 //! stdin  ─► detach keys? ─► data ──►  stream  ──► data ─► filter ─► stdout, stderr
 //! SIGWINCH ─► resize ─────────────►  (through      exited, failed ─► [`Outcome`]
 //! SIGINT, SIGTERM ─► signal ──────►   the keeper)
 //! ```
-//! - `pump`: the three directions, at once, until one of them ends the session
-//! - `signals`: what a signal means in which kind of session
-//! - `notices`: what the keeper tells meanwhile, and how the bottle ended
+//! - `pump`: copies in all directions until one of them ends the session
+//! - `signals`: the signals of a session
+//! - `notices`: the keeper's notices during a session, and how the bottle ended
 //!
 //! `attach`, `start` and `exec` differ only in [`Style`] and in what they do with the [`Outcome`].
 
@@ -23,7 +23,7 @@ use bottle_contract::terminal::Pass;
 
 use tokio::sync::watch;
 
-pub(crate) use notices::{Aside, Watch};
+pub(crate) use notices::{TitleNotices, Watch};
 pub(crate) use pump::run;
 pub(crate) use signals::{Signals, interrupted};
 
@@ -33,49 +33,49 @@ use super::terminal::Detach;
 pub(crate) enum Style {
     /// A raw terminal; every key goes to the program, except the detach keys.
     Terminal {
-        /// The keys that leave.
+        /// Finds the detach keys.
         detach: Detach,
-        /// The window's title meanwhile.
+        /// The window's title during the session.
         title: Option<String>,
-        /// The colour of the cursor meanwhile, as a label's colour is called.
+        /// The cursor's colour during the session, as a label's colour is named.
         color: Option<String>,
-        /// Nothing typed goes on; Ctrl-C leaves.
+        /// Forwards no input; Ctrl-C detaches.
         watch_only: bool,
     },
-    /// Standard streams as they are.
+    /// The standard streams.
     Pipes {
-        /// Whether standard input goes on.
+        /// Whether standard input is forwarded.
         stdin: bool,
-        /// Whether a first Ctrl-C goes to the program; otherwise it leaves.
+        /// Whether the first Ctrl-C goes to the program; otherwise it ends the session.
         pass_signals: bool,
     },
 }
 
-/// What ended a session.
+/// How a session ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The program, with this.
+    /// The program exited.
     Exited(Exit),
-    /// The guest could not do what was asked.
+    /// The guest could not carry out the request.
     Failed(Failure),
-    /// The user, by the detach keys.
-    Left,
-    /// The user or a signal wants out: the signal's number.
+    /// The user pressed the detach keys.
+    Detached,
+    /// A signal interrupted the client: its number.
     Interrupted(u8),
-    /// The other side gave the stream up, with a sentence of its own.
+    /// The other side reset the stream, with a message.
     Reset(String),
-    /// Standard output or error cannot be written any more.
+    /// Standard output or error failed.
     OutputClosed(io::Error),
 }
 
-/// One session about to be run.
+/// A session to run.
 pub(crate) struct Session {
     /// The stream, opened with `attach` or `exec`.
     pub(crate) stream: Stream,
-    /// See [`Style`].
+    /// How this side behaves.
     pub(crate) style: Style,
-    /// What of the program's output may do more to a terminal than draw.
+    /// Which terminal features beyond drawing the program may use.
     pub(crate) pass: Pass,
-    /// What the title says beside the name, as it changes; the bell rings for a question.
-    pub(crate) aside: Option<watch::Receiver<Aside>>,
+    /// What the title shows behind the name; the bell rings for a new question.
+    pub(crate) title_notices: Option<watch::Receiver<TitleNotices>>,
 }

@@ -1,7 +1,7 @@
-//! What the keeper tells while a session runs, and how the bottle ended.
+//! Receives the keeper's notices during a session, and the report of how the bottle ended.
 //!
-//! On pipes every notice is a line as it comes. On a terminal the agent owns the screen: notices wait, are
-//! counted in the window's title, and are summed up when the screen is given back.
+//! On pipes each notice prints at once. On a terminal the agent owns the screen: notices are collected, counted in
+//! the window's title, and summarized when the session leaves the screen.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,74 +16,74 @@ use tokio::task::JoinHandle;
 use crate::cli::output::Output;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
-/// How long the keeper may take to tear a bottle down before we stop waiting to hear of it: the agent's
-/// grace, the guest's and the bundle's deadlines, and a backend's removal.
-const TORN_DOWN_WITHIN: Duration = Duration::from_secs(45);
+/// How long the client waits for the keeper to tear a bottle down: the sum of the agent's grace, the deadlines of
+/// guest and bundle, and a backend's removal.
+const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Different refusals that are remembered for the summary; an agent can provoke any number.
-const REMEMBERED: usize = 20;
+/// The most distinct denials kept for the summary: an agent can provoke any number.
+const MAX_DISTINCT: usize = 20;
 
 /// Listens to one bottle's notices.
 pub(crate) struct Watch {
     task: JoinHandle<()>,
-    aside: watch::Receiver<Aside>,
-    heard: Heard,
+    title_notices: watch::Receiver<TitleNotices>,
+    received: Received,
 }
 
-/// What is said beside the agent while it has the screen.
+/// What the window's title shows while the agent owns the screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Aside {
-    /// For the window's title; may be empty.
-    pub(crate) words: String,
-    /// Questions that were heard of, ever.
-    pub(crate) asked: u64,
-    /// Those of them that wait.
-    pub(crate) waiting: usize,
+pub(crate) struct TitleNotices {
+    /// Text for the window's title; may be empty.
+    pub(crate) text: String,
+    /// All proposals seen so far.
+    pub(crate) proposals: u64,
+    /// Proposals that are still pending.
+    pub(crate) pending: usize,
     /// Whether the bottle is locked.
     pub(crate) locked: bool,
 }
 
-/// What was heard so far.
-type Heard = Arc<Mutex<End>>;
+/// The notices received so far.
+type Received = Arc<Mutex<End>>;
 
-/// What was heard until the end.
+/// The notices received until the end.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// How the bottle ended, when the keeper said so.
+    /// How the bottle ended, if the keeper reported it.
     pub(crate) ended: Option<Ended>,
     refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
     locked: Option<String>,
-    words: Vec<String>,
-    asked: u64,
-    waiting: BTreeMap<Id, Tool>,
+    text: Vec<String>,
+    proposals: u64,
+    pending: BTreeMap<Id, Tool>,
 }
 
 impl Watch {
-    /// Starts listening; `live` prints each notice as it comes.
+    /// Starts listening; `live` prints each notice at once.
     pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
         let (channel, output) = (channel.clone(), output.clone());
-        let (said, aside) = watch::channel(Aside::default());
-        let heard = Heard::default();
-        let end = heard.clone();
-        let listening = async move { listen(&channel, live.then_some(&output), &said, &end).await };
-        Self { task: tokio::spawn(listening), aside, heard }
+        let (sender, title_notices) = watch::channel(TitleNotices::default());
+        let received = Received::default();
+        let end = received.clone();
+        let listening = async move { listen(&channel, live.then_some(&output), &sender, &end).await };
+        Self { task: tokio::spawn(listening), title_notices, received }
     }
 
-    /// What can be said of it meanwhile, as it changes.
-    pub(crate) fn aside(&self) -> watch::Receiver<Aside> {
-        self.aside.clone()
+    /// Returns a receiver for the title's text.
+    pub(crate) fn title_notices(&self) -> watch::Receiver<TitleNotices> {
+        self.title_notices.clone()
     }
 
-    /// The summary for a user who leaves before the end.
-    pub(crate) fn so_far(&self) -> Vec<String> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).summary()
+    /// Returns the summary for a user who detaches before the end.
+    pub(crate) fn summary_so_far(&self) -> Vec<String> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).summary()
     }
 
-    /// What was heard until the bottle was gone, or until it was not waited for any longer.
-    pub(crate) async fn until_the_end(mut self) -> End {
-        let _ = tokio::time::timeout(TORN_DOWN_WITHIN, &mut self.task).await;
-        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Waits until the bottle has ended, up to a time limit, and returns everything received.
+    pub(crate) async fn wait_for_end(mut self) -> End {
+        let _ = tokio::time::timeout(TEARDOWN_TIMEOUT, &mut self.task).await;
+        std::mem::take(&mut self.received.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -94,81 +94,89 @@ impl Drop for Watch {
 }
 
 impl End {
-    /// The summary for a user who could not be told meanwhile.
+    /// Returns the summary for a user on a terminal.
     pub(crate) fn summary(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.locked.iter().chain(&self.words).cloned().collect();
-        lines.extend(match self.waiting.len() {
+        let mut lines: Vec<String> = self.locked.iter().chain(&self.text).cloned().collect();
+        lines.extend(match self.pending.len() {
             0 => None,
-            1 => Some("a question waits for you: `bottle supervise`".to_owned()),
-            more => Some(format!("{more} questions wait for you: `bottle supervise`")),
+            1 => Some("a proposal waits for you: `bottle supervise`".to_owned()),
+            more => Some(format!("{more} proposals wait for you: `bottle supervise`")),
         });
         let times = |count: &u64| if *count == 1 { String::new() } else { format!(" ({count} times)") };
-        lines.extend(
-            self.refused
-                .iter()
-                .map(|((what, reason), count)| format!("the proxy refused {what}{}: {reason}", times(count))),
-        );
+        lines.extend(self.refused.iter().map(|((request_line, reason), count)| {
+            format!("the proxy denied {request_line}{}: {reason}", times(count))
+        }));
         if self.more > 0 {
-            lines.push(format!("the proxy refused {} more requests", self.more));
+            lines.push(format!("the proxy denied {} more requests", self.more));
         }
         lines
     }
 
-    /// How much there is to be told, in a few words.
-    fn aside(&self) -> Aside {
-        let waiting = match self.waiting.len() {
+    /// Counts the notices for the window's title.
+    fn title_notices(&self) -> TitleNotices {
+        let pending = match self.pending.len() {
             0 => None,
-            1 => Some("1 question".to_owned()),
-            more => Some(format!("{more} questions")),
+            1 => Some("1 proposal".to_owned()),
+            more => Some(format!("{more} proposals")),
         };
         let refused = self.refused.values().sum::<u64>() + self.more;
-        let refusals = (refused > 0).then(|| format!("{refused} refused"));
-        let words = (!self.words.is_empty()).then(|| "the proxy needs you".to_owned());
+        let refusals = (refused > 0).then(|| format!("{refused} denied"));
+        let text = (!self.text.is_empty()).then(|| "proxy warning".to_owned());
         let locked = self.locked.as_ref().map(|_| "locked".to_owned());
-        let words =
-            locked.into_iter().chain(words).chain(waiting).chain(refusals).collect::<Vec<_>>().join(", ");
-        Aside { words, asked: self.asked, waiting: self.waiting.len(), locked: self.locked.is_some() }
+        let text =
+            locked.into_iter().chain(text).chain(pending).chain(refusals).collect::<Vec<_>>().join(", ");
+        TitleNotices {
+            text,
+            proposals: self.proposals,
+            pending: self.pending.len(),
+            locked: self.locked.is_some(),
+        }
     }
 
     fn note(&mut self, notice: Notice) {
         match notice {
             Notice::Refused(refused) => {
-                let key = (what(&refused), refused.reason.as_str());
-                if self.refused.len() < REMEMBERED || self.refused.contains_key(&key) {
+                let key = (request_line(&refused), refused.reason.as_str());
+                if self.refused.len() < MAX_DISTINCT || self.refused.contains_key(&key) {
                     *self.refused.entry(key).or_default() += 1;
                 } else {
                     self.more += 1;
                 }
             }
             Notice::Asked { id, tool } => {
-                self.asked += 1;
-                if self.waiting.len() < REMEMBERED {
-                    self.waiting.insert(id, tool);
+                self.proposals += 1;
+                if self.pending.len() < MAX_DISTINCT {
+                    self.pending.insert(id, tool);
                 }
             }
-            Notice::Settled { id } => drop(self.waiting.remove(&id)),
-            Notice::LockedOut(words) => self.locked = Some(words),
-            Notice::ProxyDown(words) | Notice::Warning(words) if self.words.len() < REMEMBERED => {
-                self.words.push(words);
+            Notice::Settled { id } => drop(self.pending.remove(&id)),
+            Notice::LockedOut(text) => self.locked = Some(text),
+            Notice::ProxyDown(text) | Notice::Warning(text) if self.text.len() < MAX_DISTINCT => {
+                self.text.push(text);
             }
             Notice::ProxyDown(_) | Notice::Warning(_) => {}
         }
     }
 }
 
-async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<Aside>, heard: &Heard) {
+async fn listen(
+    channel: &Channel,
+    live: Option<&Output>,
+    title_notices: &watch::Sender<TitleNotices>,
+    received: &Received,
+) {
     let Ok(mut stream) = channel.open(&KeeperRequest::Notices).await else { return };
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
-        let mut end = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = received.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
-            // Not even `--quiet` hides it.
-            (KeeperEvent::Notice(Notice::LockedOut(words)), Some(output)) => output.warn(words),
+            // Printed even with `--quiet`.
+            (KeeperEvent::Notice(Notice::LockedOut(text)), Some(output)) => output.warn(text),
             (KeeperEvent::Notice(notice), Some(output)) => {
                 line(&notice).into_iter().for_each(|it| output.note(it))
             }
             (KeeperEvent::Notice(notice), None) => {
                 end.note(notice);
-                aside.send_replace(end.aside());
+                title_notices.send_replace(end.title_notices());
             }
             (KeeperEvent::Ended(ended), _) => {
                 end.ended = Some(ended);
@@ -181,9 +189,9 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
 
 fn line(notice: &Notice) -> Option<String> {
     Some(match notice {
-        // The sentence is written for the agent; the user knows `bottle policy check`.
+        // The sentence is written for the agent; the user has `bottle policy check`.
         Notice::Refused(refused) => {
-            format!("the proxy refused {}: {}", what(refused), refused.reason.as_str())
+            format!("the proxy denied {}: {}", request_line(refused), refused.reason.as_str())
         }
         Notice::Asked { id, tool } => {
             format!(
@@ -193,12 +201,12 @@ fn line(notice: &Notice) -> Option<String> {
             )
         }
         Notice::Settled { .. } => return None,
-        Notice::LockedOut(words) | Notice::ProxyDown(words) | Notice::Warning(words) => words.clone(),
+        Notice::LockedOut(text) | Notice::ProxyDown(text) | Notice::Warning(text) => text.clone(),
     })
 }
 
-/// `GET https://host/path`, or as much of it as was read.
-fn what(refused: &Refused) -> String {
+/// `GET https://host/path`, or the part of it that was read.
+fn request_line(refused: &Refused) -> String {
     let Refused { host, port, method, path, .. } = refused;
     let place = match port {
         443 => format!("https://{host}{path}"),
@@ -228,47 +236,50 @@ mod tests {
     }
 
     #[test]
-    fn the_same_refusal_is_one_line_and_their_number_has_a_bound() {
+    fn counts_equal_denials_up_to_a_bound() {
         let mut end = End::default();
         end.note(refused("a.example"));
         end.note(refused("a.example"));
-        assert_eq!(end.summary(), ["the proxy refused GET https://a.example/ (2 times): host-not-allowed"]);
+        assert_eq!(end.summary(), ["the proxy denied GET https://a.example/ (2 times): host-not-allowed"]);
         for n in 0..100 {
             end.note(refused(&format!("h{n}.example")));
         }
-        assert_eq!(end.summary().len(), REMEMBERED + 1);
-        assert_eq!(end.summary().last().map(String::as_str), Some("the proxy refused 81 more requests"));
+        assert_eq!(end.summary().len(), MAX_DISTINCT + 1);
+        assert_eq!(end.summary().last().map(String::as_str), Some("the proxy denied 81 more requests"));
     }
 
     #[test]
-    fn that_the_bottle_is_locked_comes_first_and_is_never_crowded_out() {
+    fn a_lock_comes_first_in_the_summary() {
         let mut end = End::default();
         (0..100).for_each(|number| end.note(Notice::Warning(number.to_string())));
         end.note(refused("a.example"));
         end.note(Notice::LockedOut("demo is locked".to_owned()));
         assert_eq!(end.summary()[0], "demo is locked");
-        let aside = end.aside();
-        assert!(aside.locked && aside.words == "locked, the proxy needs you, 1 refused", "{aside:?}");
+        let title_notices = end.title_notices();
+        assert!(
+            title_notices.locked && title_notices.text == "locked, proxy warning, 1 denied",
+            "{title_notices:?}"
+        );
     }
 
     #[test]
-    fn a_question_is_said_as_long_as_it_waits() {
+    fn counts_proposals_while_they_are_pending() {
         let mut end = End::default();
         let id = |number| Id::from_random([number; 16]);
-        let asked = |number| Notice::Asked { id: id(number), tool: Tool::GitleaksAllow };
-        for (notice, words, summary) in [
-            (asked(1), "1 question", &["a question waits for you: `bottle supervise`"][..]),
-            (asked(2), "2 questions", &["2 questions wait for you: `bottle supervise`"]),
-            (Notice::Settled { id: id(1) }, "1 question", &["a question waits for you: `bottle supervise`"]),
-            (Notice::Settled { id: id(9) }, "1 question", &["a question waits for you: `bottle supervise`"]),
+        let proposals = |number| Notice::Asked { id: id(number), tool: Tool::GitleaksAllow };
+        for (notice, text, summary) in [
+            (proposals(1), "1 proposal", &["a proposal waits for you: `bottle supervise`"][..]),
+            (proposals(2), "2 proposals", &["2 proposals wait for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(1) }, "1 proposal", &["a proposal waits for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(9) }, "1 proposal", &["a proposal waits for you: `bottle supervise`"]),
             (Notice::Settled { id: id(2) }, "", &[]),
         ] {
             end.note(notice);
-            assert_eq!(end.aside().words, words);
+            assert_eq!(end.title_notices().text, text);
             assert_eq!(end.summary(), summary);
         }
-        assert_eq!(end.aside(), Aside { asked: 2, ..Aside::default() });
-        (0..100).for_each(|number| end.note(asked(number)));
-        assert_eq!(end.aside().words, format!("{REMEMBERED} questions"));
+        assert_eq!(end.title_notices(), TitleNotices { proposals: 2, ..TitleNotices::default() });
+        (0..100).for_each(|number| end.note(proposals(number)));
+        assert_eq!(end.title_notices().text, format!("{MAX_DISTINCT} proposals"));
     }
 }

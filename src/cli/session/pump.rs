@@ -1,4 +1,4 @@
-//! The three directions of a session, at once, until one of them ends it.
+//! Copies data in the three directions of a session until one of them ends it.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::signals::{Caught, Signals};
-use super::{Aside, Outcome, Session, Style};
+use super::{Outcome, Session, Style, TitleNotices};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::terminal::{self, Detach, RawTerminal};
 
-/// A second Ctrl-C within this long after the first wants the end, not the program's attention.
-const AGAIN: Duration = Duration::from_secs(2);
+/// A second Ctrl-C within this time ends the session; the first one goes to the program.
+const REPEAT_WITHIN: Duration = Duration::from_secs(2);
 
-/// What rings.
+/// The byte that rings the bell.
 const BELL: u8 = 0x07;
 
-/// What Ctrl-C is among keys.
+/// The byte that Ctrl-C types.
 const CTRL_C: u8 = 0x03;
 
-/// Runs a session to its end. The terminal is given back before this returns.
+/// Runs a session to its end. Restores the terminal before it returns.
 ///
 /// # Errors
-/// When the terminal cannot be taken over.
+/// When the terminal cannot be put into raw mode.
 pub(crate) async fn run(
     session: Session,
     signals: &mut Signals,
@@ -38,24 +38,24 @@ pub(crate) async fn run(
     let mut screen = None;
     let outcome = match session.style {
         Style::Terminal { detach, title, color, watch_only } => {
-            let title = title.map(|title| output.styles().letters(&title).into_owned());
+            let title = title.map(|title| output.styles().displayable(&title).into_owned());
             let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
                 .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
             screen = Some(raw);
-            let shared = session.pass.title;
-            let titled = title.zip(session.aside);
-            let titled = titled.map(|(title, aside)| Titled {
+            let agent_may_set = session.pass.title;
+            let window_title = title.zip(session.title_notices);
+            let window_title = window_title.map(|(title, title_notices)| WindowTitle {
                 title,
-                aside,
-                rung: 0,
+                title_notices,
+                rung_for: 0,
                 locked: false,
-                marked: false,
-                shared,
+                shows_notices: false,
+                agent_may_set,
             });
             let typed =
                 async { if watch_only { watch(detach).await } else { type_keys(detach, &sender).await } };
             tokio::select! {
-                outcome = show(receiver, session.pass, screen.as_ref(), titled) => outcome,
+                outcome = show(receiver, session.pass, screen.as_ref(), window_title) => outcome,
                 outcome = typed => outcome,
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
             }
@@ -74,36 +74,36 @@ pub(crate) async fn run(
     Ok(outcome)
 }
 
-/// A title and what is said beside it.
-struct Titled {
+/// The window's title and the notices behind it.
+struct WindowTitle {
     title: String,
-    aside: watch::Receiver<Aside>,
-    /// Questions that the bell rang for.
-    rung: u64,
-    /// Whether it rang for a lock.
+    title_notices: watch::Receiver<TitleNotices>,
+    /// The number of proposals that the bell has rung for.
+    rung_for: u64,
+    /// Whether it has rung for a lock.
     locked: bool,
-    /// Whether something is said.
-    marked: bool,
-    /// Whether the title may be the agent's own, which then comes back behind ours.
-    shared: bool,
+    /// Whether the title shows notices.
+    shows_notices: bool,
+    /// Whether the agent may set the title; its own title is then restored afterwards.
+    agent_may_set: bool,
 }
 
-/// Output until the program ends.
+/// Copies output until the program ends.
 async fn show(
     mut receiver: StreamReceiver,
     pass: Pass,
     screen: Option<&RawTerminal>,
-    mut titled: Option<Titled>,
+    mut window_title: Option<WindowTitle>,
 ) -> Outcome {
     let mut stdout = Sink::new(tokio::io::stdout(), io::stdout().is_terminal(), pass, screen);
     let mut stderr = Sink::new(tokio::io::stderr(), io::stderr().is_terminal(), pass, screen);
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            // One at a time: an agent that begins a sequence and never ends it would have them heap up.
-            aside = changed(&mut titled), if stdout.own.is_empty() => {
-                if let (Some(titled), Some(screen)) = (&mut titled, screen) {
-                    stdout.own.extend(titled.say(&aside, screen));
+            // One update at a time: during an unfinished escape sequence of the agent they would pile up.
+            title_notices = changed(&mut window_title), if stdout.own.is_empty() => {
+                if let (Some(window_title), Some(screen)) = (&mut window_title, screen) {
+                    stdout.own.extend(window_title.update(&title_notices, screen));
                 }
                 if let Err(error) = stdout.write(&[]).await {
                     return Outcome::OutputClosed(error);
@@ -119,7 +119,7 @@ async fn show(
                 Ok(GuestEvent::Exited(exit)) => return Outcome::Exited(exit),
                 Ok(GuestEvent::Failed(failure)) => return Outcome::Failed(failure),
                 Ok(_) => Ok(()),
-                Err(_) => return Outcome::Reset("the bottle said something unreadable".to_owned()),
+                Err(_) => return Outcome::Reset("the bottle sent an invalid message".to_owned()),
             },
             None | Some(Event::End) => break,
             Some(Event::Reset(why)) => return Outcome::Reset(why),
@@ -128,50 +128,51 @@ async fn show(
             return Outcome::OutputClosed(error);
         }
     }
-    Outcome::Reset("the bottle ended the session without a word".to_owned())
+    Outcome::Reset("the bottle closed the session without an exit code".to_owned())
 }
 
-/// What is to be said from now on.
-async fn changed(titled: &mut Option<Titled>) -> Aside {
-    if let Some(Titled { aside, .. }) = titled
-        && aside.changed().await.is_ok()
+/// Waits for the next title update.
+async fn changed(window_title: &mut Option<WindowTitle>) -> TitleNotices {
+    if let Some(WindowTitle { title_notices, .. }) = window_title
+        && title_notices.changed().await.is_ok()
     {
-        return aside.borrow_and_update().clone();
+        return title_notices.borrow_and_update().clone();
     }
-    // Nobody has more to say; the output goes on.
+    // The sender is gone; the output continues.
     std::future::pending().await
 }
 
-impl Titled {
-    /// What the terminal is sent for it: a bell for a question or a lock, and the title, or the one that was there before.
-    fn say(&mut self, aside: &Aside, screen: &RawTerminal) -> Vec<u8> {
+impl WindowTitle {
+    /// Returns the bytes for the terminal: a bell for a proposal or a lock, and the new or the previous title.
+    fn update(&mut self, title_notices: &TitleNotices, screen: &RawTerminal) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // What was asked and answered before we came rings no more.
-        let asks = aside.asked > std::mem::replace(&mut self.rung, aside.asked) && aside.waiting > 0;
-        if asks || (aside.locked && !std::mem::replace(&mut self.locked, true)) {
+        // No bell for proposals that were answered before this client attached.
+        let asks = title_notices.proposals > std::mem::replace(&mut self.rung_for, title_notices.proposals)
+            && title_notices.pending > 0;
+        if asks || (title_notices.locked && !std::mem::replace(&mut self.locked, true)) {
             bytes.push(BELL);
         }
-        let marks = !aside.words.is_empty();
-        if self.shared && marks != self.marked {
-            bytes.extend_from_slice(if marks { screen.push_title() } else { screen.pop_title() });
+        let has_notices = !title_notices.text.is_empty();
+        if self.agent_may_set && has_notices != self.shows_notices {
+            bytes.extend_from_slice(if has_notices { screen.push_title() } else { screen.pop_title() });
         }
-        if marks {
-            bytes.extend(terminal::title_sequence(&format!("{} - {}", self.title, aside.words)));
-        } else if !self.shared && self.marked {
+        if has_notices {
+            bytes.extend(terminal::title_sequence(&format!("{} - {}", self.title, title_notices.text)));
+        } else if !self.agent_may_set && self.shows_notices {
             bytes.extend(terminal::title_sequence(&self.title));
         }
-        self.marked = marks;
+        self.shows_notices = has_notices;
         bytes
     }
 }
 
-/// One of our standard streams: bytes as they come into a file or pipe, made harmless for a terminal.
+/// One of the client's standard streams: unchanged for a file or pipe, filtered for a terminal.
 struct Sink<'a, W> {
     stream: W,
     filter: Option<Filter>,
     screen: Option<&'a RawTerminal>,
     shown: Vec<u8>,
-    /// What we say ourselves, as soon as it cannot cut the program's output in two.
+    /// The client's own bytes, sent when they do not interrupt an escape sequence of the program.
     own: Vec<u8>,
 }
 
@@ -192,7 +193,7 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
                 self.shown.clear();
                 filter.filter(bytes, &mut self.shown);
                 if let Some(screen) = self.screen {
-                    screen.note_output(&self.shown);
+                    screen.track_output(&self.shown);
                 }
                 if filter.is_between() {
                     self.shown.append(&mut self.own);
@@ -205,7 +206,7 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
     }
 }
 
-/// Keys to the program until the detach keys. A stream that is gone is the other direction's to report.
+/// Forwards keys to the program until the detach keys. The output direction reports a closed stream.
 async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
@@ -214,24 +215,24 @@ async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
             break;
         }
         if left {
-            return Outcome::Left;
+            return Outcome::Detached;
         }
     }
     std::future::pending().await
 }
 
-/// Keys to nobody, until one that leaves.
+/// Reads and drops keys until Ctrl-C or the detach keys.
 async fn watch(mut detach: Detach) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
         if keys.contains(&CTRL_C) || detach.feed(&keys).1 {
-            return Outcome::Left;
+            return Outcome::Detached;
         }
     }
     std::future::pending().await
 }
 
-/// Standard input to the program, its end included.
+/// Forwards standard input to the program, including its end.
 async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     if wanted {
         let mut input = terminal::chunks();
@@ -245,7 +246,7 @@ async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     std::future::pending().await
 }
 
-/// Sizes to the program, until a signal that ends the session.
+/// Forwards terminal sizes, until a signal ends the session.
 async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8 {
     loop {
         match signals.next().await {
@@ -255,17 +256,17 @@ async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8
     }
 }
 
-/// Signals to the program; a second one soon after the first, or a lost terminal, ends the session.
+/// Forwards signals; a second one soon after the first, or a hang-up, ends the session.
 async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSender, output: &Output) -> u8 {
     let mut last: Option<Instant> = None;
     loop {
         match signals.next().await {
             Caught::Resize => {}
-            Caught::End(number) if pass && last.is_none_or(|at| at.elapsed() >= AGAIN) => {
+            Caught::End(number) if pass && last.is_none_or(|at| at.elapsed() >= REPEAT_WITHIN) => {
                 last = Some(Instant::now());
                 output.note(format!(
-                    "signal {number} passed on to the program; once more within {} s ends it",
-                    AGAIN.as_secs()
+                    "signal {number} forwarded to the program; another one within {} s ends the session",
+                    REPEAT_WITHIN.as_secs()
                 ));
                 let _ = sender.message(&ClientMessage::Signal { signal: number }).await;
             }

@@ -1,4 +1,4 @@
-//! The signals a session listens to.
+//! The signals that a session handles.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 
-/// Every signal that means something to a session, caught from here to the process's end.
+/// The caught signals; once created, they never end the process by themselves.
 pub(crate) struct Signals {
     hangup: Signal,
     interrupt: Signal,
@@ -16,19 +16,19 @@ pub(crate) struct Signals {
     resize: Signal,
 }
 
-/// One that came.
+/// A caught signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caught {
-    /// The terminal is gone: SIGHUP.
+    /// SIGHUP: the terminal hung up.
     Hangup,
     /// SIGINT, SIGTERM or SIGQUIT, by number.
     End(u8),
-    /// The terminal's size changed.
+    /// SIGWINCH: the terminal's size changed.
     Resize,
 }
 
 impl Caught {
-    /// Its number, for the exit code.
+    /// The signal's number, for the exit code.
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::Hangup => 1,
@@ -39,10 +39,10 @@ impl Caught {
 }
 
 impl Signals {
-    /// Starts catching them: from now on none of them ends the process by itself.
+    /// Starts catching the signals.
     ///
     /// # Errors
-    /// When the process may not catch signals.
+    /// When the process cannot install handlers.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
@@ -53,7 +53,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Caught {
         tokio::select! {
             _ = self.hangup.recv() => Caught::Hangup,
@@ -64,7 +64,7 @@ impl Signals {
         }
     }
 
-    /// The next one that asks for the end.
+    /// Waits for the next signal that ends a session.
     pub(crate) async fn end(&mut self) -> u8 {
         loop {
             match self.next().await {
@@ -75,7 +75,7 @@ impl Signals {
     }
 }
 
-/// A signal ended it.
+/// The error when a signal ended the command.
 pub(crate) fn interrupted(number: u8) -> CliError {
     let code = if number == 2 { exit::INTERRUPTED } else { 128u8.saturating_add(number) };
     CliError::new(Kind::Interrupted, format!("interrupted by signal {number}")).exit(code)

@@ -1,4 +1,4 @@
-//! Which backend: the one that was named, else the first that can run this plan.
+//! Chooses the backend: the named one, else the first that can run the plan.
 
 use super::super::choice::unknown_backend;
 use crate::backend::{Backend, Check, registry};
@@ -6,21 +6,21 @@ use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::plan::Plan;
 
-/// Chooses, and writes the choice into the plan.
+/// Chooses the backend and records it in the plan.
 pub(crate) async fn choose(
     host: &Host,
     plan: &mut Plan,
     named: Option<&str>,
 ) -> Result<Box<dyn Backend>, CliError> {
     let backend = match named {
-        Some(name) => this_one(host, plan, name).await?,
-        None => first_that_can(host, plan).await?,
+        Some(name) => named_backend(host, plan, name).await?,
+        None => first_usable(host, plan).await?,
     };
     backend.name().clone_into(&mut plan.backend);
     Ok(backend)
 }
 
-async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, CliError> {
+async fn named_backend(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, CliError> {
     let Some(backend) = registry::by_name(host, name) else {
         let choosable = registry::choosable(host);
         let known: Vec<&str> = choosable.iter().map(|backend| backend.name()).collect();
@@ -34,7 +34,7 @@ async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backen
     Ok(backend)
 }
 
-async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {
+async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {
     let mut reasons = Vec::new();
     let mut only = None;
     for backend in registry::choosable(host) {
@@ -54,16 +54,16 @@ async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Cl
         }
     }
     match (only, reasons.len()) {
-        // One cause deserves its own hint.
+        // A single cause keeps its own hint.
         (Some(error), 1) => Err(error),
         _ => Err(CliError::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
-            .hint("`bottle doctor` says what each of them lacks")),
+            .hint("`bottle doctor` shows what each one lacks")),
     }
 }
 
 fn unusable(name: &str, check: &Check) -> CliError {
     let finding = check.findings.first();
-    let why = finding.map_or("`bottle doctor` says why", |finding| finding.what.as_str());
+    let why = finding.map_or("`bottle doctor` shows why", |finding| finding.what.as_str());
     CliError::new(Kind::Backend, format!("the {name} backend cannot be used here: {why}"))
         .about(name)
         .hint_if(finding.map(|finding| finding.fix.clone()))

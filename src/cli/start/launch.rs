@@ -1,4 +1,4 @@
-//! From a plan to a running agent: secrets, the keeper, and Ctrl-C at any moment of it.
+//! Launches a plan: reads secrets, starts the keeper, and handles Ctrl-C at any time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bottle_channel::{Channel, ChannelError};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 
-use crate::cli::connect::lost;
+use crate::cli::connect::keeper_lost;
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::Output;
@@ -24,10 +24,10 @@ use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
 use crate::secrets::{self, Ask, SecretError, Secrets};
 
-/// How long an interrupted launch may take to undo what it made.
-const UNDONE_WITHIN: Duration = Duration::from_secs(30);
+/// How long an interrupted launch may take to undo its work.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Every secret of the plan, asked for on the terminal where it is missing and there is one.
+/// Reads every secret of the plan; asks on the terminal for missing ones.
 pub(super) async fn secrets(
     host: &Host,
     plan: &Plan,
@@ -38,7 +38,7 @@ pub(super) async fn secrets(
         return Ok(BTreeMap::new());
     }
     let (host, needs) = (host.clone(), plan.secrets.clone());
-    // On a thread of its own, so that a signal is heard while the user thinks.
+    // On its own thread, so that signals are handled while the user thinks.
     let runtime = tokio::runtime::Handle::current();
     let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
         let mut user = if interactive() { TerminalUser::find().ok() } else { None };
@@ -57,28 +57,23 @@ pub(super) async fn secrets(
     Ok(secrets.values)
 }
 
-/// The values that [`sensitive_env::VARIABLE`] marks.
+/// Returns the values of the variables that [`sensitive_env::VARIABLE`] names.
 pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<SecretText>, CliError> {
     let SensitiveEnv { values, names, short } = SensitiveEnv::of(host, plan).map_err(|error| {
         CliError::usage(error.to_string())
             .about(sensitive_env::VARIABLE)
-            .hint("write beginnings of variables' names, as in `AWS_,STRIPE_`")
+            .hint("write prefixes of variable names, as in `AWS_,STRIPE_`")
     })?;
     if !names.is_empty() {
-        output.note(format!(
-            "may not leave, by {}: the values of {}",
-            sensitive_env::VARIABLE,
-            names.join(", ")
-        ));
+        output.note(format!("{} blocks the values of {}", sensitive_env::VARIABLE, names.join(", ")));
     }
     for name in short {
-        output
-            .warn(format!("the value of {name} is too short to be looked for: it would be found by chance"));
+        output.warn(format!("cannot block the value of {name}: it is too short to scan for"));
     }
     Ok(values)
 }
 
-/// Launches, showing how far it is; Ctrl-C undoes it.
+/// Launches and shows the progress; Ctrl-C undoes it.
 pub(super) async fn launch(
     host: &Host,
     order: &LaunchOrder,
@@ -99,11 +94,11 @@ pub(super) async fn launch(
     };
     interrupt_keeper(host, slug);
     let undone = tokio::select! {
-        answer = tokio::time::timeout(UNDONE_WITHIN, follow(&mut events, &order.plan, &progress)) => answer,
-        // A second Ctrl-C: the keeper goes on undoing by itself.
+        answer = tokio::time::timeout(UNDO_TIMEOUT, follow(&mut events, &order.plan, &progress)) => answer,
+        // A second Ctrl-C: the keeper continues to undo by itself.
         number = signals.end() => {
             drop(progress);
-            return Err(interrupted(number).hint("`bottle list` shows whether anything is left"));
+            return Err(interrupted(number).hint("`bottle list` shows leftovers"));
         }
     };
     drop(progress);
@@ -113,7 +108,7 @@ pub(super) async fn launch(
     }
 }
 
-/// What a launch came to.
+/// The result of a launch.
 enum Answer {
     Running,
     Failed(LaunchFailure),
@@ -126,9 +121,9 @@ async fn follow(events: &mut bottle_channel::StreamReceiver, plan: &Plan, progre
         match events.message::<KeeperEvent>().await {
             Ok(KeeperEvent::Phase(phase)) => {
                 now = Some(phase);
-                progress.phase(words(phase, plan.workspace));
+                progress.phase(phase_text(phase, plan.workspace));
             }
-            // Its last word may come behind the next phase's.
+            // The last report of copied bytes may arrive after the next phase.
             Ok(KeeperEvent::Copied(copied)) if now == Some(Phase::Provision) => {
                 progress.bytes("copying the directory", copied.bytes, None);
             }
@@ -149,20 +144,20 @@ fn finished(
     let slug = &order.plan.identity.slug;
     match (answer, signal) {
         (Answer::Running, None) => Ok(()),
-        // The agent was faster than the signal: leaving ends it, as leaving always does.
+        // The agent started before the signal: a client that exits ends its bottle.
         (Answer::Running, Some(number)) => Err(interrupted(number).about(slug)),
         (Answer::Failed(failure), signal) => {
             for left in &failure.left {
-                output.warn(format!("could not be undone: {left}; `bottle cleanup` tries again"));
+                output.warn(format!("not undone: {left}; `bottle cleanup` tries again"));
             }
             match signal {
-                Some(number) => Err(interrupted(number).about(slug).hint_if(
-                    failure.left.is_empty().then_some("everything that was made so far was undone"),
-                )),
+                Some(number) => Err(interrupted(number)
+                    .about(slug)
+                    .hint_if(failure.left.is_empty().then_some("everything created so far was removed"))),
                 None => Err(failed(failure, order).about(slug)),
             }
         }
-        (Answer::Lost(error), _) => Err(lost(error).about(slug)),
+        (Answer::Lost(error), _) => Err(keeper_lost(error).about(slug)),
     }
 }
 
@@ -174,8 +169,7 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
         exit::INTERRUPTED => Kind::Interrupted,
         _ => Kind::Failed,
     };
-    // 126 and 127 speak to scripts; on a terminal nothing of the agent's has run, so the table before
-    // that holds.
+    // 126 and 127 are for scripts. On a terminal no agent has run yet, so the codes before a launch apply.
     let code = match kind {
         Kind::Program if order.plan.agent.terminal.is_some() => exit::BACKEND,
         _ => failure.exit,
@@ -183,8 +177,8 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
     CliError::new(kind, failure.message).hint_if(failure.hint).exit(code)
 }
 
-/// Ctrl-C for the keeper, which has left the terminal's process group. One that cannot be found hears of
-/// our end by the connection.
+/// Sends SIGINT to the keeper, which is in another process group. A keeper that is not found notices the closed
+/// connection.
 fn interrupt_keeper(host: &Host, slug: &Slug) {
     if let Some(State::Alive(record)) = Store::of(host).state(slug)
         && let Some(Ok(keeper)) = record.keeper.map(|keeper| keeper.parse::<ProcessId>())
@@ -194,13 +188,13 @@ fn interrupt_keeper(host: &Host, slug: &Slug) {
     }
 }
 
-/// A detached bottle runs: its name is the answer.
+/// Prints the slug of a detached bottle.
 pub(super) fn report_detached(slug: &Slug, output: &Output) -> Result<u8, CliError> {
     if output.json {
         output.print_json(&serde_json::json!({"slug": slug}))?;
     } else {
         output.print(slug.as_str())?;
-        output.note(format!("`bottle attach {slug}` joins it, `bottle stop {slug}` ends it"));
+        output.note(format!("`bottle attach {slug}` attaches to it, `bottle stop {slug}` stops it"));
     }
     Ok(exit::DONE)
 }
@@ -216,15 +210,15 @@ impl From<SecretError> for CliError {
     }
 }
 
-/// What a phase works on, in the user's words.
-fn words(phase: Phase, workspace: Workspace) -> &'static str {
+/// Names a launch phase for the user.
+fn phase_text(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
-        Phase::Keys => "registering its deploy keys",
-        Phase::Network => "making its network",
-        Phase::Guard => "raising the guard at its proxy",
-        Phase::Provision if workspace == Workspace::Empty => "preparing the inside",
-        Phase::Provision => "preparing the inside, with a copy of the directory",
+        Phase::Keys => "registering deploy keys",
+        Phase::Network => "creating the network",
+        Phase::Guard => "starting the sidecars",
+        Phase::Provision if workspace == Workspace::Empty => "preparing the bottle",
+        Phase::Provision => "preparing the bottle with a copy of the directory",
         Phase::Agent => "starting the agent",
-        Phase::Undo => "undoing what was made",
+        Phase::Undo => "undoing the launch",
     }
 }

@@ -1,10 +1,10 @@
-//! `bottle start`: from a manifest to an agent that runs.
+//! `bottle start`: launches an agent from its manifests.
 //!
 //! ```text
 //! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
 //!  choose                                     choose   preflight    host       prepare    launch    cli::session
 //! ```
-//! Nothing is made before the user said yes, and nothing secret is read before that either.
+//! Nothing is created, and no secret is read, before the user agreed.
 
 pub(super) mod backend;
 mod launch;
@@ -16,7 +16,7 @@ use bottle_contract::names::Name;
 use bottle_contract::session::guest::Size;
 use rand::RngExt as _;
 
-use super::attach::{Joined, catch, on_terminal};
+use super::attach::{Client, catch, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -31,32 +31,32 @@ use crate::launch::order::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
-/// Start an agent in a bottle of its own
+/// Start an agent in a new bottle
 ///
-/// On a terminal the agent gets it. Without one it runs on plain pipes: its output as it is, what bottle
-/// has to say on standard error. The exit code is the agent's; 125 bottle failed, 126 its program cannot be
-/// run, 127 it is not there.
+/// On a terminal the agent takes over the terminal. Otherwise it runs on plain pipes: its output is unchanged, and
+/// bottle's own messages go to standard error. Exits with the agent's code; 125 if bottle failed, 126 if its
+/// program cannot run, 127 if it was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
-    /// The agent; asked for when it is left out
+    /// The agent; asks when omitted
     #[arg(add = completions::agents())]
     agent: Option<Name>,
-    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    /// Use this bottle instead of the agent's own; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// What isolates the bottle; otherwise the manifest, the settings, or the first that can run it
+    /// Choose the isolation backend; by default the manifest's, the setting's, or the first usable one
     #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]
     backend: Option<String>,
-    /// The bottle's name in everything; otherwise the agent's and five random characters
+    /// Name the bottle; by default the agent's name and five random characters
     #[arg(long)]
     label: Option<String>,
-    /// The colour of its name in lists
+    /// Set the colour of its name in lists
     #[arg(long, value_enum, value_name = "COLOUR")]
     color_label: Option<LabelColor>,
-    /// Copy the working directory in, without what `.gitignore` leaves out; `--cwd=all` copies all of it
+    /// Copy in the working directory without ignored files (`.gitignore`); `--cwd=all` copies all files
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
-    /// Do not ask before starting
+    /// Start without asking
     #[arg(short, long)]
     yes: bool,
     /// Show what would be started, and start nothing
@@ -65,10 +65,10 @@ pub(crate) struct Start {
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
-    /// Let the agent ask for nothing, whatever the bottle says; what would be asked about is refused
+    /// Deny requests that would need your approval, whatever the bottle says
     #[arg(long)]
     no_supervise: bool,
-    /// Keep what is refused, to learn the routes that would let it through: `bottle learn`
+    /// Log denied requests, so that `bottle learn` can propose routes for them
     #[arg(long)]
     learn: bool,
     /// Give the agent this task and run it without a terminal
@@ -82,9 +82,9 @@ pub(crate) struct Start {
 /// `--cwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum CopyIn {
-    /// Without what `.gitignore` leaves out
+    /// Without ignored files (`.gitignore`)
     Tracked,
-    /// Everything
+    /// All files
     All,
 }
 
@@ -105,15 +105,17 @@ impl Start {
         OwnRules::load(host)?;
         super::block_on(async {
             let mut signals = catch()?;
-            pick::missing(&mut self, host, &mut signals, output).await?;
+            pick::ask_missing(&mut self, host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;
-                match self.look(host, &settings, &resolved, &mut signals, output).await? {
-                    Looked::Agreed(agreed) => {
-                        return agreed.carry_out(host, &settings, &mut signals, output).await;
+                match self.run_preflight(host, &settings, &resolved, &mut signals, output).await? {
+                    PreflightResult::Confirmed(confirmed) => {
+                        return confirmed.launch(host, &settings, &mut signals, output).await;
                     }
-                    Looked::Enough => return Ok(exit::DONE),
-                    Looked::Edit => pick::again(&mut self, host, &resolved, &mut signals, output).await?,
+                    PreflightResult::Finished => return Ok(exit::DONE),
+                    PreflightResult::Edit => {
+                        pick::ask_again(&mut self, host, &resolved, &mut signals, output).await?
+                    }
                 }
             }
         })
@@ -127,41 +129,47 @@ impl Start {
         Ok(resolved)
     }
 
-    /// Shows what would be started, and asks.
-    async fn look(
+    /// Shows what would be started, and asks the user.
+    async fn run_preflight(
         &self,
         host: &Host,
         settings: &Settings,
         resolved: &Resolved,
         signals: &mut Signals,
         output: &Output,
-    ) -> Result<Looked, CliError> {
+    ) -> Result<PreflightResult, CliError> {
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
-        refuse_unnamed_place(host)?;
-        refuse_taken(host, &plan)?;
-        refuse_unknown_hosts(&plan)?;
-        let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        require_utf8_cwd(host)?;
+        require_free_slug(host, &plan)?;
+        require_host_keys(&plan)?;
+        let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let home = &host.user_home;
         let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend, home };
         if self.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
-            return Ok(Looked::Enough);
+            return Ok(PreflightResult::Finished);
         }
-        match preflight::agreed(&view, self.yes, signals, output).await? {
+        match preflight::confirm(&view, self.yes, signals, output).await? {
             Decision::Yes => {}
-            Decision::Edit => return Ok(Looked::Edit),
+            Decision::Edit => return Ok(PreflightResult::Edit),
             Decision::No | Decision::Explain => {
                 output.note("nothing was started");
-                return Ok(Looked::Enough);
+                return Ok(PreflightResult::Finished);
             }
         }
-        let said = preview.notes;
-        Ok(Looked::Agreed(Box::new(Agreed { backend, plan, said, origin: Origin::New, resumed: None })))
+        let shown_notes = preview.notes;
+        Ok(PreflightResult::Confirmed(Box::new(ConfirmedLaunch {
+            backend,
+            plan,
+            shown_notes,
+            origin: Origin::New,
+            resumed: None,
+        })))
     }
 
-    /// A project may suggest a bottle; only a user may take the suggestion.
+    /// A project may suggest a bottle; only the user may accept the suggestion.
     fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
         if resolved.choice != BottleChoice::Suggested || self.dry_run {
             return Ok(());
@@ -172,11 +180,11 @@ impl Start {
         let names: Vec<String> =
             resolved.manifest.bottles.iter().map(|name| format!("--bottle {name}")).collect();
         Err(CliError::usage(format!(
-            "the agent `{}` comes from this project, so its bottle has to be named",
+            "cannot start the agent `{}` without `--bottle`: it comes from this project",
             resolved.manifest.agent.name
         ))
         .about("--bottle")
-        .hint(format!("it suggests `{}`; look at it with `bottle info`", names.join(" "))))
+        .hint(format!("it suggests `{}`; `bottle info` shows it", names.join(" "))))
     }
 
     fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
@@ -208,45 +216,45 @@ impl Start {
     }
 }
 
-/// A terminal is typed on, so it is no input for a task that was given in full.
+/// A task with `-p` needs no keyboard input, so only a pipe is forwarded.
 pub(super) fn passes_input(task: Option<&str>) -> bool {
     use std::io::IsTerminal;
     task.is_none() || !std::io::stdin().is_terminal()
 }
 
-/// What came of looking at what would be started.
-enum Looked {
-    Agreed(Box<Agreed>),
-    /// It was only to be shown, or is not wanted.
-    Enough,
-    /// The choices are to be made again.
+/// The result of the preflight.
+enum PreflightResult {
+    Confirmed(Box<ConfirmedLaunch>),
+    /// A dry run, or the user declined.
+    Finished,
+    /// The user wants to choose again.
     Edit,
 }
 
-/// A launch that nobody has to be asked about any more.
-pub(super) struct Agreed {
+/// A launch that the user agreed to.
+pub(super) struct ConfirmedLaunch {
     pub(super) backend: Box<dyn Backend>,
     pub(super) plan: Plan,
-    /// What the user read of its image.
-    pub(super) said: Vec<String>,
+    /// Notes about the image that the user has already seen.
+    pub(super) shown_notes: Vec<String>,
     pub(super) origin: Origin,
     pub(super) resumed: Option<Resumed>,
 }
 
-impl Agreed {
-    /// Its secrets, its images, the launch, and the session to its end; the exit code.
-    pub(super) async fn carry_out(
+impl ConfirmedLaunch {
+    /// Reads the secrets, prepares the images, launches, and runs the session. Returns the exit code.
+    pub(super) async fn launch(
         self,
         host: &Host,
         settings: &Settings,
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let Self { backend, plan, said, origin, resumed } = self;
+        let Self { backend, plan, shown_notes, origin, resumed } = self;
         let marked = launch::marked(host, &plan, output)?;
-        // Asked for before the images are built, which takes long and needs nobody.
+        // Asked before the images are built, which takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let prepared = prepare::prepare(&*backend, &plan, &said, signals, output).await?;
+        let prepared = prepare::prepare(&*backend, &plan, &shown_notes, signals, output).await?;
         let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets) };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
@@ -255,7 +263,8 @@ impl Agreed {
             return launch::report_detached(&slug, output);
         }
         let style = style(&plan, settings);
-        let joined = Joined { host: host.clone(), channel, slug, ours: true, pass: settings.terminal_pass };
+        let joined =
+            Client { host: host.clone(), channel, slug, owns_bottle: true, pass: settings.terminal_pass };
         joined.run(style, false, signals, output).await
     }
 }
@@ -267,35 +276,35 @@ impl LabelColor {
     }
 }
 
-/// Scripts hear of a missing program by the code that shells use; on a terminal the backend refused.
-pub(super) fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
+/// Maps a missing program to the shell's exit code for scripts; on a terminal the backend refused.
+pub(super) fn prepare_failed(error: BackendError, plan: &Plan) -> CliError {
     let missing = error.kind == BackendErrorKind::ProgramMissing;
     let error = CliError::from(error);
     if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
 }
 
 pub(super) fn terminal_for(headless: bool) -> Option<Size> {
-    (!headless && terminal::is_here()).then(terminal::size)
+    (!headless && terminal::is_terminal()).then(terminal::size)
 }
 
-/// The bottle's own backend, else the settings'.
+/// Returns the backend of the manifest, else of the settings.
 fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
     let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
     own.or_else(|| settings.backend.clone())
 }
 
-/// The directory stands in the bottle's record, which is text.
-fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
+/// Refuses a working directory that the bottle's record cannot store as text.
+fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
     let Some(_) = host.cwd.to_str() else {
         return Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
             .about(host.cwd.display())
-            .hint("start from a directory with a name that is"));
+            .hint("start from a directory whose path is UTF-8"));
     };
     Ok(())
 }
 
-/// ProgressSink before anything is made; the launch reads the keys again.
-pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
+/// Checks host keys before anything is created; the launch reads them again.
+pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
             let hint = error.hint();
@@ -305,22 +314,22 @@ pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
     Ok(())
 }
 
-/// ProgressSink before anything secret is asked for; the keeper's claim is what decides.
-fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
+/// Checks the slug before any secret is read; the keeper's claim is what decides.
+fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
     let taken =
         |message: String, hint: String| Err(CliError::new(Kind::State, message).about(slug).hint(hint));
     match Store::of(host).state(slug) {
         None => Ok(()),
-        // Its logs make room.
+        // The new bottle replaces old logs.
         Some(State::Dead(record)) if record.has_only_logs() => Ok(()),
         Some(State::Alive(_)) => taken(
-            format!("a bottle named {slug} runs"),
+            format!("a bottle named {slug} is running"),
             format!("choose another --label, or `bottle attach {slug}`"),
         ),
         Some(State::Preserved(_)) => taken(
             format!("a bottle named {slug} is preserved, and never overwritten"),
-            format!("`bottle resume {slug}` goes on with it; or choose another --label"),
+            format!("`bottle resume {slug}` starts it again; or choose another --label"),
         ),
         Some(_) => taken(
             format!("a bottle named {slug} was left behind"),
@@ -342,11 +351,11 @@ impl From<PlanError> for CliError {
         let message = error.to_string();
         match error {
             PlanError::Label(_) => Self::usage(message).about("--label").hint(
-                "put a letter from a to z or a digit in it: the bottle's name in commands is made of these",
+                "use at least one letter from a to z or digit: they form the bottle's name in commands",
             ),
             PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
             PlanError::Repository { .. } => Self::new(Kind::Manifest, message)
-                .hint("give it a key of your own (`key: {provider: static, path}`), or mend its address"),
+                .hint("give it a key of your own (`key: {provider: static, path}`), or correct its address"),
             PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => {
                 Self::new(Kind::Manifest, message)
             }

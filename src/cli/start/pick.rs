@@ -1,6 +1,6 @@
-//! What was not said on the command line, asked for on a terminal: the agent, its bottles, a name and a colour.
+//! Asks on a terminal for what the command line leaves open: the agent, its bottles, a name and a colour.
 //!
-//! Who names an agent that has bottles of its own is asked nothing here; the preflight shows what it comes to.
+//! An agent named on the command line that has its own bottles needs no question; the preflight shows the result.
 
 use std::cmp::Reverse;
 
@@ -21,8 +21,8 @@ use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::provider::{self, ProviderConfig};
 use crate::resolve::{self, ResolveError, Resolved, Selection};
 
-/// Completes what was typed, where a user is there to be asked.
-pub(super) async fn missing(
+/// Completes the flags, if there is a user to ask.
+pub(super) async fn ask_missing(
     start: &mut Start,
     host: &Host,
     signals: &mut Signals,
@@ -42,7 +42,7 @@ pub(super) async fn missing(
     let Some(agent) = &start.agent else { return Ok(()) };
     if start.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
         start.bottles = bottles(agent, None, &all, styles, signals).await?;
-        say(&start.bottles, output);
+        note_bottles(&start.bottles, output);
     }
     if everything && start.label.is_none() {
         start.label = label(host, agent, signals).await?;
@@ -53,8 +53,8 @@ pub(super) async fn missing(
     Ok(())
 }
 
-/// Asks again for everything but the agent, with what was chosen as it is.
-pub(super) async fn again(
+/// Asks again for everything but the agent; the current choices are preselected.
+pub(super) async fn ask_again(
     start: &mut Start,
     host: &Host,
     resolved: &Resolved,
@@ -65,20 +65,20 @@ pub(super) async fn again(
     let chosen = Some(&manifest.bottles[..]);
     let agent = &manifest.agent.name;
     start.bottles = bottles(agent, chosen, &manifests(host), output.err_styles(), signals).await?;
-    say(&start.bottles, output);
+    note_bottles(&start.bottles, output);
     start.label = label(host, agent, signals).await?;
     start.color_label = if start.label.is_some() { color(signals).await? } else { None };
     Ok(())
 }
 
-/// The screen with the list is gone; what was chosen there stays to be read.
-fn say(bottles: &[Name], output: &Output) {
+/// Prints the choice, because the list has left the screen.
+fn note_bottles(bottles: &[Name], output: &Output) {
     let names: Vec<&str> = bottles.iter().map(Name::as_str).collect();
     output.note(format!("bottles {}", names.join(", ")));
 }
 
-/// An agent without a bottle, or of a project, whose choice is only a suggestion. One that is not there, or
-/// cannot be read, is told by whoever resolves it.
+/// Whether the user has to choose bottles: the agent names none, or comes from a project, whose choice is only a
+/// suggestion. Resolving reports a missing or unreadable agent.
 fn has_to_choose(agent: &Name, all: &Manifests) -> bool {
     let found = all.agent(agent).ok().flatten();
     found.is_some_and(|agent| agent.bottles.is_empty() || agent.source.place == Place::Project)
@@ -100,14 +100,14 @@ async fn agent(
     chosen.first().and_then(|&index| names.get(index).cloned()).ok_or_else(cancelled)
 }
 
-/// Where something stands in a list: what can be started first, of that what is the user's own first.
+/// The sort key of an agent: usable ones first, among them the user's own.
 type Rank = (u8, Reverse<Option<Place>>);
 
-/// The rank of an agent in the list, and how it looks there.
+/// Returns the rank of an agent and its list item.
 fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choice) {
     let place = place(all, ManifestKind::Agent, &name);
     let rank = |condition: u8| (condition, Reverse(place));
-    let mut choice = Choice { name: name.to_string(), mark: word(place), ..Choice::default() };
+    let mut choice = Choice { name: name.to_string(), mark: place_name(place), ..Choice::default() };
     match all.summary(ManifestKind::Agent, &name) {
         Ok(summary) => choice.about = summary.unwrap_or_default(),
         Err(error) => return (rank(2), name, broken(choice, &error.into())),
@@ -125,18 +125,18 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
                 (rank(0), name, choice)
             } else {
                 choice.detail.push(
-                    "its program is not installed here; with Docker it comes with its image".to_owned(),
+                    "its program is not installed on this machine; on Docker its image has it".to_owned(),
                 );
                 (rank(1), name, choice)
             }
         }
-        // One without a bottle is fine: it is asked for next.
+        // An agent without a bottle is usable: the next question asks for one.
         Err(ResolveError::NoBottle { .. }) => (rank(0), name, choice),
         Err(error) => (rank(2), name, broken(choice, &error)),
     }
 }
 
-/// What is wrong comes first; where it stands is long, and shown below.
+/// Shows the message in the list; the long position follows in the details.
 fn broken(choice: Choice, error: &ResolveError) -> Choice {
     let about = match error {
         ResolveError::Manifest(error) => error.message.clone(),
@@ -146,7 +146,7 @@ fn broken(choice: Choice, error: &ResolveError) -> Choice {
     Choice { about, detail, broken: true, ..choice }
 }
 
-/// The program that an agent of this provider is started as.
+/// Returns the program that an agent of this provider runs.
 fn command(provider: &ProviderConfig) -> Option<String> {
     let run = provider::Run {
         provider,
@@ -162,7 +162,7 @@ fn command(provider: &ProviderConfig) -> Option<String> {
     provider::for_template(provider.template.value).argv(&run).ok()?.into_iter().next()
 }
 
-/// Bottles in order, of which the agent's own are chosen already unless others are.
+/// Asks for the bottles in order; preselects the given ones, or else the agent's own.
 async fn bottles(
     agent: &Name,
     chosen: Option<&[Name]>,
@@ -189,7 +189,7 @@ async fn bottles(
 }
 
 fn describe_bottle(all: &Manifests, name: &Name, mark: Option<&str>) -> Choice {
-    let mark = mark.map_or_else(|| word(place(all, ManifestKind::Bottle, name)), str::to_owned);
+    let mark = mark.map_or_else(|| place_name(place(all, ManifestKind::Bottle, name)), str::to_owned);
     let choice = Choice { name: name.to_string(), mark, ..Choice::default() };
     let summary = match all.summary(ManifestKind::Bottle, name) {
         Ok(summary) => summary.unwrap_or_default(),
@@ -198,7 +198,7 @@ fn describe_bottle(all: &Manifests, name: &Name, mark: Option<&str>) -> Choice {
     match resolve::lineage(name, all) {
         Ok(line) => {
             let names: Vec<&str> = line.iter().map(Name::as_str).collect();
-            let detail = vec![format!("made of: {}", names.join(", "))];
+            let detail = vec![format!("layers: {}", names.join(", "))];
             Choice { about: summary, detail, ..choice }
         }
         Err(error) => broken(choice, &error),
@@ -209,11 +209,11 @@ fn place(all: &Manifests, kind: ManifestKind, name: &Name) -> Option<Place> {
     all.find(kind, name).ok().flatten().map(|entry| entry.source.place)
 }
 
-fn word(place: Option<Place>) -> String {
+fn place_name(place: Option<Place>) -> String {
     place.map(|place| place.word().to_owned()).unwrap_or_default()
 }
 
-/// A name that is free; none for one that is drawn.
+/// Asks for an unused label; none for a random one.
 async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Option<String>, CliError> {
     let mut question = format!("Its name, or Enter for {agent} and five random characters:");
     loop {

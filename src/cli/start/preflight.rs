@@ -1,5 +1,5 @@
-//! What will be started, shown before it is: where every value comes from, what comes from a project, what
-//! weakens the bottle, what of this machine it sees.
+//! The preflight: shows before a start what will run, what the project decides, what weakens the bottle and what it
+//! sees of the host.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::backend::{Backend, Exposed, Preview};
-use crate::cli::error::{CliError, answered};
+use crate::cli::error::{CliError, require_answer};
 use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
@@ -17,36 +17,36 @@ use crate::plan::{Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
 
-/// Everything a user decides on.
+/// What a user decides on.
 pub(crate) struct View<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) plan: &'a Plan,
     pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
-    /// The user's, for shorter paths.
+    /// The user's home, to shorten paths.
     pub(crate) home: &'a Path,
 }
 
-/// Lines of each part of the one screen.
+/// The maximum lines of a row on the one-screen summary.
 const MOST: usize = 7;
 
 /// `start --dry-run --json`. Fields are only ever added.
 #[derive(Serialize)]
 struct DryRun<'a> {
-    /// Absent when it would be drawn at random.
+    /// Absent when it would be random.
     slug: Option<&'a str>,
     backend: &'a str,
     command: &'a [String],
     terminal: bool,
-    secrets: Vec<Held>,
+    secrets: Vec<SecretUse>,
     exposed: &'a [Exposed],
-    /// What would be built, fetched or loaded first, and why.
+    /// What would be built, pulled or loaded first, and why.
     makes: &'a [String],
-    /// How its Dockerfile differs from what was built, as a unified difference.
+    /// A unified diff from the Dockerfile that was last built.
     changed: &'a [String],
-    /// What of its image has no effect or does not last.
+    /// Parts of the image that have no effect or do not persist.
     notes: &'a [String],
-    /// Which limits are kept only as well as can be.
+    /// Limits that the backend enforces only approximately.
     limits: &'a [String],
     weaker: Vec<WeakeningSetting>,
     manifest: &'a ResolvedManifest,
@@ -54,12 +54,12 @@ struct DryRun<'a> {
 }
 
 #[derive(Serialize)]
-struct Held {
+struct SecretUse {
     purpose: String,
     from: String,
 }
 
-/// Prints all of it, and starts nothing.
+/// Prints the whole preview, and starts nothing.
 pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
     if !output.json {
         return output.print(&page(view, output.styles()));
@@ -70,7 +70,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         backend: &plan.backend,
         command: &plan.agent.argv,
         terminal: plan.agent.terminal.is_some(),
-        secrets: held(plan),
+        secrets: secret_uses(plan),
         exposed: &view.preview.exposed,
         makes: &view.preview.makes,
         changed: &view.preview.changed,
@@ -82,9 +82,9 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
     })
 }
 
-/// Whether to go on. A user at a terminal is shown one screen and asked; otherwise the manifests are the
-/// user's word, and only what they should not miss is said.
-pub(crate) async fn agreed(
+/// Decides whether to start. On a terminal it shows one screen and asks; otherwise the manifests count as
+/// agreement, and only warnings are printed.
+pub(crate) async fn confirm(
     view: &View<'_>,
     yes: bool,
     signals: &mut Signals,
@@ -97,27 +97,26 @@ pub(crate) async fn agreed(
         return Ok(Decision::Yes);
     }
     let styles = output.err_styles();
-    output.say(&brief(view).text(styles, Some(MOST)));
+    output.write_error_lines(&summary(view).text(styles, Some(MOST)));
     let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
     loop {
         let asked = question.clone();
         match answer(signals, move || TerminalUser::find()?.decide(&asked)).await? {
             Decision::Explain => {
-                output.say(&page(view, styles));
-                output.say("y starts it, e goes back to choose other bottles, anything else leaves");
+                output.write_error_lines(&page(view, styles));
+                output.write_error_lines("y starts it, e changes the choice, anything else cancels");
             }
             decision => return Ok(decision),
         }
     }
 }
 
-/// The user's answer to a question that decides whether anything is started.
+/// Asks a yes/no question that decides about a start.
 pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
     answer(signals, move || TerminalUser::find()?.confirm(&question)).await
 }
 
-/// The answer to a question, which is asked on a thread of its own, so that a signal is heard while the user
-/// thinks.
+/// Asks on a separate thread, so that signals are handled while the user thinks.
 pub(super) async fn answer<T: Send + 'static>(
     signals: &mut Signals,
     question: impl FnOnce() -> io::Result<Option<T>> + Send + 'static,
@@ -127,35 +126,35 @@ pub(super) async fn answer<T: Send + 'static>(
         answer = asking => answer,
         number = signals.end() => return Err(interrupted(number)),
     };
-    answered(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
+    require_answer(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
 }
 
-/// One screen of it: what a user decides on, without the values that nobody wrote.
-fn brief(view: &View<'_>) -> Summary {
+/// Builds the one-screen summary, without default values.
+fn summary(view: &View<'_>) -> Summary {
     let home = view.home;
-    let mut brief = Summary::new(view.resolved, home);
-    brief.row("runs", Tone::Plain, started_as(view.plan));
-    brief.row("works in", Tone::Plain, vec![works_in(view.plan, home)]);
-    brief.reach(&view.resolved.manifest, home, unisolated(view));
-    brief.row("holds", Tone::Plain, secrets(view.plan));
+    let mut summary = Summary::new(view.resolved, home);
+    summary.row("runs", Tone::Plain, started_as(view.plan));
+    summary.row("workspace", Tone::Plain, vec![works_in(view.plan, home)]);
+    summary.reach(&view.resolved.manifest, home, unisolated(view));
+    summary.row("secrets", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
-    brief.row("sees", Tone::Plain, seen.collect());
-    brief.row("made now", Tone::Plain, view.preview.makes.clone());
-    brief.row("changed", Tone::Notice, view.preview.changed.clone());
-    brief.row("image", Tone::Notice, view.preview.notes.clone());
-    brief.row("limits", Tone::Notice, view.preview.limits.clone());
-    brief.project(view.resolved);
-    brief.row("not yet", Tone::Notice, missing(view));
-    brief.row("passed", Tone::Notice, view.resolved.warnings.clone());
-    brief
+    summary.row("exposed", Tone::Plain, seen.collect());
+    summary.row("builds", Tone::Plain, view.preview.makes.clone());
+    summary.row("changed", Tone::Notice, view.preview.changed.clone());
+    summary.row("image", Tone::Notice, view.preview.notes.clone());
+    summary.row("limits", Tone::Notice, view.preview.limits.clone());
+    summary.project(view.resolved);
+    summary.row("missing", Tone::Notice, missing(view));
+    summary.row("warnings", Tone::Notice, view.resolved.warnings.clone());
+    summary
 }
 
 fn works_in(plan: &Plan, home: &Path) -> String {
     let here = || from_home(&plan.identity.cwd.display().to_string(), home);
     match plan.workspace {
-        Workspace::Empty => "an empty folder; `--cwd` copies this one in".to_owned(),
-        Workspace::Copy => format!("a copy of {}, without what .gitignore leaves out", here()),
-        Workspace::CopyAll => format!("a copy of {}, all of it", here()),
+        Workspace::Empty => "an empty folder; `--cwd` copies this directory in".to_owned(),
+        Workspace::Copy => format!("a copy of {} without ignored files", here()),
+        Workspace::CopyAll => format!("a copy of {} with all files", here()),
     }
 }
 
@@ -169,28 +168,28 @@ fn page(view: &View<'_>, styles: Styles) -> String {
             }
         }
     };
-    section(&styles.bold("started as"), started_as(view.plan));
-    section(&styles.bold("secrets it is given or stands for"), secrets(view.plan));
-    section(&styles.bold("seen of this machine, read-only"), exposed(view.preview));
-    section(&styles.bold("made before it starts"), view.preview.makes.clone());
-    section(&styles.yellow("its Dockerfile changed since it was built"), view.preview.changed.clone());
-    section(&styles.yellow("of its image"), view.preview.notes.clone());
-    section(&styles.yellow("of its limits"), view.preview.limits.clone());
+    section(&styles.bold("command"), started_as(view.plan));
+    section(&styles.bold("secrets"), secrets(view.plan));
+    section(&styles.bold("host paths it can read"), exposed(view.preview));
+    section(&styles.bold("built or pulled before the start"), view.preview.makes.clone());
+    section(&styles.yellow("Dockerfile changes since the last build"), view.preview.changed.clone());
+    section(&styles.yellow("image notes"), view.preview.notes.clone());
+    section(&styles.yellow("limits"), view.preview.limits.clone());
     section(&styles.yellow("from this project"), of_project(view.resolved));
     section(&styles.red("weaker than usual"), weaker(view));
-    section(&styles.yellow("not part of this version"), missing(view));
-    section(&styles.yellow("passed over"), view.resolved.warnings.clone());
+    section(&styles.yellow("missing in this version"), missing(view));
+    section(&styles.yellow("warnings"), view.resolved.warnings.clone());
     text
 }
 
-/// What a reader of the manifest could take for granted and nobody does yet.
+/// Lists what the manifest may suggest but this version lacks.
 fn missing(view: &View<'_>) -> Vec<String> {
-    let unread = "what is sent to the hosts above is not read for secrets: there is no scanner yet";
+    let unread = "requests to these hosts are not scanned for secrets: this version has no scanner";
     let routes = !view.resolved.manifest.egress.routes.is_empty();
     routes.then(|| unread.to_owned()).into_iter().collect()
 }
 
-/// What should not be missed even where nobody is asked.
+/// Returns the warnings that are printed even without a question.
 pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     let mut lines = of_project(view.resolved);
     lines.extend(view.preview.notes.iter().cloned());
@@ -205,7 +204,7 @@ fn started_as(plan: &Plan) -> Vec<String> {
     vec![format!("{} {way}, on the backend {}", shown_argv(&plan.agent.argv), plan.backend)]
 }
 
-/// Arguments as a user would have to type them, where that is needed to tell them apart.
+/// Quotes arguments where that is needed to tell them apart.
 fn shown_argv(argv: &[String]) -> String {
     let plain = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'');
     let words = argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });
@@ -213,12 +212,17 @@ fn shown_argv(argv: &[String]) -> String {
 }
 
 fn secrets(plan: &Plan) -> Vec<String> {
-    held(plan).into_iter().map(|held| format!("{}, from {}", held.purpose, held.from)).collect()
+    secret_uses(plan)
+        .into_iter()
+        .map(|secret_uses| format!("{}, from {}", secret_uses.purpose, secret_uses.from))
+        .collect()
 }
 
-fn held(plan: &Plan) -> Vec<Held> {
-    let one =
-        |need: &crate::plan::SecretNeed| Held { purpose: need.purpose.clone(), from: describe(&need.source) };
+fn secret_uses(plan: &Plan) -> Vec<SecretUse> {
+    let one = |need: &crate::plan::SecretNeed| SecretUse {
+        purpose: need.purpose.clone(),
+        from: describe(&need.source),
+    };
     plan.secrets.iter().map(one).collect()
 }
 
@@ -238,6 +242,6 @@ fn weaker(view: &View<'_>) -> Vec<String> {
 
 fn unisolated(view: &View<'_>) -> Vec<String> {
     let isolates = view.backend.capabilities().isolates;
-    let said = || format!("the {} backend does not isolate anything", view.backend.name());
-    (!isolates).then(said).into_iter().collect()
+    let shown_notes = || format!("the {} backend does not isolate anything", view.backend.name());
+    (!isolates).then(shown_notes).into_iter().collect()
 }

@@ -1,8 +1,8 @@
-//! What a bottle is made of, found or built once the user agreed, and how far that is.
+//! Prepares a bottle's images after the user agreed, and shows the progress.
 
 use std::sync::Arc;
 
-use super::not_prepared;
+use super::prepare_failed;
 use crate::backend::{Backend, Prepared, ProgressSink, Step};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
@@ -10,28 +10,28 @@ use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::plan::Plan;
 
-/// Finds or builds it; Ctrl-C ends a build. `said` are the notes that the user has read already.
+/// Finds or builds the images; Ctrl-C cancels a build. `shown_notes` are notes that the user has already read.
 pub(super) async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,
-    said: &[String],
+    shown_notes: &[String],
     signals: &mut Signals,
     output: &Output,
 ) -> Result<Prepared, CliError> {
     let progress = Arc::new(Progress::start(output));
     let shown = progress.clone();
-    let told = ProgressSink::new(move |step: Step| shown.step(&step));
+    let progress_sink = ProgressSink::new(move |step: Step| shown.step(&step));
     let prepared = tokio::select! {
-        prepared = backend.prepare(plan, &told) => prepared,
+        prepared = backend.prepare(plan, &progress_sink) => prepared,
         number = signals.end() => {
             return Err(interrupted(number)
-                .hint("the next start goes on with what was built; `bottle cleanup` removes it"));
+                .hint("the next start reuses what was built; `bottle cleanup` removes it"));
         }
     };
-    drop(told);
+    drop(progress_sink);
     drop(progress);
-    let prepared = prepared.map_err(|error| not_prepared(error, plan))?;
-    for note in prepared.notes.iter().filter(|note| !said.contains(note)) {
+    let prepared = prepared.map_err(|error| prepare_failed(error, plan))?;
+    for note in prepared.notes.iter().filter(|note| !shown_notes.contains(note)) {
         output.note(note);
     }
     Ok(prepared)

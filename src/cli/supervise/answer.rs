@@ -1,7 +1,7 @@
-//! The one place that answers a question.
+//! Answers a proposal: the only module that does.
 //!
-//! Where the answer changes the proxy the bottle's keeper is asked, and says what came of it; else an answer is a
-//! file that the keeper takes. The first answer counts.
+//! The bottle's keeper applies an answer that changes routes, and reports the result. Any other answer is a file in
+//! the queue. The first answer counts.
 
 use std::path::PathBuf;
 
@@ -11,152 +11,155 @@ use bottle_queue::{Pending, RespondError, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::scope::Holds;
-use super::waiting::{stands, unusable};
-use crate::cli::connect::{connect, lost};
+use super::pending::{queue_error, state_text};
+use super::scope::GrantScope;
+use crate::cli::connect::{connect, keeper_lost};
 use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
-/// What a user says to a question.
+/// The user's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Yes.
+    /// Approve.
     Approve {
-        /// Why.
+        /// The reason.
         reason: Option<String>,
-        /// Routes that apply instead of the proposed ones, [`checked`].
+        /// Routes to apply instead of the proposed ones, as [`canonical_routes`] renders them.
         routes: Option<String>,
-        /// How long.
-        holds: Holds,
+        /// The scope.
+        grant: GrantScope,
     },
-    /// No; and where nobody waits for the answer, away with it.
+    /// Reject, or dismiss when no process waits for the answer.
     Reject {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What came of it.
+/// The result of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Came {
+pub(super) struct AnswerOutcome {
     /// `approved`, `rejected` or `dismissed`.
     pub(super) status: &'static str,
-    /// The same as the end of a sentence about the question.
+    /// The predicate of a sentence about the proposal.
     pub(super) words: String,
-    /// What it brought, a fragment each.
-    pub(super) brought: Vec<String>,
+    /// What the answer changed, as fragments.
+    pub(super) effects: Vec<String>,
     /// The file that routes were to be added to.
     pub(super) saved: Option<Saved>,
 }
 
-/// What became of a file.
+/// A bottle file and whether it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Saved {
     pub(super) path: PathBuf,
     pub(super) unsaved: Option<Unsaved>,
 }
 
-/// A file that was not written.
+/// A bottle file that was not written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Unsaved {
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
-    /// What the user may write into it.
+    /// The routes, for the user to write.
     pub(crate) routes: String,
 }
 
-impl Came {
-    fn of(status: &'static str, words: impl Into<String>) -> Self {
-        Self { status, words: words.into(), brought: Vec::new(), saved: None }
+impl AnswerOutcome {
+    fn new(status: &'static str, words: impl Into<String>) -> Self {
+        Self { status, words: words.into(), effects: Vec::new(), saved: None }
     }
 }
 
-/// Answers, and waits until what the answer brings is done.
+/// Answers a proposal, and waits until the answer is applied.
 ///
 /// # Errors
-/// Why the answer does not count; then nothing was changed by it.
-pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<Came, CliError> {
+/// When the answer does not count; nothing has changed then.
+pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<AnswerOutcome, CliError> {
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;
     match decision {
-        Decision::Approve { reason, routes, holds } => {
-            may_pass(pending, reason.as_deref(), routes.as_deref(), &holds)?;
+        Decision::Approve { reason, routes, grant } => {
+            check_approval(pending, reason.as_deref(), routes.as_deref(), &grant)?;
             let status = if routes.is_some() { Status::Modified } else { Status::Approved };
-            let response = Response { scope: holds.scope(), ..response(proposal, status, reason, routes) };
+            let response = Response { scope: grant.scope(), ..response(proposal, status, reason, routes) };
             if proposal.tool.reports() {
                 respond(host, proposal, &response)?;
-                return Ok(Came::of("approved", "was approved"));
+                return Ok(AnswerOutcome::new("approved", "was approved"));
             }
-            let brought = crate::cli::block_on(carried_out(host, proposal, response))?;
-            Ok(Came { brought, ..live(host, &holds) })
+            let effects = crate::cli::block_on(apply_routes(host, proposal, response))?;
+            Ok(AnswerOutcome { effects, ..live(host, &grant) })
         }
         Decision::Reject { reason } if waits => {
             respond(host, proposal, &response(proposal, Status::Rejected, Some(reason), None))?;
-            Ok(Came::of("rejected", "was rejected"))
+            Ok(AnswerOutcome::new("rejected", "was rejected"))
         }
         Decision::Reject { .. } => {
-            let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
-            folder.dismiss(&proposal.id).map_err(|error| unanswered(error, &proposal.id))?;
-            Ok(Came::of("dismissed", "was taken away; nobody waited for it"))
+            let folder =
+                bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
+            folder.dismiss(&proposal.id).map_err(|error| respond_failed(error, &proposal.id))?;
+            Ok(AnswerOutcome::new("dismissed", "was dismissed; no process waited for it"))
         }
     }
 }
 
-/// Routes are live; where they are to be saved, that is done now.
-fn live(host: &Host, holds: &Holds) -> Came {
-    let addition = match holds {
-        Holds::Once => return Came::of("approved", "was approved, and is live for one request"),
-        Holds::Run => return Came::of("approved", "was approved, and is live"),
-        Holds::Saved(addition) => addition,
+/// Reports live routes, and saves them if requested.
+fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
+    let addition = match grant {
+        GrantScope::Once => {
+            return AnswerOutcome::new("approved", "was approved, and is live for one request");
+        }
+        GrantScope::Run => return AnswerOutcome::new("approved", "was approved, and is live"),
+        GrantScope::Saved(addition) => addition,
     };
     let path = addition.path.clone();
     let (words, unsaved) = match addition.write(host) {
-        Ok(()) => (format!("was approved, is live, and stands in {}", path.display()), None),
+        Ok(()) => (format!("was approved, is live, and is saved to {}", path.display()), None),
         Err(why) => {
-            let words = format!("was approved, and is live; {} was not written: {why}", path.display());
+            let words = format!("was approved, and is live; cannot write {}: {why}", path.display());
             (words, Some(Unsaved { why, routes: addition.to_paste() }))
         }
     };
-    Came { saved: Some(Saved { path, unsaved }), ..Came::of("approved", words) }
+    AnswerOutcome { saved: Some(Saved { path, unsaved }), ..AnswerOutcome::new("approved", words) }
 }
 
-/// Whether a yes has all that it needs.
-fn may_pass(
+/// Checks that an approval is complete and allowed.
+fn check_approval(
     pending: &Pending,
     reason: Option<&str>,
     routes: Option<&str>,
-    holds: &Holds,
+    grant: &GrantScope,
 ) -> Result<(), CliError> {
     let Proposal { id, tool, .. } = &pending.proposal;
     if pending.state != State::Waiting {
-        let message = format!("nobody waits for this answer: {}", stands(pending, Timestamp::now()));
-        let hint = format!("`bottle supervise reject {} --reason TEXT` takes it away", id.short());
+        let message = format!("no process waits for this answer: {}", state_text(pending, Timestamp::now()));
+        let hint = format!("`bottle supervise reject {} --reason TEXT` dismisses it", id.short());
         return Err(CliError::new(Kind::State, message).about(id).hint(hint));
     }
     if !tool.reports() {
         return Ok(());
     }
     if routes.is_some() {
-        let message = format!("there is nothing to edit in a question of {}", tool.name());
+        let message = format!("a proposal of {} has no routes to edit", tool.name());
         return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
     }
-    if *holds != Holds::Run {
-        let message = format!("a yes to a question of {} is for that one thing", tool.name());
-        return Err(CliError::usage(message).about("--scope").hint("leave `--scope` out"));
+    if *grant != GrantScope::Run {
+        let message = format!("an approval of {} holds for this one case only", tool.name());
+        return Err(CliError::usage(message).about("--scope").hint("omit `--scope`"));
     }
     if reason.is_none_or(|reason| reason.trim().is_empty()) {
         let message = format!("an approval of {} needs a reason", tool.name());
-        return Err(CliError::usage(message).about("--reason").hint("say why it may pass: `--reason TEXT`"));
+        return Err(CliError::usage(message).about("--reason").hint("give one with `--reason TEXT`"));
     }
     Ok(())
 }
 
-/// What a user wrote to apply instead, in our own words.
+/// Parses routes that the user wrote, and renders them in the canonical form.
 ///
 /// # Errors
-/// What of it cannot be: a lower-case fragment.
-pub(super) fn checked(text: &str) -> Result<String, String> {
+/// When they do not parse; a lower-case fragment.
+pub(super) fn canonical_routes(text: &str) -> Result<String, String> {
     proposal::parse(text).map(|routes| routes.render()).map_err(|error| error.to_string())
 }
 
@@ -178,32 +181,32 @@ fn response(
 }
 
 fn respond(host: &Host, proposal: &Proposal, response: &Response) -> Result<(), CliError> {
-    let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
-    folder.respond(response).map_err(|error| unanswered(error, &proposal.id))
+    let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(queue_error)?;
+    folder.respond(response).map_err(|error| respond_failed(error, &proposal.id))
 }
 
-/// Has new routes become live.
-async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
+/// Has the keeper apply new routes.
+async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
     let channel = connect(host, &proposal.bottle_slug).await?;
-    let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(lost)?;
-    match stream.receive::<KeeperEvent>().await.map_err(lost)? {
-        KeeperEvent::Answered(brought) => Ok(brought),
+    let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(keeper_lost)?;
+    match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
+        KeeperEvent::Answered(effects) => Ok(effects),
         KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)
             .about(&proposal.id)
-            .hint("nothing was changed; `bottle supervise` lists those that wait")),
-        _ => Err(lost("it answered out of turn")),
+            .hint("nothing was changed; `bottle supervise` lists pending proposals")),
+        _ => Err(keeper_lost("it sent an unexpected answer")),
     }
 }
 
-/// Who answers: the user's name, or number where it has none.
+/// Returns the user's name, or id without a name.
 fn user() -> String {
     let user = nix::unistd::getuid();
     let named = nix::unistd::User::from_uid(user).ok().flatten();
     named.map_or_else(|| user.to_string(), |user| user.name)
 }
 
-fn unanswered(error: RespondError, id: &Id) -> CliError {
+fn respond_failed(error: RespondError, id: &Id) -> CliError {
     CliError::new(Kind::State, error.to_string())
         .about(id)
-        .hint("nothing was changed; `bottle supervise` lists those that wait")
+        .hint("nothing was changed; `bottle supervise` lists pending proposals")
 }

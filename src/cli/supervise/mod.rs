@@ -1,44 +1,44 @@
-//! `bottle supervise`: what bottles ask of a user, and the user's answers.
+//! `bottle supervise`: shows proposals from bottles, and answers them.
 //!
-//! Everything that is asked comes from inside a bottle: it is shown inert, and never anything but shown.
+//! A proposal is untrusted text from a bottle: it is escaped, and only ever shown.
 //!
 //! ```text
-//! waiting  what waits, and how it stands      opens  what a yes would do to a bottle's routes
-//! scope    how long it holds, and the file it is added to
-//! plain    the subcommands: lists and lines   screen  the whole terminal, live
-//!             └────────────► answer ◄────────────┘    the one place that answers
+//! pending  pending proposals               route_change  what an approval changes in a bottle's routes
+//! scope    how long an approval holds, and the file to save it to
+//! plain    the subcommands                 screen        the full-screen view
+//!             └──────────► answer ◄───────────┘          the only module that answers
 //! ```
 
 mod answer;
-mod opens;
+mod pending;
 mod plain;
+mod route_change;
 mod scope;
 mod screen;
-mod waiting;
 
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
 pub(crate) use self::answer::Unsaved;
+pub(crate) use self::pending::count_pending;
 pub(super) use self::plain::show_addition;
 pub(super) use self::scope::Addition;
-use self::scope::Wanted;
-pub(crate) use self::waiting::waiting;
+use self::scope::RequestedScope;
 use super::completions;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use super::terminal::is_here;
+use super::terminal::is_terminal;
 use crate::host::Host;
 
-/// Answer what bottles ask, or list it
+/// Review and answer proposals from bottles
 ///
-/// On a terminal a screen with all that waits, live; `?` there has its keys. Without one, and with --plain, a list.
+/// On a terminal opens a live screen (`?` shows its keys). Otherwise, and with --plain, prints a list.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Supervise {
-    /// A list in lines, as for a screen reader, and no screen
+    /// Print a plain list instead of opening the screen, for example for a screen reader
     #[arg(long)]
     plain: bool,
     #[command(subcommand)]
@@ -47,36 +47,36 @@ pub(crate) struct Supervise {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List what waits for an answer
+    /// List pending proposals
     List,
-    /// Show all that is known of a question
+    /// Show a proposal in full
     Show {
-        /// The question, as `bottle supervise` names it
-        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        /// The proposal's id, or how it begins
+        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
     },
-    /// Say yes
+    /// Approve a proposal
     Approve {
-        /// The question, as `bottle supervise` names it
-        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        /// The proposal's id, or how it begins
+        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
-        /// Why: it is kept with the question
+        /// Record this reason with the proposal
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
-        /// Routes that apply instead of the proposed ones, in the same words
+        /// Apply the routes in this file instead of the proposed ones
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         edit: Option<PathBuf>,
-        /// How long it holds: for one request, as long as the bottle runs, or for good: the routes are added to the
-        /// bottle's file, or to that of BOTTLE
+        /// Set how long the approval holds: once for one request, run while the bottle runs, save to add the routes
+        /// to the bottle's file or to that of BOTTLE
         #[arg(long, value_name = "once|run|save[:BOTTLE]", default_value = "run", hide_default_value = true)]
-        scope: Wanted,
+        scope: RequestedScope,
     },
-    /// Say no, or take a question away that nobody waits for
+    /// Reject a proposal, or dismiss one that no process waits for
     Reject {
-        /// The question, as `bottle supervise` names it
-        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        /// The proposal's id, or how it begins
+        #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
-        /// Why: whoever asked is told
+        /// Send this reason to the agent
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -85,7 +85,7 @@ enum What {
 impl Supervise {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self.what {
-            None if self.plain || output.json || !is_here() || !screen::show(host, output)? => {
+            None if self.plain || output.json || !is_terminal() || !screen::show(host, output)? => {
                 plain::list(host, output)?;
             }
             None => {}

@@ -1,4 +1,4 @@
-//! The subcommands: the same as the screen without a terminal, for scripts, editors and screen readers.
+//! The subcommands: `list`, `show`, `approve` and `reject`, for scripts, editors and screen readers.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,9 +8,9 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
 use super::answer::{self, Decision, Saved};
-use super::opens::{Changed, asked as asked_for, disguise, opens};
-use super::scope::{Addition, Holds, Wanted};
-use super::waiting::{all, find, first_line, span, stands};
+use super::pending::{all, find, first_line, span, state_text};
+use super::route_change::{Changed, lookalike_warning, proposed_text, route_change};
+use super::scope::{Addition, GrantScope, RequestedScope};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::json_schema::{Answered, Question};
 use crate::cli::layout::Table;
@@ -25,44 +25,50 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         return output.print_json(&pending.iter().map(Question::from).collect::<Vec<_>>());
     }
     if !pending.iter().any(|pending| pending.state == State::Waiting) {
-        output.note("nothing waits for an answer");
+        output.note("there are no pending proposals");
     }
     let styles = output.styles();
     let row = |pending: &Pending| {
         let Proposal { id, bottle_slug, tool, justification, .. } = &pending.proposal;
         let waits = match pending.state {
-            State::Waiting => styles.green(&stands(pending, now)),
-            _ => styles.yellow(&stands(pending, now)),
+            State::Waiting => styles.green(&state_text(pending, now)),
+            _ => styles.yellow(&state_text(pending, now)),
         };
         let id = id.short().to_owned();
-        vec![id, bottle_slug.to_string(), tool.name().to_owned(), waits, theirs(&first_line(justification))]
+        vec![
+            id,
+            bottle_slug.to_string(),
+            tool.name().to_owned(),
+            waits,
+            untrusted(&first_line(justification)),
+        ]
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
     output.print_table(&Table {
-        heading: &["ID", "BOTTLE", "ASKS", "WAITS", "WHY"],
+        heading: &["ID", "BOTTLE", "TOOL", "STATE", "REASON"],
         name: 0,
         rows: &rows,
     })?;
     if !rows.is_empty() {
-        output.note("`bottle supervise show ID` shows all of one");
+        output.note("`bottle supervise show ID` shows one in full");
     }
     Ok(())
 }
 
-/// What stands before every line that comes from a bottle, and before no other.
+/// The prefix of every line from a bottle, and of no other line.
 const BAR: &str = "| ";
 
-/// A line that comes from a bottle.
-fn theirs(line: &str) -> String {
+/// Marks a line from a bottle.
+fn untrusted(line: &str) -> String {
     format!("{BAR}{line}")
 }
 
 pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliError> {
     let now = Timestamp::now();
     let pending = find(host, output, id, now)?;
-    let opens = opens(host, &pending.proposal, &pending.proposal.proposed_file);
+    let route_change = route_change(host, &pending.proposal, &pending.proposal.proposed_file);
     if output.json {
-        let gains = opens.and_then(Result::ok).map(|opens| opens.gains);
+        let gains = route_change.and_then(Result::ok).map(|route_change| route_change.gains);
         return output.print_json(&Question { gains, ..Question::from(&pending) });
     }
     let styles = output.styles();
@@ -71,37 +77,38 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     let ago = span(now.duration_since(*arrival_timestamp));
     let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
-    // Behind a bar each, also what goes on below: none of it may look like a line of ours.
+    // Every line gets the bar, wrapped ones too, so that none can pass for bottle's own.
     let room = styles.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
-        lines.iter().map(|line| format!("  {}", theirs(line))).collect::<Vec<_>>().join("\n")
+        lines.iter().map(|line| format!("  {}", untrusted(line))).collect::<Vec<_>>().join("\n")
     };
     let mut lines = vec![
         format!("{} of {}", styles.bold(tool.name()), styles.bold(bottle_slug.as_str())),
         field("id", id.as_str()),
         field("asked", &format!("{asked}, {ago} ago")),
-        field("waits", &stands(&pending, now)),
+        field("state", &state_text(&pending, now)),
     ];
     if *asked_before > 0 {
         let times = if *asked_before == 1 { "once".to_owned() } else { format!("{asked_before} times") };
-        lines.push(field("before", &format!("asked {times} since it was rejected")));
+        lines.push(field("before", &format!("proposed {times} since it was rejected")));
     }
-    lines.push("\n  Why, in the words of who asks:".to_owned());
+    lines.push("\n  Justification from the bottle:".to_owned());
     lines.push(foreign(justification));
-    lines.push(if tool.reports() { "\n  What was found:" } else { "\n  What it asks for:" }.to_owned());
-    lines.push(foreign(&asked_for(&pending.proposal)));
-    match opens {
+    lines.push(if tool.reports() { "\n  Findings:" } else { "\n  Request:" }.to_owned());
+    lines.push(foreign(&proposed_text(&pending.proposal)));
+    match route_change {
         None => {}
-        Some(Ok(opens)) if opens.gains.is_empty() => {
-            lines.push("\n  It would open nothing: all of it is allowed already.".to_owned());
+        Some(Ok(route_change)) if route_change.gains.is_empty() => {
+            lines.push("\n  It changes nothing: all of it is already allowed.".to_owned());
         }
-        Some(Ok(opens)) => {
-            lines.push("\n  It would open:".to_owned());
-            lines
-                .extend(opens.gains.iter().map(|gain| format!("  - {}", styles.hanging(&one_line(gain), 4))));
-            for host in &opens.disguised {
-                lines.push(format!("  {}", styles.yellow(&styles.hanging(&disguise(host), 2))));
+        Some(Ok(route_change)) => {
+            lines.push("\n  Approval would allow:".to_owned());
+            lines.extend(
+                route_change.gains.iter().map(|gain| format!("  - {}", styles.hanging(&one_line(gain), 4))),
+            );
+            for host in &route_change.disguised {
+                lines.push(format!("  {}", styles.yellow(&styles.hanging(&lookalike_warning(host), 2))));
             }
         }
         Some(Err(why)) => {
@@ -124,42 +131,42 @@ pub(super) fn approve(
     id: &str,
     reason: Option<String>,
     edit: Option<&Path>,
-    wanted: &Wanted,
+    wanted: &RequestedScope,
 ) -> Result<(), CliError> {
     let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
-    // A report has no routes to save, which is said where it is answered.
-    let holds = if pending.proposal.tool.reports() && *wanted != Wanted::Run {
-        Holds::Once
+    // A report has no routes to save; the answer refuses that scope.
+    let grant = if pending.proposal.tool.reports() && *wanted != RequestedScope::Run {
+        GrantScope::Once
     } else {
-        wanted.settle(host, &pending.proposal, text)?
+        wanted.resolve(host, &pending.proposal, text)?
     };
-    if let Holds::Saved(addition) = &holds
+    if let GrantScope::Saved(addition) = &grant
         && let Err(why) = show_addition(output, addition, "once it is live, ")
     {
         let path = addition.path.display();
-        output.note(format!("the routes will be printed, and not written to {path}: {why}"));
+        output.note(format!("cannot write {path}: {why}; the routes will be printed instead"));
     }
-    answer(host, output, &pending, Decision::Approve { reason, routes, holds })
+    answer(host, output, &pending, Decision::Approve { reason, routes, grant })
 }
 
-/// What will be written, before anything is done. `when` begins the sentence.
+/// Shows the lines that will be added to the file. `when` begins the sentence.
 ///
 /// # Errors
-/// Why nothing can be.
+/// When the file cannot be extended.
 pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: &str) -> Result<(), String> {
     let diff = addition.diff()?;
     if output.json {
         return Ok(());
     }
-    output.note(format!("{when}{} gets these lines", addition.path.display()));
+    output.note(format!("{when}these lines are added to {}", addition.path.display()));
     if output.quiet {
         return Ok(());
     }
     for changed in diff {
         if let Changed::Added(line) = changed {
-            output.say(&format!("  + {}", one_line(&line)));
+            output.write_error_lines(&format!("  + {}", one_line(&line)));
         }
     }
     Ok(())
@@ -170,28 +177,28 @@ pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> 
     answer(host, output, &pending, Decision::Reject { reason })
 }
 
-/// Answers, and says what came of it.
+/// Answers, and reports the result.
 fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -> Result<(), CliError> {
-    let came = answer::answer(host, pending, decision)?;
+    let outcome = answer::answer(host, pending, decision)?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
-    let (saved, unsaved) = match came.saved {
+    let (saved, unsaved) = match outcome.saved {
         Some(Saved { unsaved: Some(unsaved), .. }) => (None, Some(unsaved)),
         Some(Saved { path, unsaved: None }) => (Some(path.display().to_string()), None),
         None => (None, None),
     };
     if output.json {
         let (id, slug) = (id.to_string(), bottle_slug.to_string());
-        return output.print_json(&Answered { id, slug, status: came.status, saved, unsaved });
+        return output.print_json(&Answered { id, slug, status: outcome.status, saved, unsaved });
     }
-    output.note(format!("{} of {bottle_slug} {}", tool.name(), came.words));
-    came.brought.iter().for_each(|sentence| output.note(one_line(sentence)));
+    output.note(format!("{} of {bottle_slug} {}", tool.name(), outcome.words));
+    outcome.effects.iter().for_each(|sentence| output.note(one_line(sentence)));
     match unsaved {
         Some(unsaved) => output.print(&unsaved.routes),
         None => Ok(()),
     }
 }
 
-/// What a user wrote instead, checked, in our own words.
+/// Reads the user's replacement routes, and renders them in the canonical form.
 fn edited(path: &Path) -> Result<String, CliError> {
     let unread = |error: std::io::Error| {
         CliError::usage(format!("cannot read {}: {error}", path.display()))
@@ -206,9 +213,9 @@ fn edited(path: &Path) -> Result<String, CliError> {
             .about(path.display())
             .hint("name a file of routes"));
     }
-    answer::checked(&text).map_err(|why| {
+    answer::canonical_routes(&text).map_err(|why| {
         CliError::new(Kind::Manifest, format!("{}: {why}", path.display()))
             .about(path.display())
-            .hint("what an agent may not propose belongs into the bottle's file (`bottle edit`)")
+            .hint("`bottle edit` can add routes that an agent may not propose")
     })
 }

@@ -1,4 +1,4 @@
-//! How long a yes to routes holds, and the file that they are added to where that is for good.
+//! The scope of an approval, and the bottle file that a saved approval extends.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal::{self, Proposal as Routes};
 use bottle_contract::queue::{Proposal, Scope};
 
-use super::opens::{Changed, changed};
+use super::route_change::{Changed, changed};
 use crate::cli::choice::manifests;
 use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
@@ -17,19 +17,19 @@ use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifes
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::resolve::ResolveError;
 
-/// What a user wants.
+/// The requested scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// It holds for the next request that the routes let through.
+pub(super) enum RequestedScope {
+    /// Holds for the next request that the routes allow.
     Once,
-    /// As long as the bottle runs.
+    /// Holds while the bottle runs.
     #[default]
     Run,
-    /// The same, and the routes are added to this bottle's file; without a name, to the one it was started from.
+    /// Also adds the routes to this bottle's file; without a name, to the file that the bottle was started from.
     Saved(Option<Name>),
 }
 
-impl FromStr for Wanted {
+impl FromStr for RequestedScope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -45,39 +45,44 @@ impl FromStr for Wanted {
     }
 }
 
-impl Wanted {
-    /// The same with everything that is needed to do it: nothing is done yet. `text` is what would apply.
+impl RequestedScope {
+    /// Completes the scope with everything needed to apply it, and changes nothing. `text` is what would apply.
     ///
     /// # Errors
-    /// When it is not clear which file is meant, or that one is not the user's.
-    pub(super) fn settle(&self, host: &Host, proposal: &Proposal, text: &str) -> Result<Holds, CliError> {
+    /// When the file is ambiguous or is not the user's.
+    pub(super) fn resolve(
+        &self,
+        host: &Host,
+        proposal: &Proposal,
+        text: &str,
+    ) -> Result<GrantScope, CliError> {
         match self {
-            Self::Once => Ok(Holds::Once),
-            Self::Run => Ok(Holds::Run),
+            Self::Once => Ok(GrantScope::Once),
+            Self::Run => Ok(GrantScope::Run),
             Self::Saved(name) => {
                 let routes = proposal::parse(text)
                     .map_err(|error| CliError::new(Kind::State, error.to_string()).about(&proposal.id))?;
-                let addition = Addition::of(host, &proposal.bottle_slug, name.as_ref(), routes)?;
-                Ok(Holds::Saved(Box::new(addition)))
+                let addition = Addition::new(host, &proposal.bottle_slug, name.as_ref(), routes)?;
+                Ok(GrantScope::Saved(Box::new(addition)))
             }
         }
     }
 }
 
-/// How long a yes holds.
+/// A complete scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Holds {
-    /// See [`Wanted::Once`].
+pub(super) enum GrantScope {
+    /// The next request only.
     Once,
-    /// See [`Wanted::Run`].
+    /// While the bottle runs.
     #[default]
     Run,
-    /// With what the user was shown of the file.
+    /// Saved, with the file's change that the user saw.
     Saved(Box<Addition>),
 }
 
-impl Holds {
-    /// As the keeper is told.
+impl GrantScope {
+    /// The scope in the keeper's protocol.
     pub(super) fn scope(&self) -> Scope {
         match self {
             Self::Once => Scope::Once,
@@ -87,24 +92,25 @@ impl Holds {
     }
 }
 
-/// Routes about to be added to a user's file.
+/// Routes to add to a bottle file of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Addition {
     name: Name,
     pub(in crate::cli) path: PathBuf,
     routes: Routes,
-    /// What stands there; none where there is no such file yet.
+    /// The current text; none for a new file.
     before: Option<String>,
-    /// What will, or why lines cannot be added to it.
+    /// The new text, or why the file cannot be extended.
     after: Result<String, String>,
 }
 
 impl Addition {
-    /// Routes for this bottle's file; without a name, for the one that `slug` was started from. Nothing is written.
+    /// Prepares the change of this bottle's file; without a name, of the one that `slug` was started from. Writes
+    /// nothing.
     ///
     /// # Errors
-    /// When it is not clear which file is meant, or that one is not the user's.
-    pub(in crate::cli) fn of(
+    /// When the file is ambiguous or is not the user's.
+    pub(in crate::cli) fn new(
         host: &Host,
         slug: &Slug,
         wanted: Option<&Name>,
@@ -124,7 +130,7 @@ impl Addition {
         Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
     }
 
-    /// The change of the file, or why there can be none.
+    /// Diffs the file, or says why it cannot be extended.
     pub(super) fn diff(&self) -> Result<Vec<Changed>, &str> {
         let after = self.after.as_ref().map_err(String::as_str)?;
         Ok(changed(self.before.as_deref().unwrap_or_default(), after))
@@ -133,12 +139,12 @@ impl Addition {
     /// Writes the file as it was shown.
     ///
     /// # Errors
-    /// Why it is as it was: a fragment.
+    /// When the file changed meanwhile or cannot be written: a fragment.
     pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), String> {
         let text = self.after.as_ref().map_err(String::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(|error| error.message)?;
         if now.map(|(_, text)| text) != self.before {
-            return Err("it was changed meanwhile".to_owned());
+            return Err("it changed meanwhile".to_owned());
         }
         let failed = |error: std::io::Error| error.to_string();
         match self.before {
@@ -148,17 +154,17 @@ impl Addition {
             {
                 Ok(())
             }
-            None => Err("it was made meanwhile".to_owned()),
+            None => Err("it was created meanwhile".to_owned()),
         }
     }
 
-    /// The routes, to be written into a file by hand.
+    /// Renders the routes, for the user to paste.
     pub(in crate::cli) fn to_paste(&self) -> String {
         self.routes.render()
     }
 }
 
-/// The bottles that one was started from whose files are the user's.
+/// Returns the bottles that `slug` was started from and whose files are the user's.
 pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     let record = match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => record,
@@ -178,30 +184,35 @@ pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     names
 }
 
-/// The one file that can be meant.
+/// Returns the only candidate.
 fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     match names.len() {
         1 => Ok(names.remove(0)),
-        0 => Err(CliError::usage(format!("{slug} was started from no bottle file of yours"))
-            .about("--scope")
-            .hint("`--scope save:NAME` makes a bottle of them, for `bottle start --bottle NAME`")),
+        0 => Err(CliError::usage(format!(
+            "cannot choose a bottle file: {slug} was started from none of yours"
+        ))
+        .about("--scope")
+        .hint("`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`")),
         _ => {
             let names: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
-            Err(CliError::usage(format!("{slug} was started from {} bottle files of yours", names.len()))
-                .about("--scope")
-                .hint(format!("name one: {}", names.join(" or "))))
+            Err(CliError::usage(format!(
+                "cannot choose a bottle file: {slug} was started from {} of yours",
+                names.len()
+            ))
+            .about("--scope")
+            .hint(format!("name one: {}", names.join(" or "))))
         }
     }
 }
 
-/// What stands in the user's bottle of this name; none where there is none.
+/// Returns the text of the user's bottle of this name; none for a new one.
 fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Source, String)>, CliError> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
     if entry.source.place != Place::Home {
-        return Err(CliError::usage(format!("the bottle `{name}` is not yours: it is not written"))
+        return Err(CliError::usage(format!("cannot write the bottle `{name}`: it is not yours"))
             .about("--scope")
-            .hint("`--scope save:NAME` with a new name makes a bottle of them, for `bottle start --bottle NAME`"));
+            .hint("`--scope save:NAME` with a new name creates a bottle with them, for `bottle start --bottle NAME`"));
     }
     let text = all.text(ManifestKind::Bottle, name, &entry.source).map_err(ResolveError::from)?;
     Ok(Some((entry.source, text)))
@@ -212,19 +223,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_are_words() {
+    fn parses_scopes() {
         let name: Name = "dev".parse().expect("name");
         for (text, wanted) in [
-            ("once", Ok(Wanted::Once)),
-            ("run", Ok(Wanted::Run)),
-            ("save", Ok(Wanted::Saved(None))),
-            ("save:dev", Ok(Wanted::Saved(Some(name)))),
+            ("once", Ok(RequestedScope::Once)),
+            ("run", Ok(RequestedScope::Run)),
+            ("save", Ok(RequestedScope::Saved(None))),
+            ("save:dev", Ok(RequestedScope::Saved(Some(name)))),
             ("saved", Err(())),
             ("save:", Err(())),
             ("save:../x", Err(())),
             ("", Err(())),
         ] {
-            assert_eq!(text.parse::<Wanted>().map_err(drop), wanted, "{text}");
+            assert_eq!(text.parse::<RequestedScope>().map_err(drop), wanted, "{text}");
         }
     }
 }

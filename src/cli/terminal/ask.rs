@@ -1,4 +1,4 @@
-//! Questions to the user on `/dev/tty`, so that they work while standard input carries data.
+//! Asks the user on `/dev/tty`, which works while standard input carries data.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -9,41 +9,41 @@ use zeroize::Zeroizing;
 
 use crate::secrets::Ask;
 
-/// The longest answer; what is typed beyond is ignored.
+/// The longest answer in bytes; further input is ignored.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// Whether there is a user to ask: they see standard error and have a terminal to answer on.
+/// Whether there is a user to ask: standard error is a terminal, and there is a controlling terminal.
 pub(crate) fn interactive() -> bool {
     io::stderr().is_terminal() && TerminalUser::find().is_ok()
 }
 
-/// The user at the terminal.
+/// The user at the controlling terminal.
 #[derive(Debug)]
 pub(crate) struct TerminalUser {
     terminal: File,
 }
 
-/// What becomes of a start.
+/// The user's decision about a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Go on.
+    /// Start.
     Yes,
-    /// Leave.
+    /// Do not start.
     No,
     /// Choose again.
     Edit,
-    /// Show all of it.
+    /// Show the whole preview.
     Explain,
 }
 
-/// What an answer was ended by.
+/// How an answer ended.
 enum Answer {
     Given(Zeroizing<Vec<u8>>),
     Cancelled,
 }
 
 impl TerminalUser {
-    /// The user of this process's controlling terminal.
+    /// Opens the controlling terminal.
     ///
     /// # Errors
     /// When there is none.
@@ -51,10 +51,10 @@ impl TerminalUser {
         Ok(Self { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty")? })
     }
 
-    /// Asks for yes or no; only `y` and `yes` mean yes. Nothing when the user presses Ctrl-C.
+    /// Asks for yes or no; only `y` and `yes` mean yes. Returns none on Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<Option<bool>> {
         match self.answer(&format!("{question} [y/N] "), true)? {
             Answer::Given(bytes) => {
@@ -65,10 +65,10 @@ impl TerminalUser {
         }
     }
 
-    /// Asks whether to start; only `y` and `yes` mean yes. Nothing when the user presses Esc or Ctrl-C.
+    /// Asks whether to start; only `y` and `yes` mean yes. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn decide(&mut self, question: &str) -> io::Result<Option<Decision>> {
         let Some(word) = self.line(&format!("{question} [y/N/e/?]"))? else { return Ok(None) };
         Ok(Some(match word.trim().to_lowercase().as_str() {
@@ -79,25 +79,24 @@ impl TerminalUser {
         }))
     }
 
-    /// Asks for a line of text. Nothing when the user presses Esc or Ctrl-C.
+    /// Asks for a line of text. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal is gone, or what was typed is no text.
+    /// When the terminal hung up, or the input is not UTF-8.
     pub(crate) fn line(&mut self, question: &str) -> io::Result<Option<String>> {
         match self.answer(&format!("{question} "), true)? {
             Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Ok(Some(text.to_owned())),
-                Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
+                Err(_) => Err(io::Error::other("the input is not UTF-8")),
             },
             Answer::Cancelled => Ok(None),
         }
     }
 
-    /// Shows the names with a number each, and asks for one, by number or name; again until it is one. Nothing
-    /// when the user presses Esc or Ctrl-C.
+    /// Shows a numbered list and asks for a number or name until one matches. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn choose(&mut self, question: &str, names: &[String]) -> io::Result<Option<usize>> {
         let lines = names.iter().enumerate().map(|(index, name)| format!("  {}  {name}\r\n", index + 1));
         self.terminal.write_all(lines.collect::<String>().as_bytes())?;
@@ -114,11 +113,11 @@ impl TerminalUser {
         }
     }
 
-    /// Asks for one of these words, by its beginning; nothing typed is the first. Again until it is one. Nothing
-    /// when the user presses Esc or Ctrl-C.
+    /// Asks for one of these words, or its start, until one matches; an empty answer is the first word. Returns
+    /// none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn word(&mut self, question: &str, words: &[&str]) -> io::Result<Option<usize>> {
         loop {
             let Answer::Given(bytes) = self.answer(&format!("{question} [{}] ", words.join("/")), true)?
@@ -132,10 +131,10 @@ impl TerminalUser {
         }
     }
 
-    /// Asks, and reads one line key by key: signals off, so that Ctrl-C comes as a key and nothing is left
-    /// to undo. What was typed before the question was to be seen is no answer to it.
+    /// Asks, and reads one line by key. Signals are off, so that Ctrl-C arrives as a key and needs no cleanup.
+    /// Drops input typed before the question was visible.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Answer> {
-        let _modes = Keys::of(&self.terminal)?;
+        let _modes = KeyMode::enter(&self.terminal)?;
         self.terminal.write_all(question.as_bytes())?;
         let mut line = Zeroizing::new(Vec::with_capacity(256));
         let mut byte = Zeroizing::new([0u8; 1]);
@@ -181,14 +180,14 @@ impl Ask for TerminalUser {
         match self.answer(&format!("{plain}: "), false)? {
             Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Ok(Some(Secret::new(text.to_owned()))),
-                Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
+                Err(_) => Err(io::Error::other("the input is not UTF-8")),
             },
             Answer::Cancelled => Ok(None),
         }
     }
 }
 
-/// Takes the last character off the line and, where it was shown, off the screen.
+/// Removes the last character from the line and, with echo, from the screen.
 fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> {
     while let Some(byte) = line.pop() {
         if byte & 0xc0 != 0x80 {
@@ -201,23 +200,23 @@ fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> 
     Ok(())
 }
 
-/// The terminal giving keys instead of lines, until dropped.
-struct Keys(());
+/// Disables line editing of the terminal, until dropped.
+struct KeyMode(());
 
-impl Keys {
-    fn of(terminal: &File) -> io::Result<Self> {
+impl KeyMode {
+    fn enter(terminal: &File) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
         let mut keys = before.clone();
         keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         keys.input_modes &= !InputModes::IXON;
-        // Remembered first, so that a signal or a panic gives the echo back.
-        super::raw::remember(terminal, &before, false)?;
+        // Saved first, so that a signal or a panic restores the echo.
+        super::raw::save(terminal, &before, false)?;
         tcsetattr(terminal, OptionalActions::Flush, &keys)?;
         Ok(Self(()))
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyMode {
     fn drop(&mut self) {
         super::raw::restore();
     }

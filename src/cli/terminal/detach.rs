@@ -1,33 +1,33 @@
-//! The keys that leave a session running, found in what is typed.
+//! Finds the detach keys in typed input.
 
-/// Looks for the keys in a stream of typed bytes.
+/// Searches a stream of typed bytes for the detach keys.
 #[derive(Debug)]
 pub(crate) struct Detach {
     keys: Vec<u8>,
-    /// The beginning of the keys that was typed so far; kept back until it is clear what is meant.
-    held: Vec<u8>,
+    /// A typed prefix of the keys, buffered until it is a match or not.
+    buffered: Vec<u8>,
 }
 
 impl Detach {
-    /// Looks for these keys; never finds any when there are none.
+    /// Creates a search for these keys; empty keys never match.
     pub(crate) fn new(keys: &[u8]) -> Self {
-        Self { keys: keys.to_owned(), held: Vec::new() }
+        Self { keys: keys.to_owned(), buffered: Vec::new() }
     }
 
-    /// Takes what was typed. Answers what goes on to the agent, and whether the keys were all pressed;
-    /// what is typed after them is dropped with the session.
+    /// Takes typed bytes. Returns the bytes to forward, and whether the keys were completed; bytes after them are
+    /// dropped.
     pub(crate) fn feed(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         if self.keys.is_empty() {
             return (typed.to_owned(), false);
         }
         let mut passed = Vec::with_capacity(typed.len());
         for &byte in typed {
-            self.held.push(byte);
-            while !self.keys.starts_with(&self.held) {
-                passed.push(self.held.remove(0));
+            self.buffered.push(byte);
+            while !self.keys.starts_with(&self.buffered) {
+                passed.push(self.buffered.remove(0));
             }
-            if self.held.len() == self.keys.len() {
-                self.held.clear();
+            if self.buffered.len() == self.keys.len() {
+                self.buffered.clear();
                 return (passed, true);
             }
         }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_found_across_pieces_and_what_was_no_key_goes_on() {
+    fn finds_the_keys_across_chunks_and_forwards_the_rest() {
         let mut detach = Detach::new(&[0x1d, b'd']);
         assert_eq!(detach.feed(b"abc"), (b"abc".to_vec(), false));
         assert_eq!(detach.feed(&[0x1d]), (vec![], false));
@@ -52,14 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_begin_like_themselves_are_found() {
+    fn finds_keys_with_a_repeated_prefix() {
         assert_eq!(Detach::new(b"aab").feed(b"aaab"), (b"a".to_vec(), true));
         assert_eq!(Detach::new(b"").feed(b"\x1dd"), (b"\x1dd".to_vec(), false));
     }
 
     proptest! {
         #[test]
-        fn nothing_typed_is_lost_or_changed(keys in "[ab]{1,4}", typed in "[abc]{0,40}", cut in 0usize..40) {
+        fn forwards_all_bytes_unchanged(keys in "[ab]{1,4}", typed in "[abc]{0,40}", cut in 0usize..40) {
             let mut detach = Detach::new(keys.as_bytes());
             let cut = cut.min(typed.len());
             let (mut seen, mut found) = detach.feed(&typed.as_bytes()[..cut]);
@@ -73,7 +73,7 @@ mod tests {
             match found_at {
                 Some(at) => prop_assert_eq!(seen, &typed.as_bytes()[..at]),
                 None => {
-                    seen.extend(&detach.held);
+                    seen.extend(&detach.buffered);
                     prop_assert_eq!(seen, typed.as_bytes());
                 }
             }

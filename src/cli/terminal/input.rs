@@ -1,7 +1,7 @@
 //! Standard input as a stream of chunks.
 //!
-//! A thread of its own reads, because a terminal, a pipe and a file can only be waited for alike that way. It
-//! reads only while somebody wants the chunks: keys that are pressed later are for whoever asks next.
+//! A separate thread reads: only blocking reads work alike for a terminal, a pipe and a file. It stops when the
+//! stream is dropped, so that later keys go to the next reader.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,21 +11,21 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::mpsc;
 
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 16 * 1024;
 
-/// Chunks under way: what is typed or piped beyond waits in the kernel.
+/// Buffered chunks; further input waits in the kernel.
 const WAITING: usize = 4;
 
-/// Chunks as they come, until dropped.
+/// A stream of chunks, until dropped.
 pub(crate) struct Chunks {
     receiver: mpsc::Receiver<Bytes>,
-    /// Closed with this, which the thread sees.
+    /// Its closing stops the thread.
     _wanted: Option<OwnedFd>,
 }
 
 impl Chunks {
-    /// The next one; none at the end of the input, or when it cannot be read any more.
+    /// Returns the next chunk; none at the end of the input or after a read error.
     pub(crate) async fn recv(&mut self) -> Option<Bytes> {
         self.receiver.recv().await
     }
@@ -55,7 +55,7 @@ pub(crate) fn chunks() -> Chunks {
     Chunks { receiver, _wanted: Some(wanted) }
 }
 
-/// Waits until there is something to read; false when nobody wants it any more.
+/// Waits for input; false when the stream was dropped.
 fn is_ready(unwanted: &OwnedFd) -> bool {
     loop {
         let stdin = rustix::stdio::stdin();
@@ -65,7 +65,7 @@ fn is_ready(unwanted: &OwnedFd) -> bool {
             Ok(_) if !both[0].revents().is_empty() => return false,
             Ok(_) if !both[1].revents().is_empty() => return true,
             Ok(_) | Err(Errno::INTR) => {}
-            // What cannot be waited for is read at once.
+            // Input that cannot be polled is read at once.
             Err(_) => return true,
         }
     }

@@ -1,20 +1,20 @@
-//! The user's terminal: taken over for a session, asked for answers, and always given back.
+//! The user's terminal: taken over for a session, used for questions, and always restored.
 //!
 //! ```text
-//! raw      raw mode and the window's title; undone by drop, panic and signals alike
-//! modes    what the agent switched on in the terminal and may have left on
-//! killed   what a command that was killed left on, put right by the next one
-//! detach   the keys that leave a session running
+//! raw      raw mode and window title, restored on drop, panic and signals
+//! modes    the modes that an agent switched on and may have left on
+//! after_kill  restores a terminal after a killed command
+//! detach   the detach keys
 //! input    standard input as a stream of chunks
 //! ask      questions on /dev/tty: y/N, and secrets without echo
-//! screen   the whole terminal for a moment, as pickers need it
+//! screen   the full screen, for pickers and `supervise`
 //! ```
-//! Nothing here knows what is being run.
+//! This module does not know what runs on the terminal.
 
+mod after_kill;
 mod ask;
 mod detach;
 mod input;
-mod killed;
 mod modes;
 mod raw;
 mod screen;
@@ -24,28 +24,28 @@ use std::os::fd::AsFd;
 
 use bottle_contract::session::guest::Size;
 
+pub(crate) use after_kill::restore_after_kill;
 pub(crate) use ask::{Decision, TerminalUser, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
-pub(crate) use killed::put_right;
 pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
 pub(crate) use screen::{FullScreen, Typed};
 
-/// A size that lies, or none at all, becomes what a terminal has always been.
+/// The size when a terminal reports none or zero.
 const FALLBACK: Size = Size { columns: 80, rows: 24 };
 
-/// Whether a session can be had on standard input and output.
-pub(crate) fn is_here() -> bool {
+/// Whether standard input and output are terminals.
+pub(crate) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The size of the terminal that shows standard output.
+/// The size of the terminal on standard output.
 pub(crate) fn size() -> Size {
     size_of(&io::stdout())
 }
 
-/// The size of this terminal, as far as it can be believed.
+/// The size of this terminal, or the fallback.
 pub(crate) fn size_of(terminal: &impl AsFd) -> Size {
     match rustix::termios::tcgetwinsize(terminal) {
         Ok(found) if found.ws_col > 0 && found.ws_row > 0 => {

@@ -1,54 +1,53 @@
-//! What a program switches on in a terminal, seen in its output, and how to switch it off again.
+//! Tracks the terminal modes that a program's output switches on, to switch them off afterwards.
 //!
-//! An agent that is killed, or detached from, leaves the mouse reported, the cursor hidden or the
-//! alternate screen shown. Only what was seen is undone: leaving an alternate screen that was never
-//! entered would move the cursor.
+//! An agent that is killed or detached from leaves mouse reports, a hidden cursor or the alternate screen behind.
+//! Only tracked modes are undone: leaving an alternate screen that was never entered would move the cursor.
 
 use std::collections::BTreeSet;
 
-/// Private modes that are off in a shell, of those that the filter lets through: keys, the screen's colours and
-/// margins, the mouse, focus, alternate screens, pasting, synchronized output.
-const BOTHERSOME: [u16; 25] = [
+/// Private modes that a shell has off, among those that the filter passes: keys, colours and margins, mouse, focus,
+/// alternate screens, paste, synchronized output.
+const OFF_IN_SHELL: [u16; 25] = [
     1, 5, 6, 9, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1045, 1047,
     1049, 2004, 2026, 2031,
 ];
 
-/// Private modes that are on in a shell: lines that wrap, the cursor.
-const WANTED: [u16; 2] = [7, 25];
+/// Private modes that a shell has on: line wrap, cursor.
+const ON_IN_SHELL: [u16; 2] = [7, 25];
 
-/// Standard modes that are off in a shell: insertion, line feed with carriage return.
+/// Standard modes that a shell has off: insertion, line feed with carriage return.
 const STANDARD: [u16; 2] = [4, 20];
 
-/// Digits of one sequence that are looked at; no real one is longer.
-const LONGEST: usize = 64;
+/// The longest parameters of one sequence, in bytes; real ones are shorter.
+const MAX_PARAMETERS: usize = 64;
 
-/// Puts right a terminal of which nothing is known but that its program was killed. Harmless where nothing was
-/// on: the cursor is saved first, so that leaving an alternate screen that is not shown does not move it.
+/// Restores a terminal in an unknown state after a kill. Harmless when nothing was on: it saves the cursor first,
+/// so that leaving an alternate screen that is not shown does not move it.
 pub(super) const EVERYTHING: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\
     \x1b[?2026l\x1b[?1l\x1b>\x1b[>4m\x1b[=0u\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b]8;;\x1b\\\x1b[0 q\
     \x1b7\x1b[?1049l\x1b[?25h\x1b]112\x07\x1b[23;0t";
 
-/// What is on.
+/// The tracked modes.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
     on: BTreeSet<u16>,
     off: BTreeSet<u16>,
     standard: BTreeSet<u16>,
-    /// Whether each of these was changed: colours, keypad, margins, the cursor's shape, links, letters for lines.
+    /// Whether each of these changed: colours, keypad, margins, cursor shape, hyperlinks, line-drawing characters.
     coloured: bool,
     keypad: bool,
     margins: bool,
-    shaped: bool,
-    linked: bool,
-    letters: bool,
-    shifted: bool,
-    keys_told: bool,
+    cursor_shape: bool,
+    hyperlink: bool,
+    line_drawing: bool,
+    shifted_out: bool,
+    key_reporting: bool,
     keyboard_set: bool,
     keyboard_pushed: u8,
     state: State,
 }
 
-/// Where in a sequence the last piece of output ended.
+/// The parser state between chunks of output.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -57,12 +56,12 @@ enum State {
     /// `ESC (`
     Letters,
     Sequence(Vec<u8>),
-    /// `ESC ]`, and what of its number was seen.
+    /// `ESC ]`, with the digits so far.
     Command(Vec<u8>),
 }
 
 impl Modes {
-    /// Looks at a piece of output; sequences may be cut anywhere between pieces.
+    /// Tracks a chunk of output; sequences may be split anywhere between chunks.
     pub(crate) fn note(&mut self, output: &[u8]) {
         for &byte in output {
             let state = std::mem::take(&mut self.state);
@@ -74,21 +73,21 @@ impl Modes {
         match state {
             _ if byte == 0x1b => State::Escape,
             State::Text => {
-                // Shift out and in: the other letters, and back.
+                // Shift out and shift in select the character set.
                 if matches!(byte, 0x0e | 0x0f) {
-                    self.shifted = byte == 0x0e;
+                    self.shifted_out = byte == 0x0e;
                 }
                 State::Text
             }
             State::Escape => self.escape(byte),
             State::Letters => {
-                self.letters = byte != b'B';
+                self.line_drawing = byte != b'B';
                 State::Text
             }
             State::Command(mut number) => {
                 number.push(byte);
                 if number == b"8;" {
-                    self.linked = true;
+                    self.hyperlink = true;
                 }
                 if number.len() < 2 { State::Command(number) } else { State::Text }
             }
@@ -97,7 +96,7 @@ impl Modes {
                     self.finish(&parameters, byte);
                     State::Text
                 }
-                0x20..=0x3f if parameters.len() < LONGEST => {
+                0x20..=0x3f if parameters.len() < MAX_PARAMETERS => {
                     parameters.push(byte);
                     State::Sequence(parameters)
                 }
@@ -127,8 +126,8 @@ impl Modes {
             ([b'>', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_add(1),
             ([b'<', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_sub(1),
             ([b'=', ..], b'u') => self.keyboard_set = true,
-            ([b'>', ..], b'm') => self.keys_told = true,
-            ([.., b' '], b'q') => self.shaped = true,
+            ([b'>', ..], b'm') => self.key_reporting = true,
+            ([.., b' '], b'q') => self.cursor_shape = true,
             ([b'<'..=b'?', ..], _) => {}
             (_, b'm') => self.coloured = true,
             (_, b'r') => self.margins = !parameters.is_empty(),
@@ -146,15 +145,16 @@ impl Modes {
     }
 
     fn set(&mut self, mode: u16, on: bool) {
-        let (list, changed) = if WANTED.contains(&mode) { (&mut self.off, !on) } else { (&mut self.on, on) };
-        if changed && (BOTHERSOME.contains(&mode) || WANTED.contains(&mode)) {
+        let (list, changed) =
+            if ON_IN_SHELL.contains(&mode) { (&mut self.off, !on) } else { (&mut self.on, on) };
+        if changed && (OFF_IN_SHELL.contains(&mode) || ON_IN_SHELL.contains(&mode)) {
             list.insert(mode);
         } else {
             list.remove(&mode);
         }
     }
 
-    /// What a terminal has to be sent to be as before. The alternate screen is left last.
+    /// Returns the sequences that restore the terminal. The alternate screen is left last.
     pub(crate) fn undo(&self) -> Vec<u8> {
         let mut words = String::new();
         let mut say = |changed: bool, word: &str| {
@@ -164,13 +164,13 @@ impl Modes {
         };
         say(self.keyboard_pushed > 0, &format!("\x1b[<{}u", self.keyboard_pushed));
         say(self.keyboard_set, "\x1b[=0u");
-        say(self.keys_told, "\x1b[>4m");
+        say(self.key_reporting, "\x1b[>4m");
         say(self.coloured, "\x1b[0m");
-        say(self.linked, "\x1b]8;;\x1b\\");
-        say(self.letters, "\x1b(B");
-        say(self.shifted, "\x0f");
+        say(self.hyperlink, "\x1b]8;;\x1b\\");
+        say(self.line_drawing, "\x1b(B");
+        say(self.shifted_out, "\x0f");
         say(self.keypad, "\x1b>");
-        say(self.shaped, "\x1b[0 q");
+        say(self.cursor_shape, "\x1b[0 q");
         // Setting margins moves the cursor.
         say(self.margins, "\x1b7\x1b[r\x1b8");
         self.standard.iter().for_each(|mode| say(true, &format!("\x1b[{mode}l")));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_switched_on_is_switched_off_and_nothing_else() {
+    fn undoes_exactly_the_modes_switched_on() {
         for (output, expected) in [
             (&b"plain text\r\n"[..], ""),
             (b"\x1b[?1049h\x1b[?25l", "\x1b[?1049l\x1b[?25h"),
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_mean_the_same_as_the_whole(output in "(\\x1b\\[\\?(1049|25|7|1000|2004)[hl]|\\x1b\\(0|\\x1b\\]8;|\\x1b\\[4h|x|\\x1b)*", cut in 0usize..64) {
+        fn chunks_give_the_same_result_as_the_whole(output in "(\\x1b\\[\\?(1049|25|7|1000|2004)[hl]|\\x1b\\(0|\\x1b\\]8;|\\x1b\\[4h|x|\\x1b)*", cut in 0usize..64) {
             let output = output.as_bytes();
             let cut = cut.min(output.len());
             let mut pieces = Modes::default();
@@ -240,12 +240,12 @@ mod tests {
         }
 
         #[test]
-        fn no_output_is_remembered_without_bound(output in proptest::collection::vec(any::<u8>(), 0..4096)) {
+        fn memory_use_is_bounded(output in proptest::collection::vec(any::<u8>(), 0..4096)) {
             let mut modes = Modes::default();
             modes.note(&output);
-            prop_assert!(modes.on.len() <= BOTHERSOME.len());
+            prop_assert!(modes.on.len() <= OFF_IN_SHELL.len());
             if let State::Sequence(kept) | State::Command(kept) = &modes.state {
-                prop_assert!(kept.len() <= LONGEST);
+                prop_assert!(kept.len() <= MAX_PARAMETERS);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Raw mode, entered for one session and left on every way out.
+//! Raw mode, entered for one session and restored on every exit.
 //!
-//! What has to be undone lies in one place of the process, because a panic and a signal have no value to
-//! drop. Whoever comes first undoes it; the others find nothing left to do.
+//! The saved state is a process-wide value, because panics and signals cannot drop a local one. The first caller
+//! restores; later calls do nothing.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,43 +11,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::Modes;
-use super::killed::Mark;
+use super::after_kill::Mark;
 
-/// What the terminal was like before the session.
+/// The terminal's state before the session.
 struct Saved {
     terminal: File,
     termios: Termios,
     modes: Modes,
-    /// Titles on the terminal's own stack that are to come back.
+    /// Titles pushed on the terminal's own stack.
     titles: u8,
     color: bool,
-    /// Says to the next command that the terminal is not given back yet.
+    /// Marks the terminal as taken over, for the next command.
     mark: Option<Mark>,
 }
 
-/// Keeps the window's title on the terminal's own stack, and brings it back.
+/// Push and pop the window's title on the terminal's own stack.
 const PUSH_TITLE: &[u8] = b"\x1b[22;0t";
 const POP_TITLE: &[u8] = b"\x1b[23;0t";
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
-/// The terminal in raw mode; it is given back when this is dropped, or by [`restore`].
+/// A terminal in raw mode; restored on drop, or by [`restore`].
 #[derive(Debug)]
 pub(crate) struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes standard input's terminal over, names its window, where there is a name, and gives its cursor a
-    /// label's colour.
+    /// Takes over the terminal of standard input. Sets the window's title, if given, and the cursor's colour.
     ///
     /// # Errors
-    /// When standard input is no terminal; nothing has changed then.
+    /// When standard input is not a terminal; nothing has changed then.
     pub(crate) fn enter(title: Option<&str>, color: Option<&str>) -> io::Result<Self> {
         let terminal = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
         raw.make_raw();
-        remember(&terminal, &termios, title.is_some())?;
-        // What was typed ahead was meant for the program that comes: it is kept.
+        save(&terminal, &termios, title.is_some())?;
+        // Keeps input typed ahead, which is meant for the program.
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         let mut words = Vec::new();
         if let Some(title) = title {
@@ -65,8 +64,7 @@ impl RawTerminal {
         Ok(Self(()))
     }
 
-    /// What keeps the title of now on the terminal's own stack; it comes back at the end, or by
-    /// [`RawTerminal::pop_title`].
+    /// Returns the sequence that pushes the title; restored at the end, or by [`RawTerminal::pop_title`].
     pub(crate) fn push_title(&self) -> &'static [u8] {
         if let Some(saved) = lock().as_mut() {
             saved.titles = saved.titles.saturating_add(1);
@@ -74,7 +72,7 @@ impl RawTerminal {
         PUSH_TITLE
     }
 
-    /// What brings the title back that was kept last.
+    /// Returns the sequence that restores the pushed title.
     pub(crate) fn pop_title(&self) -> &'static [u8] {
         if let Some(saved) = lock().as_mut() {
             saved.titles = saved.titles.saturating_sub(1);
@@ -82,9 +80,9 @@ impl RawTerminal {
         POP_TITLE
     }
 
-    /// Remembers what this piece of the agent's output switches on, to be switched off at the end.
-    pub(crate) fn note_output(&self, output: &[u8]) {
-        note_output(output);
+    /// Tracks the modes that this chunk of the agent's output switches on.
+    pub(crate) fn track_output(&self, output: &[u8]) {
+        track_output(output);
     }
 }
 
@@ -94,13 +92,13 @@ impl Drop for RawTerminal {
     }
 }
 
-/// What names the terminal's window: `OSC 0`.
+/// Returns the sequence that sets the window's title: `OSC 0`.
 pub(crate) fn title_sequence(title: &str) -> Vec<u8> {
     let plain: String = title.chars().filter(|c| !c.is_control()).take(80).collect();
     format!("\x1b]0;{plain}\x07").into_bytes()
 }
 
-/// A label's colour as `OSC 12` takes it; none for a word that is no label's.
+/// Maps a label's colour to the value of `OSC 12`; none for other words.
 fn rgb(name: &str) -> Option<&'static str> {
     Some(match name {
         "red" => "#d75f5f",
@@ -113,34 +111,34 @@ fn rgb(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Gives the terminal back, if it is taken. Safe to call from anywhere, any number of times.
+/// Restores the terminal, if it is taken over. May be called from anywhere, any number of times.
 pub(crate) fn restore() {
-    // Not waited for: a panic while the lock is held must not hang.
+    // Does not block: a panic with the lock held must not hang.
     let saved = match SAVED.try_lock() {
         Ok(mut saved) => saved.take(),
         Err(std::sync::TryLockError::Poisoned(saved)) => saved.into_inner().take(),
         Err(std::sync::TryLockError::WouldBlock) => None,
     };
     let Some(mut saved) = saved else { return };
-    let mut last_words = saved.modes.undo();
+    let mut sequences = saved.modes.undo();
     for _ in 0..saved.titles {
-        last_words.extend_from_slice(POP_TITLE);
+        sequences.extend_from_slice(POP_TITLE);
     }
     if saved.color {
-        last_words.extend_from_slice(b"\x1b]112\x07");
+        sequences.extend_from_slice(b"\x1b]112\x07");
     }
-    // A terminal that hung up takes neither, and has nothing to be put right.
-    let _ = saved.terminal.write_all(&last_words);
+    // Both fail after a hang-up, when there is nothing to restore.
+    let _ = saved.terminal.write_all(&sequences);
     let _ = tcsetattr(&saved.terminal, OptionalActions::Now, &saved.termios);
     drop(saved.mark);
 }
 
-/// Whether the terminal is taken, and nobody gave it back yet.
+/// Whether the terminal is taken over.
 pub(super) fn is_taken() -> bool {
     lock().is_some()
 }
 
-/// Makes a panic give the terminal back before it prints.
+/// Makes a panic restore the terminal before it prints.
 pub(crate) fn restore_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -149,11 +147,11 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Remembers what the terminal is like now, for [`restore`]; called before it is changed.
+/// Saves the terminal's state, for [`restore`]; call it before any change.
 ///
 /// # Errors
-/// When there is no descriptor left.
-pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
+/// When no file descriptor is left.
+pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);
     let modes = Modes::default();
@@ -162,8 +160,8 @@ pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Resul
     Ok(())
 }
 
-/// Remembers what this piece of output switches on, for [`restore`].
-pub(super) fn note_output(output: &[u8]) {
+/// Tracks the modes that this chunk of output switches on, for [`restore`].
+pub(super) fn track_output(output: &[u8]) {
     if let Some(saved) = lock().as_mut() {
         saved.modes.note(output);
     }
@@ -181,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// Set for the test below, which is then a program that has taken its terminal over and panics.
+    /// Makes the test below act as a program that takes over its terminal and panics.
     const VICTIM: &str = "BOTTLE_TEST_PANICS_ON_TERMINAL";
 
     #[test]
@@ -191,7 +189,7 @@ mod tests {
         restore_on_panic();
         let raw = RawTerminal::enter(Some("a title"), Some("green")).expect("a terminal");
         let screen = b"\x1b[?1049h\x1b[?25l\x1b[?1003h\x1b[?2004hdrawn";
-        raw.note_output(screen);
+        raw.track_output(screen);
         io::stdout().write_all(screen).expect("shown");
         io::stdout().flush().expect("shown");
         if thread == "another" {
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_says_why() {
+    fn a_panic_restores_the_terminal_before_it_prints() {
         for thread in ["its own", "another"] {
             let mut victim = Command::new(std::env::current_exe().expect("this program"));
             victim.env(VICTIM, thread).env("RUST_BACKTRACE", "0").args([

@@ -1,4 +1,4 @@
-//! The whole terminal for a moment: a screen of its own and keys one by one. What was shown before comes back.
+//! Full-screen mode: an alternate screen and single keys. Restores the previous content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,23 +11,23 @@ use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::raw;
 
-/// The alternate screen, without a cursor.
+/// Enters the alternate screen and hides the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 
-/// Has the terminal say where a pasted text begins and ends, so that its letters are no keys.
+/// Switches on bracketed paste, so that pasted text does not act as keys.
 const PASTES: &[u8] = b"\x1b[?2004h";
 
-/// The least that a list can be shown on.
-const LEAST: (u16, u16) = (40, 10);
+/// The smallest usable screen: columns and rows.
+const MIN_SIZE: (u16, u16) = (40, 10);
 
-/// The user's terminal, taken over until this is dropped, or [`super::restore`] is called.
+/// The user's terminal in full-screen mode, until dropped or [`super::restore`].
 pub(crate) struct FullScreen {
     terminal: Terminal<CrosstermBackend<File>>,
 }
 
 impl FullScreen {
-    /// Takes the process's terminal over. None when it cannot show a screen: it is too small, lies about its
-    /// size, or knows no sequences; lines have to do then.
+    /// Enters full-screen mode. Returns none when the terminal is too small, reports no size, or knows no escape
+    /// sequences; the caller then uses lines.
     ///
     /// # Errors
     /// When there is no terminal; nothing has changed then.
@@ -35,53 +35,53 @@ impl FullScreen {
         let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
         let size = tcgetwinsize(&tty)?;
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-        if dumb || size.ws_col < LEAST.0 || size.ws_row < LEAST.1 {
+        if dumb || size.ws_col < MIN_SIZE.0 || size.ws_row < MIN_SIZE.1 {
             return Ok(None);
         }
         let before = tcgetattr(&tty)?;
         let mut raw = before.clone();
         raw.make_raw();
-        raw::remember(&tty, &before, false)?;
-        raw::note_output(ENTER);
-        // What was typed before the question was to be seen is no answer to it.
+        raw::save(&tty, &before, false)?;
+        raw::track_output(ENTER);
+        // Drops input typed before the screen was visible.
         tcsetattr(&tty, OptionalActions::Flush, &raw)?;
         tty.write_all(ENTER)?;
         let terminal = Terminal::new(CrosstermBackend::new(tty)).inspect_err(|_| raw::restore())?;
         Ok(Some(Self { terminal }))
     }
 
-    /// From now on a pasted text comes as [`Typed::Pasted`], as far as the terminal knows how.
+    /// Switches on bracketed paste: pasted text arrives as [`Typed::Pasted`], if the terminal supports it.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn report_pastes(&mut self) -> io::Result<()> {
-        raw::note_output(PASTES);
+        raw::track_output(PASTES);
         self.terminal.backend_mut().write_all(PASTES)
     }
 
     /// Columns and rows.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
 
-    /// Shows what `render` draws; what did not change is not sent again.
+    /// Draws a frame; unchanged cells are not sent again.
     ///
     /// # Errors
-    /// When the terminal is gone, or was given back meanwhile.
+    /// When the terminal hung up or was restored.
     pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         if !raw::is_taken() {
-            return Err(io::Error::other("the terminal was given back"));
+            return Err(io::Error::other("the terminal was restored"));
         }
         self.terminal.draw(render).map(drop)
     }
 
-    /// Waits for a key; none when it is only to be drawn again, at another size.
+    /// Waits for a key; none when the screen only needs drawing again.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn key(&self) -> io::Result<Option<KeyEvent>> {
         Ok(match read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
@@ -89,10 +89,10 @@ impl FullScreen {
         })
     }
 
-    /// Waits this long, or until something is typed.
+    /// Waits for input, up to `patience`.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// When the terminal hung up.
     pub(crate) fn typed_within(&self, patience: Duration) -> io::Result<Option<Typed>> {
         if !poll(patience)? {
             return Ok(None);
@@ -106,13 +106,13 @@ impl FullScreen {
     }
 }
 
-/// What came of waiting for the user.
+/// An input event.
 #[derive(Debug)]
 pub(crate) enum Typed {
     Key(KeyEvent),
-    /// See [`FullScreen::report_pastes`].
+    /// Bracketed paste.
     Pasted(String),
-    /// The terminal has another size.
+    /// The terminal has a new size.
     Resized,
 }
 

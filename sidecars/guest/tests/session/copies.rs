@@ -168,7 +168,10 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
         (vec![member(EntryType::Block, "device", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::Fifo, "pipe", "", b"")], "a device or a pipe"),
         (vec![member(EntryType::GNULongName, "x", "", &[b'n'; 5000])], "5000 bytes"),
-        (vec![member(EntryType::XHeader, "x", "", b"19 path=../escape1\n"), file("ok", "x")], "points outside"),
+        (
+            vec![member(EntryType::XHeader, "x", "", b"19 path=../escape1\n"), file("ok", "x")],
+            "points outside",
+        ),
         (vec![member(EntryType::XHeader, "x", "", b"12 size=999\n"), file("ok", "x")], "size"),
         (vec![file(&"d/".repeat(49), "x").repeat(1), vec![1; 512]], "cannot copy in"),
     ];

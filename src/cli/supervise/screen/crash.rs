@@ -1,6 +1,6 @@
-//! A crash of the screen: the terminal is given back first, and what happened stands in a file that is named.
+//! Handles a crash of the screen: restores the terminal and writes a log whose path it reports.
 //!
-//! What a panic says may be an agent's text, so that it is never printed as it is.
+//! A panic message may contain an agent's text, so it is never printed unescaped.
 
 use std::backtrace::Backtrace;
 use std::fs::{DirBuilder, OpenOptions};
@@ -16,10 +16,10 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::cli::terminal;
 
-/// The log of the first crash of this process, or why there is none.
+/// The log of this process's first crash, or why there is none.
 static LOGGED: Mutex<Option<Result<PathBuf, String>>> = Mutex::new(None);
 
-/// From here on a panic of any thread gives the terminal back and is logged below this home; nothing is printed.
+/// Installs a panic hook that restores the terminal and writes a log below this home; it prints nothing.
 pub(super) fn log_panics(home: &Path) {
     let folder = home.join("crashes");
     std::panic::set_hook(Box::new(move |panic| {
@@ -47,16 +47,16 @@ fn log(folder: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// What the command ends with after a crash; none where there was none.
+/// Returns the error after a crash; none without one.
 pub(super) fn error() -> Option<CliError> {
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let whither = match logged {
-        Ok(path) => format!("what happened is in {}", path.display()),
-        Err(why) => format!("what happened could not be written down: {why}"),
+        Ok(path) => format!("the log is {}", path.display()),
+        Err(why) => format!("cannot write a log: {why}"),
     };
     Some(
         CliError::failed(format!("the screen crashed; {whither}"))
-            .hint("no question is lost: `bottle supervise --plain` lists them"),
+            .hint("no proposal is lost: `bottle supervise --plain` lists them"),
     )
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Set for the test below, which is then a program whose screen crashes.
+    /// Makes the test below act as a program whose screen crashes.
     const VICTIM: &str = "BOTTLE_TEST_SCREEN_CRASHES";
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_gives_the_terminal_back_and_names_its_log() {
+    fn a_crash_restores_the_terminal_and_names_its_log() {
         let home = tempfile::tempdir().expect("home");
         let mut victim = Command::new(std::env::current_exe().expect("this program"));
         victim.env(VICTIM, home.path()).env("TERM", "xterm").args(["--ignored", "--exact", "--nocapture"]);
@@ -94,7 +94,7 @@ mod tests {
         let mut pty = Pty::spawn(victim, 24, 80).expect("a terminal");
         assert_eq!(pty.wait_exit().expect("an end"), 0, "{}", pty.screen());
         let screen = pty.last_screen().expect("the end of the output");
-        assert!(screen.contains("the screen crashed; what happened is in"), "{screen}");
+        assert!(screen.contains("the screen crashed; the log is"), "{screen}");
         assert!(!screen.contains("drawn") && !screen.contains("again"), "{screen}");
         assert!(pty.left_on().is_empty() && pty.is_cooked().expect("a terminal"), "{:?}", pty.left_on());
         let logs: Vec<_> = std::fs::read_dir(home.path().join("crashes")).expect("logs").collect();

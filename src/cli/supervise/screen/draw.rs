@@ -1,5 +1,4 @@
-//! How the screen looks. Plain letters only, so that it reads the same in every font; colours say nothing that words
-//! do not.
+//! Draws the screen. Uses ASCII only, so that it looks the same in every font; colours repeat what words say.
 
 use dialoguer::console::measure_text_width;
 use jiff::Timestamp;
@@ -9,47 +8,47 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::laid::prompt;
+use super::layout::prompt;
 use super::rows::Row;
-use super::state::{Over, State, Tone, View};
-use super::text::{asks, waits, waits_long};
+use super::state::{Overlay, State, Tone, View};
+use super::text::{request_title, time_left, time_left_sentence};
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The most columns of a bottle's name.
+/// The maximum columns of a bottle's name.
 const NAME: usize = 24;
 
-/// Columns of what kind of thing is asked for, and of how long it waits.
+/// Columns of the proposal's kind, and of the remaining time.
 const KIND: usize = 6;
 const WAITS: usize = 11;
 
-/// Narrower than this the kind is left out.
+/// Narrower screens omit the kind.
 const NARROW: usize = 60;
 
-/// The keys, each with what it does.
+/// The keys, each with its effect.
 const HELP: &[(&str, &str)] = &[
-    ("Up Down, k j", "move; scroll where all of one is shown"),
-    ("Enter, Right", "show all of one; Left or Esc goes back"),
-    ("n p", "the next and the one before, where all of one is shown"),
-    ("a", "approve; routes are live at once, the others take a reason"),
-    ("m", "write routes yourself in $VISUAL or $EDITOR; `a` approves them"),
-    ("u", "drop what you wrote"),
-    ("o", "how long routes hold: this run, one request, or saved to a file"),
-    ("r", "reject, with a reason; take away what nobody waits for"),
-    ("q, Ctrl-C", "leave; what waits goes on waiting"),
+    ("Up Down, k j", "move; scroll in the full view"),
+    ("Enter, Right", "show in full; Left or Esc goes back"),
+    ("n p", "next and previous proposal in the full view"),
+    ("a", "approve; routes go live at once, others need a reason"),
+    ("m", "edit the routes in $VISUAL or $EDITOR; `a` approves them"),
+    ("u", "drop your edit"),
+    ("o", "scope of routes: this run, one request, or saved to a file"),
+    ("r", "reject with a reason; dismiss when no process waits"),
+    ("q, Ctrl-C", "quit; proposals stay pending"),
 ];
 
-/// Draws what [`State::lay_out`] made ready for a terminal of this size.
+/// Draws the state that [`State::lay_out`] prepared for a terminal of this size.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Timestamp) {
     let area = frame.area();
-    let rows = state.laid().rows();
+    let rows = state.layout().rows();
     let lengths = [2, rows.body, u16::from(rows.preview > 0), rows.preview, rows.word, 1];
     let [head, body, _, preview, word, keys] = Layout::vertical(lengths.map(Constraint::Length)).areas(area);
     let columns = usize::from(area.width);
     frame.render_widget(Paragraph::new(heading(state, columns, styles, now)), head);
-    let lines = state.laid().lines();
-    match (state.over(), state.view()) {
-        (Some(Over::Help), _) => frame.render_widget(Paragraph::new(help(columns, styles)), body),
+    let lines = state.layout().lines();
+    match (state.overlay(), state.view()) {
+        (Some(Overlay::Help), _) => frame.render_widget(Paragraph::new(help(columns, styles)), body),
         (_, View::List) if state.rows().all().is_empty() => {
             frame.render_widget(Paragraph::new(lines.to_vec()), body);
         }
@@ -63,38 +62,38 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Ti
             frame.render_widget(Paragraph::new(seen), body);
         }
     }
-    frame.render_widget(Paragraph::new(said(state, styles)), word);
+    frame.render_widget(Paragraph::new(message(state, styles)), word);
     frame.render_widget(bottom(state, columns, styles), keys);
 }
 
-/// Two lines: what this is, and how it stands.
+/// Returns the two heading lines.
 fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let total = state.rows().all().len();
     let (left, right, below) = match (state.view(), state.rows().current()) {
         (View::Detail { scroll }, Some(row)) => {
-            let (page, all) = (state.laid().page_rows(), state.laid().lines().len());
+            let (page, all) = (state.layout().page_rows(), state.layout().lines().len());
             let more = if all > page {
                 format!("lines {}-{} of {all}   ", scroll + 1, (scroll + page).min(all))
             } else {
                 String::new()
             };
-            let (waited, style) = (waits(&row.pending, now).1, Style::new());
+            let (waited, style) = (time_left(&row.pending, now).1, Style::new());
             let style = if waited { style } else { tinted(Color::Yellow, styles) };
-            let below = Line::styled(fitted(&waits_long(&row.pending, now), columns, styles), style);
-            (asks(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
+            let below = Line::styled(fitted(&time_left_sentence(&row.pending, now), columns, styles), style);
+            (request_title(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
         }
         _ => {
-            let waiting = state.rows().all().iter().filter(|row| waits(&row.pending, now).1).count();
+            let waiting = state.rows().all().iter().filter(|row| time_left(&row.pending, now).1).count();
             let left = match waiting {
-                0 => "Nothing waits for you".to_owned(),
-                1 => "1 question waits for you".to_owned(),
-                more => format!("{more} questions wait for you"),
+                0 => "No pending proposals".to_owned(),
+                1 => "1 proposal waits for you".to_owned(),
+                more => format!("{more} proposals wait for you"),
             };
             let right = match total - waiting {
                 0 if total > 1 => "oldest first".to_owned(),
                 0 => String::new(),
-                1 => "1 waits no more".to_owned(),
-                over => format!("{over} wait no more"),
+                1 => "1 no longer waits".to_owned(),
+                more => format!("{more} no longer wait"),
             };
             let names =
                 if total == 0 { Line::default() } else { Line::styled(named(state, columns, styles), dim()) };
@@ -108,14 +107,19 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
     vec![Line::from(top), below]
 }
 
-/// What is in each column.
+/// Returns the column titles.
 fn named(state: &State, columns: usize, styles: Styles) -> String {
-    let wide = Columns::of(state, columns);
-    let kind = if wide.kind > 0 { padded("FOR", wide.kind, styles) } else { String::new() };
-    format!("  {}{}{kind}{}", padded("WAITS", WAITS - 2, styles), padded("BOTTLE", wide.name, styles), "WHAT")
+    let wide = Columns::for_state(state, columns);
+    let kind = if wide.kind > 0 { padded("KIND", wide.kind, styles) } else { String::new() };
+    format!(
+        "  {}{}{kind}{}",
+        padded("LEFT", WAITS - 2, styles),
+        padded("BOTTLE", wide.name, styles),
+        "REQUEST"
+    )
 }
 
-/// How wide the parts of a row are.
+/// The widths of a row's parts.
 struct Columns {
     name: usize,
     kind: usize,
@@ -123,21 +127,21 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(state: &State, whole: usize) -> Self {
+    fn for_state(state: &State, whole: usize) -> Self {
         let name = |row: &Row| row.pending.proposal.bottle_slug.as_str().len();
-        // "BOTTLE" stands above them.
+        // At least as wide as the heading "BOTTLE".
         let widest = state.rows().all().iter().map(name).max().unwrap_or(0).max(6);
         let kind = if whole < NARROW { 0 } else { KIND };
         Self { name: widest.min(NAME).min(whole / 3), kind, whole }
     }
 }
 
-/// The part of the list around the cursor that fits.
+/// Returns the part of the list around the cursor that fits.
 fn list(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let (rows, at) = (state.rows().all(), state.rows().at());
     let height = usize::from(area.height.max(1));
     let first = at.saturating_sub(height / 2).min(rows.len().saturating_sub(height));
-    let wide = Columns::of(state, usize::from(area.width));
+    let wide = Columns::for_state(state, usize::from(area.width));
     let seen = rows.iter().enumerate().skip(first).take(height);
     seen.map(|(index, row)| line(state, row, index == at, &wide, styles, now)).collect()
 }
@@ -150,8 +154,8 @@ fn line(
     styles: Styles,
     now: Timestamp,
 ) -> Line<'static> {
-    let (left, waited) = waits(&row.pending, now);
-    let (left, color) = match state.under_way(row.id()) {
+    let (left, waited) = time_left(&row.pending, now);
+    let (left, color) = match state.in_progress(row.id()) {
         Some(doing) => (doing.to_owned(), Color::Cyan),
         None => (left, if waited { Color::Green } else { Color::Yellow }),
     };
@@ -172,9 +176,9 @@ fn line(
     ])
 }
 
-/// Says on the last of these lines that there are more.
+/// Replaces the last line with a remark when there are more lines.
 fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, styles: Styles) -> Vec<Line<'static>> {
-    let more = format!("{} {} lines more: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
+    let more = format!("{} {} more lines: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
     if seen.len() < all
         && let Some(last) = seen.last_mut()
     {
@@ -193,9 +197,9 @@ fn help(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     HELP.iter().map(line).collect()
 }
 
-fn said(state: &State, styles: Styles) -> Vec<Line<'static>> {
-    let (lines, said) = state.laid().word();
-    let style = match said.map(|said| said.tone) {
+fn message(state: &State, styles: Styles) -> Vec<Line<'static>> {
+    let (lines, message) = state.layout().message();
+    let style = match message.map(|message| message.tone) {
         Some(Tone::Good) => tinted(Color::Green, styles),
         Some(Tone::Bad) => tinted(Color::Red, styles),
         Some(Tone::Plain) => tinted(Color::Cyan, styles),
@@ -204,9 +208,9 @@ fn said(state: &State, styles: Styles) -> Vec<Line<'static>> {
     lines.iter().map(|line| Line::styled(line.clone(), style)).collect()
 }
 
-/// The line at the bottom: what is typed, or the keys, in as many words as there is room for.
+/// Returns the bottom line: the prompt, or the key help as long as fits.
 fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
-    if let Some((question, typed)) = prompt(state.over()) {
+    if let Some((question, typed)) = prompt(state.overlay()) {
         let room = columns.saturating_sub(question.len() + 1);
         return Line::from(vec![
             Span::styled(question, bold()),
@@ -214,27 +218,27 @@ fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
             Span::styled("_", bold()),
         ]);
     }
-    let words: &[&str] = match (state.over(), state.view(), state.rows().all().is_empty()) {
-        (Some(Over::Help), ..) => &["any key goes back"],
-        (_, View::List, true) => &["? help   q leaves"],
+    let words: &[&str] = match (state.overlay(), state.view(), state.rows().all().is_empty()) {
+        (Some(Overlay::Help), ..) => &["any key goes back"],
+        (_, View::List, true) => &["? help   q quits"],
         (_, View::List, false) => &[
-            "Enter all   a approve   r reject   m edit   o how long   ? help   q leaves",
-            "Enter all  a approve  r reject  m o ? q leaves",
-            "Enter  a  r  m  o  ?  q leaves",
+            "Enter details   a approve   r reject   m edit   o scope   ? help   q quits",
+            "Enter details  a approve  r reject  m o ? q quits",
+            "Enter  a  r  m  o  ?  q quits",
         ],
         (_, View::Detail { .. }, _) => &[
-            "a approve   r reject   m edit   o how long   n next   Esc back   ? help   q leaves",
-            "a approve  r reject  m edit  o how long  Esc back  ?  q leaves",
-            "a  r  m  o  n  Esc  ?  q leaves",
+            "a approve   r reject   m edit   o scope   n next   Esc back   ? help   q quits",
+            "a approve  r reject  m edit  o scope  Esc back  ?  q quits",
+            "a  r  m  o  n  Esc  ?  q quits",
         ],
     };
     let fits = words.iter().find(|words| words.len() <= columns).or(words.last());
     Line::styled(fits.copied().unwrap_or_default(), dim())
 }
 
-/// The end of what is typed.
+/// Returns the end of the typed text that fits.
 fn last_of(typed: &str, columns: usize, styles: Styles) -> String {
-    let typed = styles.letters(typed);
+    let typed = styles.displayable(typed);
     let mut from = 0;
     while measure_text_width(&typed[from..]) > columns {
         from += typed[from..].chars().next().map_or(1, char::len_utf8);

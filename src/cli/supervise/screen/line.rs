@@ -1,20 +1,20 @@
-//! One line that a user types.
+//! A single-line text input.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The longest.
-const MOST: usize = 400;
+/// The longest text, in characters.
+const MAX_CHARACTERS: usize = 400;
 
-/// See the module.
+/// The typed text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TypedLine(String);
 
-/// What a key made of it.
+/// The result of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum InputResult {
     Open,
     Done,
-    Left,
+    Cancelled,
 }
 
 impl TypedLine {
@@ -22,13 +22,13 @@ impl TypedLine {
         &self.0
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Came {
+    pub(super) fn press(&mut self, key: KeyEvent) -> InputResult {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Enter => return Came::Done,
-            KeyCode::Esc => return Came::Left,
-            KeyCode::Char('c' | 'g') if control => return Came::Left,
-            KeyCode::Char('j' | 'm') if control => return Came::Done,
+            KeyCode::Enter => return InputResult::Done,
+            KeyCode::Esc => return InputResult::Cancelled,
+            KeyCode::Char('c' | 'g') if control => return InputResult::Cancelled,
+            KeyCode::Char('j' | 'm') if control => return InputResult::Done,
             KeyCode::Char('u') if control => self.0.clear(),
             KeyCode::Char('w') if control => {
                 let kept = self.0.trim_end().trim_end_matches(|letter: char| !letter.is_whitespace()).len();
@@ -39,12 +39,12 @@ impl TypedLine {
             KeyCode::Char(letter) if !control => self.paste(letter.encode_utf8(&mut [0; 4])),
             _ => {}
         }
-        Came::Open
+        InputResult::Open
     }
 
-    /// Adds a text, without what is no letter.
+    /// Inserts text, without control characters.
     pub(super) fn paste(&mut self, text: &str) {
-        let room = MOST.saturating_sub(self.0.chars().count());
+        let room = MAX_CHARACTERS.saturating_sub(self.0.chars().count());
         let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
         self.0.extend(letters.filter(|letter| !letter.is_control()).take(room));
     }
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_taken_back_whatever_stands_before_it() {
-        // The last is no single byte.
+    fn ctrl_w_deletes_the_last_word() {
+        // The last space has several bytes.
         for (typed, left) in
             [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")]
         {

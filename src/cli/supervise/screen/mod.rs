@@ -1,20 +1,19 @@
-//! The whole terminal: what waits, live, and a user's answers.
+//! The full-screen view: pending proposals, live, and the user's answers.
 //!
 //! ```text
-//! the queue ──looks──┐      ┌──keys── terminal
-//! answers ───came────┼► state ──► laid ──► draw
-//! editor ───edited───┘    └──effects──► answers, editor
+//! the queue ──polls────┐      ┌──keys── terminal
+//! answers ───results───┼► state ──► layout ─► draw
+//! editor ────edited────┘    └──effects──► answers, editor
 //! ```
-//! - `state`: what is shown, and what a key or news does to it; with `rows` and `line`, pure
-//! - `laid`: the same as lines for a terminal of this size, worded by `text`; `draw`: how it looks
-//! - `crash`: a log, where this file or one below it is wrong
+//! - `state`: what is shown, and the effect of keys and events; pure, as are `rows` and `line`
+//! - `layout`: the layout for a terminal of this size, with lines from `text`; `draw`: draws it
+//! - `crash`: the log of a panic
 //!
-//! The thread that draws waits for keys and nothing else: the queue is looked at by another, and each answer is
-//! carried out by one of its own.
+//! The drawing thread only waits for keys. A second thread polls the queue, and each answer runs on its own thread.
 
 mod crash;
 mod draw;
-mod laid;
+mod layout;
 mod line;
 mod rows;
 mod state;
@@ -33,11 +32,11 @@ use bottle_contract::queue::Id;
 use bottle_queue::{Listing, Pending, QueueWatcher};
 use jiff::Timestamp;
 
-use self::state::{Edited, Effect, Known, State, Wants};
-use super::answer::{self, Came, Decision, Unsaved};
-use super::opens::{Opens, between, opens};
+use self::state::{Edited, Effect, EffectInput, KnownEffect, State};
+use super::answer::{self, AnswerOutcome, Decision, Unsaved};
+use super::pending::queue_error;
+use super::route_change::{RouteChange, live_between, route_change};
 use super::scope::files;
-use super::waiting::unusable;
 use crate::cli::attach::catch;
 use crate::cli::editor::Draft;
 use crate::cli::error::CliError;
@@ -47,44 +46,44 @@ use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
 
-/// Between two looks at the queue.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The poll interval of the queue.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a key is waited for before news is looked at: less while an answer is under way.
+/// How long the screen waits for a key before it handles events: shorter while an answer is in progress.
 const TICK: Duration = Duration::from_millis(100);
 const BUSY_TICK: Duration = Duration::from_millis(20);
 
-/// How often the routes of the question under the cursor are read anew.
+/// How often the effect of the selected proposal is computed again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// News that waits to be shown.
+/// The capacity of the event channel.
 const NEWS: usize = 16;
 
-/// How long the screen may take to give the terminal back when a signal ends it.
+/// How long the screen may take to restore the terminal after a signal.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// SIGINT and SIGQUIT, which keys send to whoever runs on the terminal.
+/// SIGINT and SIGQUIT, which keys send to the foreground process.
 const KEYS: [u8; 2] = [2, 3];
 
-/// Shows the screen until the user leaves it; false where the terminal can show none.
+/// Shows the screen until the user leaves; false if the terminal cannot show it.
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
-    let Some(unsaved) = shown(host, output)? else { return Ok(false) };
+    let Some(unsaved) = run(host, output)? else { return Ok(false) };
     for (path, Unsaved { why, routes }) in unsaved {
-        output.note(format!("{} was not written: {why}; these routes were to stand in it", path.display()));
+        output.note(format!("cannot write {}: {why}; these are its routes", path.display()));
         output.print(&routes)?;
     }
     Ok(true)
 }
 
-/// What could not be written into the user's files.
-type ByHand = Vec<(PathBuf, Unsaved)>;
+/// Routes that could not be written to the user's files.
+type UnsavedRoutes = Vec<(PathBuf, Unsaved)>;
 
-fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
-    let turns = Arc::new(Turns::default());
+fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
+    let flags = Arc::new(SignalFlags::default());
     crate::cli::block_on(async {
         let mut signals = catch()?;
-        let (host, styles, turns_of) = (host.clone(), output.styles(), Arc::clone(&turns));
-        let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, turns_of));
+        let (host, styles, screen_flags) = (host.clone(), output.styles(), Arc::clone(&flags));
+        let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, screen_flags));
         loop {
             tokio::select! {
                 ended = &mut screen => {
@@ -92,7 +91,7 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
                         return Err(crashed);
                     }
                     let ended = ended.unwrap_or_else(|error| Err(CliError::failed(error.to_string())));
-                    // A terminal that is gone cannot be read, and the signal which says so comes at the same moment.
+                    // A terminal that hung up fails to read, and SIGHUP arrives at the same moment.
                     if ended.is_err()
                         && let Ok(number) = tokio::time::timeout(ENDS_WITHIN, signals.end()).await
                     {
@@ -101,11 +100,11 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
                     return ended;
                 }
                 number = signals.end() => {
-                    // Meant for the editor, which has the terminal.
-                    if turns.editing.load(Ordering::SeqCst) && KEYS.contains(&number) {
+                    // The editor owns the terminal, and the signal is meant for it.
+                    if flags.editing.load(Ordering::SeqCst) && KEYS.contains(&number) {
                         continue;
                     }
-                    turns.ending.store(true, Ordering::SeqCst);
+                    flags.ending.store(true, Ordering::SeqCst);
                     let _ = tokio::time::timeout(ENDS_WITHIN, &mut screen).await;
                     return Err(interrupted(number));
                 }
@@ -114,56 +113,60 @@ fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
     })
 }
 
-/// Whose turn it is, for whoever listens to signals.
+/// State shared with the signal handler.
 #[derive(Debug, Default)]
-struct Turns {
-    /// An editor has the terminal.
+struct SignalFlags {
+    /// The editor owns the terminal.
     editing: AtomicBool,
-    /// The screen is to give the terminal back.
+    /// The screen must restore the terminal and end.
     ending: AtomicBool,
 }
 
-/// Something that happened while a key was waited for.
-enum News {
-    Found(Listing),
-    Unfound(String),
-    Answered { id: Id, came: Result<Came, String> },
+/// An event from another thread.
+enum Event {
+    Polled(Listing),
+    PollFailed(String),
+    Answered { id: Id, outcome: Result<AnswerOutcome, String> },
 }
 
-fn on_terminal(host: Host, styles: Styles, turns: Arc<Turns>) -> Result<Option<ByHand>, CliError> {
+fn on_terminal(
+    host: Host,
+    styles: Styles,
+    flags: Arc<SignalFlags>,
+) -> Result<Option<UnsavedRoutes>, CliError> {
     let mut watcher = QueueWatcher::new(host.home.clone());
     let now = Timestamp::now();
-    let first = watcher.poll(now).map_err(unusable)?.unwrap_or_default();
+    let first = watcher.poll(now).map_err(queue_error)?.unwrap_or_default();
     crash::log_panics(&host.home);
     let Some(full) = enter()? else { return Ok(None) };
-    let (tell, told) = sync_channel(NEWS);
-    let looker = tell.clone();
-    std::thread::spawn(move || keep_looking(watcher, &looker));
+    let (sender, receiver) = sync_channel(NEWS);
+    let poll_sender = sender.clone();
+    std::thread::spawn(move || poll_queue(watcher, &poll_sender));
     let state = State::new(first, now);
-    let screen = Screen { host, styles, turns, state, tell, told, examined: None };
+    let screen = Screen { host, styles, flags, state, sender, receiver, effect_updated: None };
     screen.run(full).map(Some).map_err(|error| {
         CliError::failed(format!("cannot show the screen: {error}"))
-            .hint("`bottle supervise --plain` lists what waits")
+            .hint("`bottle supervise --plain` lists pending proposals")
     })
 }
 
-/// Takes the terminal over; none where it can show no screen.
+/// Takes over the terminal; none if it cannot show a screen.
 fn enter() -> Result<Option<FullScreen>, CliError> {
     let entered = FullScreen::enter()
         .and_then(|full| full.map(|mut full| full.report_pastes().map(|()| full)).transpose());
     entered.map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))
 }
 
-/// Looks at the queue until nobody wants to know.
-fn keep_looking(mut watcher: QueueWatcher, tell: &SyncSender<News>) {
+/// Polls the queue until the receiver is gone.
+fn poll_queue(mut watcher: QueueWatcher, sender: &SyncSender<Event>) {
     loop {
-        std::thread::sleep(LOOK_EVERY);
-        let news = match watcher.poll(Timestamp::now()) {
+        std::thread::sleep(POLL_INTERVAL);
+        let event = match watcher.poll(Timestamp::now()) {
             Ok(None) => continue,
-            Ok(Some(found)) => News::Found(found),
-            Err(error) => News::Unfound(unusable(error).message),
+            Ok(Some(found)) => Event::Polled(found),
+            Err(error) => Event::PollFailed(queue_error(error).message),
         };
-        if tell.send(news).is_err() {
+        if sender.send(event).is_err() {
             return;
         }
     }
@@ -172,23 +175,23 @@ fn keep_looking(mut watcher: QueueWatcher, tell: &SyncSender<News>) {
 struct Screen {
     host: Host,
     styles: Styles,
-    turns: Arc<Turns>,
+    flags: Arc<SignalFlags>,
     state: State,
-    tell: SyncSender<News>,
-    told: Receiver<News>,
-    /// When the routes of the question under the cursor were read.
-    examined: Option<Instant>,
+    sender: SyncSender<Event>,
+    receiver: Receiver<Event>,
+    /// When the effect of the selected proposal was last computed.
+    effect_updated: Option<Instant>,
 }
 
 impl Screen {
-    fn run(mut self, mut full: FullScreen) -> io::Result<ByHand> {
+    fn run(mut self, mut full: FullScreen) -> io::Result<UnsavedRoutes> {
         loop {
-            self.examine();
+            self.update_effect();
             let now = Timestamp::now();
             self.state.lay_out(full.size()?, self.styles, now);
             full.draw(|frame| draw::draw(frame, &self.state, self.styles, now))?;
             let mut patience = if self.state.is_busy() { BUSY_TICK } else { TICK };
-            // All keys that are there are taken before it is drawn again.
+            // All available keys are handled before the next drawing.
             while let Some(typed) = full.typed_within(patience)? {
                 patience = Duration::ZERO;
                 let effect = match typed {
@@ -206,54 +209,54 @@ impl Screen {
                     Effect::Edit { id, text } => full = self.edit(full, &id, text)?,
                 }
             }
-            while let Ok(news) = self.told.try_recv() {
-                self.hear(news);
+            while let Ok(event) = self.receiver.try_recv() {
+                self.handle(event);
             }
-            if self.turns.ending.load(Ordering::SeqCst) {
+            if self.flags.ending.load(Ordering::SeqCst) {
                 return Ok(self.state.into_unsaved());
             }
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn handle(&mut self, event: Event) {
         let now = Timestamp::now();
-        match news {
-            News::Found(listing) => self.state.found(listing, now),
-            News::Unfound(why) => self.state.unfound(why),
-            News::Answered { id, came } => self.state.answered(&id, came, now),
+        match event {
+            Event::Polled(listing) => self.state.poll_succeeded(listing, now),
+            Event::PollFailed(why) => self.state.poll_failed(why),
+            Event::Answered { id, outcome } => self.state.answered(&id, outcome, now),
         }
     }
 
-    /// Finds out what the question under the cursor would open, unless that was done just now.
-    fn examine(&mut self) {
-        let Some(wants) = self.state.wants() else { return };
+    /// Computes the effect of the selected proposal, unless it is recent.
+    fn update_effect(&mut self) {
+        let Some(effect_input) = self.state.effect_input() else { return };
         let before = self.state.known();
-        if before.is_some() && self.examined.is_some_and(|at| at.elapsed() < KNOWN_FOR) {
+        if before.is_some() && self.effect_updated.is_some_and(|at| at.elapsed() < KNOWN_FOR) {
             return;
         }
-        let known = known(&self.host, wants, before);
-        self.examined = Some(Instant::now());
-        self.state.learn(known);
+        let known = compute_effect(&self.host, effect_input, before);
+        self.effect_updated = Some(Instant::now());
+        self.state.set_known(known);
     }
 
     fn answer(&self, pending: Pending, decision: Decision) {
-        let (host, tell) = (self.host.clone(), self.tell.clone());
+        let (host, sender) = (self.host.clone(), self.sender.clone());
         std::thread::spawn(move || {
-            let came = answer::answer(&host, &pending, decision).map_err(|error| error.message);
-            // Nobody listens any more where the user left; the audit has it.
-            let _ = tell.send(News::Answered { id: pending.proposal.id, came });
+            let outcome = answer::answer(&host, &pending, decision).map_err(|error| error.message);
+            // The receiver is gone when the user left; the audit log has the result.
+            let _ = sender.send(Event::Answered { id: pending.proposal.id, outcome });
         });
     }
 
-    /// Gives the terminal to the user's editor, and takes it back.
+    /// Hands the terminal to the user's editor, and takes it back.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
-        self.turns.editing.store(true, Ordering::SeqCst);
+        self.flags.editing.store(true, Ordering::SeqCst);
         drop(full);
         let edited = edit(&self.host, &text);
         let full = enter().map_err(|error| io::Error::other(error.message));
-        self.turns.editing.store(false, Ordering::SeqCst);
+        self.flags.editing.store(false, Ordering::SeqCst);
         self.state.edited(id, &text, edited);
-        full?.ok_or_else(|| io::Error::other("the terminal is too small for it by now"))
+        full?.ok_or_else(|| io::Error::other("the terminal is too small now"))
     }
 }
 
@@ -269,21 +272,33 @@ fn edit(host: &Host, text: &str) -> Edited {
     }
 }
 
-/// What is to be known of a proposal of routes; `before` is what was known of it.
-fn known(host: &Host, wants: Wants<'_>, before: Option<&Known>) -> Known {
-    let Wants { pending: Pending { proposal, .. }, text, scope } = wants;
-    let opens = opens(host, proposal, text);
-    let revision = |opens: &Option<Result<Opens, String>>| match opens {
-        Some(Ok(opens)) => Some(opens.revision),
+/// Computes the effect of proposed routes; `before` is the previous result.
+fn compute_effect(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
+    let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
+    let route_change = route_change(host, proposal, text);
+    let revision = |route_change: &Option<Result<RouteChange, String>>| match route_change {
+        Some(Ok(route_change)) => Some(route_change.revision),
         _ => None,
     };
-    let live = revision(&opens);
+    let live = revision(&route_change);
     let moved = proposal.revision.zip(live).filter(|(asked, live)| live > asked);
     let since = moved.map(|(asked, live)| match before {
-        Some(Known { since: Some(since), opens, .. }) if revision(opens) == Some(live) => since.clone(),
-        _ => between(host, &proposal.bottle_slug, asked, live),
+        Some(KnownEffect { since: Some(since), route_change, .. })
+            if revision(route_change) == Some(live) =>
+        {
+            since.clone()
+        }
+        _ => live_between(host, &proposal.bottle_slug, asked, live),
     });
-    let holds = scope.settle(host, proposal, text).map_err(|error| error.message);
+    let grant = scope.resolve(host, proposal, text).map_err(|error| error.message);
     let files = files(host, &proposal.bottle_slug);
-    Known { id: proposal.id.clone(), text: text.to_owned(), wanted: scope, holds, files, opens, since }
+    KnownEffect {
+        id: proposal.id.clone(),
+        text: text.to_owned(),
+        wanted: scope,
+        grant,
+        files,
+        route_change,
+        since,
+    }
 }

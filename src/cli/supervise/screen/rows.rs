@@ -1,4 +1,4 @@
-//! The questions on the screen, and the cursor, which stays with its question whatever comes and goes.
+//! The pending proposals and the cursor, which stays on its proposal when others come or go.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -8,22 +8,22 @@ use bottle_contract::queue::{Id, Tool};
 use bottle_queue::Pending;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cli::supervise::waiting::first_line;
+use crate::cli::supervise::pending::first_line;
 
-/// How long a key that decides does nothing after another question came under the cursor by itself: it was meant
-/// for the one before.
-const SLID_FOR: SignedDuration = SignedDuration::from_millis(700);
+/// How long a deciding key is ignored after the cursor moved to another proposal by itself: the key was meant for
+/// the previous one.
+const MOVE_GUARD: SignedDuration = SignedDuration::from_millis(700);
 
-/// A question.
+/// A proposal in the list.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) pending: Pending,
-    /// Read when it is shown first.
+    /// Computed when first shown.
     summary: OnceCell<String>,
 }
 
 impl Row {
-    fn of(pending: Pending) -> Self {
+    fn new(pending: Pending) -> Self {
         Self { pending, summary: OnceCell::new() }
     }
 
@@ -31,7 +31,7 @@ impl Row {
         &self.pending.proposal.id
     }
 
-    /// What it asks for, in a few words: may be an agent's.
+    /// Summarizes the request in a few words, possibly the agent's.
     pub(super) fn summary(&self) -> &str {
         self.summary.get_or_init(|| {
             let proposal = &self.pending.proposal;
@@ -41,7 +41,7 @@ impl Row {
                 Some(hosts.join(", "))
             };
             let hosts = if proposal.tool.reports() { None } else { hosts() };
-            // An agent's own words stand behind a bar here, too.
+            // The agent's own words get a bar here, too.
             hosts.unwrap_or_else(|| {
                 let why = first_line(&proposal.justification);
                 if proposal.tool.reports() { why } else { format!("| {why}") }
@@ -49,7 +49,7 @@ impl Row {
         })
     }
 
-    /// What kind of thing is asked for.
+    /// The kind of thing requested.
     pub(super) fn kind(&self) -> &'static str {
         match self.pending.proposal.tool {
             Tool::EgressAllow | Tool::EgressBlock => "hosts",
@@ -59,13 +59,13 @@ impl Row {
     }
 }
 
-/// See the module.
+/// The rows and the cursor.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Vec<Row>,
     at: usize,
-    /// When another question came under the cursor without a key.
-    slid: Option<Timestamp>,
+    /// When the cursor last moved to another proposal without a key.
+    moved: Option<Timestamp>,
 }
 
 impl Rows {
@@ -73,12 +73,12 @@ impl Rows {
         &self.rows
     }
 
-    /// Where the cursor is, from 0.
+    /// The index of the cursor.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// The one under the cursor.
+    /// The proposal under the cursor.
     pub(super) fn current(&self) -> Option<&Row> {
         self.rows.get(self.at)
     }
@@ -87,14 +87,14 @@ impl Rows {
         self.rows.iter().find(|row| row.id() == id)
     }
 
-    /// These wait now, oldest first.
+    /// Replaces the rows with these, oldest first.
     pub(super) fn replace(&mut self, pending: Vec<Pending>, now: Timestamp) {
         let current = self.current().map(|row| row.id().clone());
         let mut known: BTreeMap<Id, Row> =
             std::mem::take(&mut self.rows).into_iter().map(|row| (row.id().clone(), row)).collect();
         let row = |pending: Pending| match known.remove(&pending.proposal.id) {
             Some(row) if row.pending.proposal == pending.proposal => Row { pending, ..row },
-            _ => Row::of(pending),
+            _ => Row::new(pending),
         };
         self.rows = pending.into_iter().map(row).collect();
         let found = self.rows.iter().position(|row| Some(row.id()) == current.as_ref());
@@ -102,12 +102,12 @@ impl Rows {
             Some(at) => self.at = at,
             None => {
                 self.at = self.at.min(self.rows.len().saturating_sub(1));
-                self.slid = (!self.rows.is_empty()).then_some(now);
+                self.moved = (!self.rows.is_empty()).then_some(now);
             }
         }
     }
 
-    /// This one waits no more.
+    /// Removes a row.
     pub(super) fn remove(&mut self, id: &Id, now: Timestamp) {
         let Some(gone) = self.rows.iter().position(|row| row.id() == id) else { return };
         self.rows.remove(gone);
@@ -115,26 +115,26 @@ impl Rows {
             self.at -= 1;
         } else if gone == self.at {
             self.at = self.at.min(self.rows.len().saturating_sub(1));
-            self.slid = (!self.rows.is_empty()).then_some(now);
+            self.moved = (!self.rows.is_empty()).then_some(now);
         }
     }
 
-    /// One up or down, around the ends.
+    /// Moves the cursor by one, around the ends.
     pub(super) fn step(&mut self, by: isize) {
         let length = self.rows.len();
         if length > 0 {
             self.at = (self.at + length).wrapping_add_signed(by) % length;
         }
-        self.slid = None;
+        self.moved = None;
     }
 
     pub(super) fn jump(&mut self, to: usize) {
         self.at = to.min(self.rows.len().saturating_sub(1));
-        self.slid = None;
+        self.moved = None;
     }
 
-    /// Whether the user cannot have meant the one under the cursor yet. Asked again, they do.
-    pub(super) fn has_slid(&mut self, now: Timestamp) -> bool {
-        self.slid.take().is_some_and(|slid| now.duration_since(slid) < SLID_FOR)
+    /// Whether a key cannot have been meant for the current proposal. The second call returns false.
+    pub(super) fn take_recent_move(&mut self, now: Timestamp) -> bool {
+        self.moved.take().is_some_and(|moved| now.duration_since(moved) < MOVE_GUARD)
     }
 }

@@ -1,5 +1,5 @@
-//! What the screen holds, and what a key, a look at the queue or an outcome does to it. Nothing here draws, reads
-//! files or waits.
+//! The state of the screen, and the effect of keys, queue polls and results on it. Pure: it neither draws, reads
+//! files nor waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -7,171 +7,171 @@ use std::path::PathBuf;
 use bottle_contract::names::Name;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal};
-use bottle_queue::{Listing, Pending, State as Stands};
+use bottle_queue::{Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
 
-use super::laid::Laid;
+use super::layout::ScreenLayout;
 use super::line::{self, TypedLine};
 use super::rows::Rows;
 use crate::cli::style::Styles;
-use crate::cli::supervise::answer::{Came, Decision, Unsaved, checked};
-use crate::cli::supervise::opens::Opens;
-use crate::cli::supervise::scope::{Holds, Wanted};
-use crate::cli::supervise::waiting::{passed_over, span, stands};
+use crate::cli::supervise::answer::{AnswerOutcome, Decision, Unsaved, canonical_routes};
+use crate::cli::supervise::pending::{skipped_file, span, state_text};
+use crate::cli::supervise::route_change::RouteChange;
+use crate::cli::supervise::scope::{GrantScope, RequestedScope};
 
 /// Lines that a page key moves by in the list.
 const PAGE: usize = 10;
 
-/// See the module.
+/// The state of the screen.
 #[derive(Debug)]
 pub(super) struct State {
     rows: Rows,
     view: View,
-    over: Option<Over>,
-    said: Option<Said>,
-    known: Option<Known>,
-    /// What a user wrote to apply instead of what is asked for.
+    overlay: Option<Overlay>,
+    message: Option<Message>,
+    known: Option<KnownEffect>,
+    /// Replacement routes that the user wrote.
     drafts: BTreeMap<Id, Draft>,
-    /// How long a yes is to hold, where it was chosen.
-    scopes: BTreeMap<Id, Wanted>,
-    /// Answers that are being carried out.
-    under_way: BTreeMap<Id, UnderWay>,
+    /// Scopes that the user chose.
+    scopes: BTreeMap<Id, RequestedScope>,
+    /// Answers in progress.
+    in_progress: BTreeMap<Id, InProgress>,
     damaged: Vec<String>,
-    /// Files that routes could not be added to.
+    /// Routes that could not be saved, by file.
     unsaved: Vec<(PathBuf, Unsaved)>,
-    /// The user wants out, although an answer is under way.
+    /// The user pressed `q` while an answer is in progress.
     leaving: bool,
-    laid: Laid,
+    layout: ScreenLayout,
 }
 
-/// What is looked at.
+/// The current view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// All that waits, and a little of the one under the cursor.
+    /// The list, with a preview of the selected proposal.
     List,
-    /// All of the one under the cursor.
+    /// The selected proposal in full.
     Detail {
-        /// Lines of it above the screen.
+        /// Lines above the visible part.
         scroll: usize,
     },
 }
 
-/// What lies over it.
+/// An overlay.
 #[derive(Debug)]
-pub(super) enum Over {
-    /// The keys.
+pub(super) enum Overlay {
+    /// The key help.
     Help,
-    /// The user says why.
+    /// The input of a reason.
     Reason {
-        /// Of which question.
+        /// The proposal.
         id: Id,
-        /// Of a yes or a no.
+        /// Whether it approves or rejects.
         yes: bool,
         line: TypedLine,
     },
 }
 
-/// A word to the user.
+/// A message to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Message {
     pub(super) words: String,
     pub(super) tone: Tone,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// It is done.
+    /// Success.
     Good,
     Plain,
-    /// It is not.
+    /// Failure.
     Bad,
 }
 
-/// What is known of the question under the cursor beyond what it says itself.
+/// The computed effect of the selected proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownEffect {
     pub(super) id: Id,
-    /// What would apply.
+    /// The routes that would apply.
     pub(super) text: String,
-    /// How long it would hold, and what is wrong with that.
-    pub(super) wanted: Wanted,
-    pub(super) holds: Result<Holds, String>,
-    /// Bottle files of the user's that it can be saved to.
+    /// The requested scope, and why it cannot be used.
+    pub(super) wanted: RequestedScope,
+    pub(super) grant: Result<GrantScope, String>,
+    /// Bottle files of the user that it can be saved to.
     pub(super) files: Vec<Name>,
-    /// None where nobody knows the routes.
-    pub(super) opens: Option<Result<Opens, String>>,
-    /// What became live after the question was asked, or why that is not known; none where nothing did.
+    /// None when the routes are unknown.
+    pub(super) route_change: Option<Result<RouteChange, String>>,
+    /// What became live after the proposal was made, or why that is unknown; none if nothing did.
     pub(super) since: Option<Result<Vec<String>, String>>,
 }
 
-/// What is to be found out: [`Known`].
-pub(super) struct Wants<'a> {
+/// The input for computing [`KnownEffect`].
+pub(super) struct EffectInput<'a> {
     pub(super) pending: &'a Pending,
-    /// What would apply.
+    /// The routes that would apply.
     pub(super) text: &'a str,
-    pub(super) scope: Wanted,
+    pub(super) scope: RequestedScope,
 }
 
-/// What a user wrote.
+/// Replacement routes of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
-    /// As it was left.
+    /// The text as the user left it.
     pub(super) text: String,
-    /// The same in our own words, or what is wrong with it.
+    /// The canonical form, or the error in it.
     pub(super) checked: Result<String, String>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct InProgress {
     since: Timestamp,
     what: &'static str,
 }
 
-/// What has to be done outside.
+/// An action outside the state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
     Leave,
-    /// The answer is carried out; [`State::answered`] is told.
+    /// Carry out the answer, and report it to [`State::answered`].
     Answer {
         pending: Box<Pending>,
         decision: Decision,
     },
-    /// The user edits this; [`State::edited`] is told.
+    /// Let the user edit this, and report it to [`State::edited`].
     Edit {
         id: Id,
         text: String,
     },
 }
 
-/// How an editor came back.
+/// The result of an editor run.
 #[derive(Debug, Default)]
 pub(super) struct Edited {
-    /// What stands in the file now.
+    /// The text of the file.
     pub(super) text: Option<String>,
-    /// Why that may not be what was meant.
+    /// Why the text may be unintended.
     pub(super) failed: Option<String>,
 }
 
 impl State {
-    /// What a first look found.
+    /// Creates the state from a first poll.
     pub(super) fn new(listing: Listing, now: Timestamp) -> Self {
         let mut state = Self {
             rows: Rows::default(),
             view: View::List,
-            over: None,
-            said: None,
+            overlay: None,
+            message: None,
             known: None,
             drafts: BTreeMap::new(),
             scopes: BTreeMap::new(),
-            under_way: BTreeMap::new(),
+            in_progress: BTreeMap::new(),
             damaged: Vec::new(),
             unsaved: Vec::new(),
             leaving: false,
-            laid: Laid::default(),
+            layout: ScreenLayout::default(),
         };
-        state.found(listing, now);
+        state.poll_succeeded(listing, now);
         state.rows.jump(0);
         state
     }
@@ -184,19 +184,20 @@ impl State {
         self.view
     }
 
-    pub(super) fn over(&self) -> Option<&Over> {
-        self.over.as_ref()
+    pub(super) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
     }
 
-    pub(super) fn laid(&self) -> &Laid {
-        &self.laid
+    pub(super) fn layout(&self) -> &ScreenLayout {
+        &self.layout
     }
 
-    /// What is known of the one under the cursor, as it would apply now.
-    pub(super) fn known(&self) -> Option<&Known> {
-        let Wants { pending, text, scope } = self.wants()?;
-        let same =
-            |known: &&Known| known.id == pending.proposal.id && known.text == text && known.wanted == scope;
+    /// Returns the effect of the selected proposal, if it is current.
+    pub(super) fn known(&self) -> Option<&KnownEffect> {
+        let EffectInput { pending, text, scope } = self.effect_input()?;
+        let same = |known: &&KnownEffect| {
+            known.id == pending.proposal.id && known.text == text && known.wanted == scope
+        };
         self.known.as_ref().filter(same)
     }
 
@@ -204,127 +205,128 @@ impl State {
         self.drafts.get(id)
     }
 
-    /// What is being done about it.
-    pub(super) fn under_way(&self, id: &Id) -> Option<&'static str> {
-        self.under_way.get(id).map(|under_way| under_way.what)
+    /// Names the answer in progress for a proposal.
+    pub(super) fn in_progress(&self, id: &Id) -> Option<&'static str> {
+        self.in_progress.get(id).map(|in_progress| in_progress.what)
     }
 
-    /// What the user has to write by themselves.
+    /// Returns the routes that the user has to save by hand.
     pub(super) fn into_unsaved(self) -> Vec<(PathBuf, Unsaved)> {
         self.unsaved
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.in_progress.is_empty()
     }
 
-    /// What would be told of the one under the cursor: [`State::learn`].
-    pub(super) fn wants(&self) -> Option<Wants<'_>> {
+    /// Returns what [`State::set_known`] needs about the selected proposal.
+    pub(super) fn effect_input(&self) -> Option<EffectInput<'_>> {
         let row = self.rows.current().filter(|row| !row.pending.proposal.tool.reports())?;
         let edited = self.drafts.get(row.id()).and_then(|draft| draft.checked.as_deref().ok());
         let text = edited.unwrap_or(&row.pending.proposal.proposed_file);
         let scope = self.scopes.get(row.id()).cloned().unwrap_or_default();
-        Some(Wants { pending: &row.pending, text, scope })
+        Some(EffectInput { pending: &row.pending, text, scope })
     }
 
-    pub(super) fn learn(&mut self, known: Known) {
+    pub(super) fn set_known(&mut self, known: KnownEffect) {
         if self.known.as_ref() != Some(&known) {
             self.known = Some(known);
-            self.laid.forget();
+            self.layout.forget();
         }
     }
 
-    /// Makes ready what is drawn, for a terminal of this size.
+    /// Prepares the drawing for a terminal of this size.
     pub(super) fn lay_out(&mut self, size: (u16, u16), styles: Styles, now: Timestamp) {
-        let mut laid = std::mem::take(&mut self.laid);
-        laid.fit(self, size, styles, now);
+        let mut layout = std::mem::take(&mut self.layout);
+        layout.fit(self, size, styles, now);
         if let View::Detail { scroll } = &mut self.view {
-            *scroll = laid.clamp(*scroll);
+            *scroll = layout.clamp(*scroll);
         }
-        self.laid = laid;
+        self.layout = layout;
     }
 
-    /// The word to the user: what was said last, else what is being done, else what is wrong with the queue.
-    pub(super) fn word(&self, now: Timestamp) -> Option<Said> {
-        let plain = |words| Said { words, tone: Tone::Plain };
+    /// Returns the message: the latest one, else the answer in progress, else a problem of the queue.
+    pub(super) fn current_message(&self, now: Timestamp) -> Option<Message> {
+        let plain = |words| Message { words, tone: Tone::Plain };
         let doing = || {
-            let (id, under_way) = self.under_way.iter().next()?;
+            let (id, in_progress) = self.in_progress.iter().next()?;
             let slug = self.rows.get(id).map(|row| row.pending.proposal.bottle_slug.to_string());
-            let took = span(now.duration_since(under_way.since));
-            Some(plain(format!("{} for {} … {took}", under_way.what, slug.unwrap_or_default())))
+            let took = span(now.duration_since(in_progress.since));
+            Some(plain(format!("{} for {} … {took}", in_progress.what, slug.unwrap_or_default())))
         };
         let damaged = || {
             let more = self.damaged.len().saturating_sub(1);
             let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-            Some(Said { words: format!("{}{more}", self.damaged.first()?), tone: Tone::Bad })
+            Some(Message { words: format!("{}{more}", self.damaged.first()?), tone: Tone::Bad })
         };
-        self.said.clone().or_else(doing).or_else(damaged)
+        self.message.clone().or_else(doing).or_else(damaged)
     }
 
-    fn say(&mut self, tone: Tone, words: impl Into<String>) -> Effect {
-        self.said = Some(Said { words: words.into(), tone });
+    fn set_message(&mut self, tone: Tone, words: impl Into<String>) -> Effect {
+        self.message = Some(Message { words: words.into(), tone });
         Effect::Nothing
     }
 
-    // What comes from outside.
+    // Events.
 
-    /// A look at the queue found this.
-    pub(super) fn found(&mut self, listing: Listing, now: Timestamp) {
+    /// Handles a poll of the queue.
+    pub(super) fn poll_succeeded(&mut self, listing: Listing, now: Timestamp) {
         let Listing { mut pending, damaged } = listing;
-        // What somebody answers this moment may come back, and what was written to it with it.
+        // A proposal that another process is answering may come back, and its draft with it.
         let there: BTreeSet<Id> = pending.iter().map(|pending| pending.proposal.id.clone()).collect();
-        // Answered, and in a moment taken by who asked; what we answer ourselves stays until it is done.
+        // Another process's answer will be consumed soon; an answer of this screen stays until it is done.
         pending.retain(|pending| {
-            pending.state != Stands::Answered && !self.under_way.contains_key(&pending.proposal.id)
+            pending.state != ProposalState::Answered && !self.in_progress.contains_key(&pending.proposal.id)
         });
-        pending.extend(self.under_way.keys().filter_map(|id| Some(self.rows.get(id)?.pending.clone())));
+        pending.extend(self.in_progress.keys().filter_map(|id| Some(self.rows.get(id)?.pending.clone())));
         pending.sort_by_key(|pending| (pending.proposal.arrival_timestamp, pending.proposal.id.clone()));
-        self.damaged = damaged.iter().map(passed_over).collect();
+        self.damaged = damaged.iter().map(skipped_file).collect();
         let before = self.rows.current().map(|row| (row.id().clone(), name(&row.pending.proposal)));
         self.rows.replace(pending, now);
         if let Some((id, name)) = before
             && self.rows.get(&id).is_none()
         {
-            self.lost(&id, &name);
+            self.selected_removed(&id, &name);
         }
-        self.drafts.retain(|id, _| there.contains(id) || self.under_way.contains_key(id));
-        self.scopes.retain(|id, _| there.contains(id) || self.under_way.contains_key(id));
-        self.laid.forget();
+        self.drafts.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
+        self.scopes.retain(|id, _| there.contains(id) || self.in_progress.contains_key(id));
+        self.layout.forget();
     }
 
-    /// The queue could not be looked at.
-    pub(super) fn unfound(&mut self, why: String) {
-        self.say(Tone::Bad, why);
+    /// Handles a failed poll.
+    pub(super) fn poll_failed(&mut self, why: String) {
+        self.set_message(Tone::Bad, why);
     }
 
-    /// The question that the user looked at is gone, and not by us.
-    fn lost(&mut self, id: &Id, name: &str) {
-        let asked = matches!(&self.over, Some(Over::Reason { id: of, .. }) if of == id);
+    /// Handles the loss of a proposal that the user was looking at.
+    fn selected_removed(&mut self, id: &Id, name: &str) {
+        let asked = matches!(&self.overlay, Some(Overlay::Reason { id: of, .. }) if of == id);
         if asked {
-            self.over = None;
+            self.overlay = None;
         }
         if asked || self.view != View::List {
             self.view = View::List;
-            let words = format!("{name} waits no more: somebody else has answered it, or it was taken back");
-            self.say(Tone::Bad, words);
+            let words =
+                format!("{name} no longer waits: another process answered it, or the agent withdrew it");
+            self.set_message(Tone::Bad, words);
         }
     }
 
-    /// What came of an answer.
-    pub(super) fn answered(&mut self, id: &Id, came: Result<Came, String>, now: Timestamp) {
-        self.under_way.remove(id);
+    /// Handles the result of an answer.
+    pub(super) fn answered(&mut self, id: &Id, outcome: Result<AnswerOutcome, String>, now: Timestamp) {
+        self.in_progress.remove(id);
         self.leaving = false;
         let name = self.rows.get(id).map_or_else(|| "it".to_owned(), |row| name(&row.pending.proposal));
-        match came {
-            Ok(Came { words, brought, saved, .. }) => {
-                let brought =
-                    if brought.is_empty() { String::new() } else { format!(": {}", brought.join("; ")) };
+        match outcome {
+            Ok(AnswerOutcome { words, effects, saved, .. }) => {
+                let effects =
+                    if effects.is_empty() { String::new() } else { format!(": {}", effects.join("; ")) };
                 let unsaved = saved.and_then(|saved| saved.unsaved.map(|unsaved| (saved.path, unsaved)));
                 let (tone, printed) = match &unsaved {
-                    Some(_) => (Tone::Bad, "; the routes are printed when you leave"),
+                    Some(_) => (Tone::Bad, "; the routes are printed when you quit"),
                     None => (Tone::Good, ""),
                 };
-                self.say(tone, format!("{name} {words}{printed}{brought}"));
+                self.set_message(tone, format!("{name} {words}{printed}{effects}"));
                 self.unsaved.extend(unsaved);
                 if self.rows.current().is_some_and(|row| row.id() == id) {
                     self.view = View::List;
@@ -332,52 +334,50 @@ impl State {
                 self.rows.remove(id, now);
                 self.drafts.remove(id);
             }
-            Err(why) => drop(self.say(Tone::Bad, format!("{name}: {why}"))),
+            Err(why) => drop(self.set_message(Tone::Bad, format!("{name}: {why}"))),
         }
-        self.laid.forget();
+        self.layout.forget();
     }
 
-    /// An editor came back; `given` is what it was given.
+    /// Handles the end of an editor run; `given` is the text before it.
     pub(super) fn edited(&mut self, id: &Id, given: &str, edited: Edited) {
-        self.laid.forget();
+        self.layout.forget();
         let Edited { text, failed } = edited;
         let changed = text.filter(|text| text != given);
         let Some(text) = changed else {
             let tone = if failed.is_some() { Tone::Bad } else { Tone::Plain };
-            self.say(tone, failed.unwrap_or_else(|| "nothing was changed".to_owned()));
+            self.set_message(tone, failed.unwrap_or_else(|| "nothing was changed".to_owned()));
             return;
         };
-        if says_nothing(&text) && failed.is_none() {
+        if is_blank(&text) && failed.is_none() {
             self.drafts.remove(id);
-            self.say(Tone::Plain, "nothing stood in it any more: what was asked for is as it was");
+            self.set_message(Tone::Plain, "the file was empty: the proposal is unchanged");
             return;
         }
-        let draft = Draft { checked: checked(&text), text };
+        let draft = Draft { checked: canonical_routes(&text), text };
         let (tone, words) = match (&failed, &draft.checked) {
-            (Some(why), _) => (Tone::Bad, format!("{why}; what you wrote is kept: `m` goes on with it")),
-            (None, Err(why)) => (
-                Tone::Bad,
-                format!("this cannot be allowed: {why}; `m` goes on with what you wrote, `u` drops it"),
-            ),
-            (None, Ok(_)) => (
-                Tone::Plain,
-                "this is what you wrote: `a` approves it, `m` goes on with it, `u` drops it".to_owned(),
-            ),
+            (Some(why), _) => (Tone::Bad, format!("{why}; your edit is kept: `m` continues it")),
+            (None, Err(why)) => {
+                (Tone::Bad, format!("this edit cannot be applied: {why}; `m` continues it, `u` drops it"))
+            }
+            (None, Ok(_)) => {
+                (Tone::Plain, "this is your edit: `a` approves it, `m` continues it, `u` drops it".to_owned())
+            }
         };
         self.drafts.insert(id.clone(), draft);
         self.view = View::Detail { scroll: 0 };
-        self.say(tone, words);
+        self.set_message(tone, words);
     }
 
-    // What the user does.
+    // Keys.
 
-    /// A key.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent, now: Timestamp) -> Effect {
-        self.said = None;
+        self.message = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match self.over.take() {
-            Some(Over::Help) => return Effect::Nothing,
-            Some(Over::Reason { id, yes, line }) => return self.type_reason(id, yes, line, key, now),
+        match self.overlay.take() {
+            Some(Overlay::Help) => return Effect::Nothing,
+            Some(Overlay::Reason { id, yes, line }) => return self.type_reason(id, yes, line, key, now),
             None => {}
         }
         let leaves =
@@ -389,7 +389,7 @@ impl State {
         match key.code {
             _ if control => Effect::Nothing,
             KeyCode::Char('?') => {
-                self.over = Some(Over::Help);
+                self.overlay = Some(Overlay::Help);
                 Effect::Nothing
             }
             KeyCode::Char('a') => self.approve(now),
@@ -407,20 +407,20 @@ impl State {
         }
     }
 
-    /// A text was pasted: letters of a reason, and never keys.
+    /// Inserts pasted text into a reason; pasted text never acts as keys.
     pub(super) fn paste(&mut self, text: &str) {
-        match &mut self.over {
-            Some(Over::Reason { line, .. }) => line.paste(text),
-            _ => drop(self.say(Tone::Plain, "a pasted text decides nothing")),
+        match &mut self.overlay {
+            Some(Overlay::Reason { line, .. }) => line.paste(text),
+            _ => drop(self.set_message(Tone::Plain, "pasted text decides nothing")),
         }
     }
 
     fn leave(&mut self) -> Effect {
         if self.is_busy() && !self.leaving {
             self.leaving = true;
-            return self.say(
+            return self.set_message(
                 Tone::Plain,
-                "an answer is being carried out; `q` once more leaves, and `bottle audit show` says what came of it",
+                "an answer is in progress; press `q` again to quit, and `bottle audit show` shows the result",
             );
         }
         Effect::Leave
@@ -439,11 +439,11 @@ impl State {
             }
             _ => return,
         }
-        self.laid.forget();
+        self.layout.forget();
     }
 
     fn move_in_detail(&mut self, code: KeyCode, scroll: usize) {
-        let page = self.laid.page_rows().saturating_sub(1).max(1);
+        let page = self.layout.page_rows().saturating_sub(1).max(1);
         let to = match code {
             KeyCode::Up | KeyCode::Char('k') => scroll.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => scroll + 1,
@@ -453,147 +453,151 @@ impl State {
             KeyCode::End | KeyCode::Char('G') => usize::MAX,
             KeyCode::Char(way @ ('n' | 'p')) => {
                 self.rows.step(if way == 'n' { 1 } else { -1 });
-                self.laid.forget();
+                self.layout.forget();
                 0
             }
             KeyCode::Left | KeyCode::Char('h') | KeyCode::Esc | KeyCode::Backspace => {
                 self.view = View::List;
-                self.laid.forget();
+                self.layout.forget();
                 return;
             }
             _ => return,
         };
-        self.view = View::Detail { scroll: self.laid.clamp(to) };
+        self.view = View::Detail { scroll: self.layout.clamp(to) };
     }
 
-    /// The question that a key decides; or why it decides nothing, told already.
-    fn decided(&mut self, now: Timestamp) -> Option<Pending> {
-        let slid = self.rows.has_slid(now);
+    /// Returns the proposal that a key decides on, or sets a message why it decides nothing.
+    fn selected_to_decide(&mut self, now: Timestamp) -> Option<Pending> {
+        let moved = self.rows.take_recent_move(now);
         let (id, pending) = self.rows.current().map(|row| (row.id().clone(), row.pending.clone()))?;
-        if slid {
+        if moved {
             let words =
-                format!("{} came here just now; the key once more is for it", name(&pending.proposal));
-            self.say(Tone::Plain, words);
+                format!("{} has just moved here; press the key again to decide it", name(&pending.proposal));
+            self.set_message(Tone::Plain, words);
             return None;
         }
-        if self.under_way.contains_key(&id) {
-            self.say(Tone::Plain, "it is being answered already");
+        if self.in_progress.contains_key(&id) {
+            self.set_message(Tone::Plain, "it is already being answered");
             return None;
         }
         Some(pending)
     }
 
-    /// The same for a yes, which somebody has to wait for.
-    fn allowed(&mut self, now: Timestamp) -> Option<Pending> {
-        let pending = self.decided(now)?;
-        if pending.state == Stands::Waiting && pending.proposal.expires_at > now {
+    /// The same for an approval, which a process must be waiting for.
+    fn selected_to_approve(&mut self, now: Timestamp) -> Option<Pending> {
+        let pending = self.selected_to_decide(now)?;
+        if pending.state == ProposalState::Waiting && pending.proposal.expires_at > now {
             return Some(pending);
         }
-        let words = format!("nobody waits for this answer, {}; `r` takes it away", stands(&pending, now));
-        self.say(Tone::Bad, words);
+        let words =
+            format!("no process waits for this answer ({}); `r` dismisses it", state_text(&pending, now));
+        self.set_message(Tone::Bad, words);
         None
     }
 
     fn approve(&mut self, now: Timestamp) -> Effect {
-        let Some(pending) = self.allowed(now) else { return Effect::Nothing };
+        let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let id = pending.proposal.id.clone();
         if pending.proposal.tool.reports() {
-            self.over = Some(Over::Reason { id, yes: true, line: TypedLine::default() });
+            self.overlay = Some(Overlay::Reason { id, yes: true, line: TypedLine::default() });
             return Effect::Nothing;
         }
         let draft = self.drafts.get(&id).map(|draft| draft.checked.clone());
-        // What will be written is seen before.
-        let more = draft.is_some() || matches!(self.scopes.get(&id), Some(Wanted::Saved(_)));
-        if self.view == View::List && (more || !self.laid.shows_all_of(&id)) {
+        // A draft or a saved scope is shown in full first.
+        let more = draft.is_some() || matches!(self.scopes.get(&id), Some(RequestedScope::Saved(_)));
+        if self.view == View::List && (more || !self.layout.shows_all_of(&id)) {
             self.view = View::Detail { scroll: 0 };
-            self.laid.forget();
-            return self.say(Tone::Plain, "this is all of it: `a` once more approves it");
+            self.layout.forget();
+            return self.set_message(Tone::Plain, "this is all of it: press `a` again to approve it");
         }
-        let Some(Known { opens, holds, .. }) = self.known().filter(|_| self.laid.is_of(&id)).cloned() else {
-            // Typed ahead: nobody has seen it.
-            return self.say(Tone::Plain, "it was not on the screen yet: `a` once more approves it");
+        let Some(KnownEffect { route_change, grant, .. }) =
+            self.known().filter(|_| self.layout.is_of(&id)).cloned()
+        else {
+            // A key typed ahead: the text was not visible yet.
+            return self
+                .set_message(Tone::Plain, "it was not on the screen yet: press `a` again to approve it");
         };
-        if let Some(Err(why)) = opens {
-            return self.say(Tone::Bad, format!("it cannot be applied: {why}"));
+        if let Some(Err(why)) = route_change {
+            return self.set_message(Tone::Bad, format!("it cannot be applied: {why}"));
         }
-        let holds = match holds {
-            Ok(holds) => holds,
-            Err(why) => return self.say(Tone::Bad, format!("{why}; `o` chooses again how long it holds")),
+        let grant = match grant {
+            Ok(grant) => grant,
+            Err(why) => return self.set_message(Tone::Bad, format!("{why}; `o` changes the scope")),
         };
         match draft.transpose() {
             Ok(routes) => {
-                self.answer(pending, Decision::Approve { reason: None, routes, holds }, "approving", now)
+                self.answer(pending, Decision::Approve { reason: None, routes, grant }, "approving", now)
             }
-            Err(why) => self.say(
+            Err(why) => self.set_message(
                 Tone::Bad,
-                format!("what you wrote cannot be allowed: {why}; `m` goes on with it, `u` drops it"),
+                format!("your edit cannot be applied: {why}; `m` continues it, `u` drops it"),
             ),
         }
     }
 
     fn reject(&mut self, now: Timestamp) -> Effect {
-        let Some(pending) = self.decided(now) else { return Effect::Nothing };
-        if pending.state != Stands::Waiting {
+        let Some(pending) = self.selected_to_decide(now) else { return Effect::Nothing };
+        if pending.state != ProposalState::Waiting {
             let decision = Decision::Reject { reason: String::new() };
-            return self.answer(pending, decision, "taking away", now);
+            return self.answer(pending, decision, "dismissing", now);
         }
         let id = pending.proposal.id;
-        self.over = Some(Over::Reason { id, yes: false, line: TypedLine::default() });
+        self.overlay = Some(Overlay::Reason { id, yes: false, line: TypedLine::default() });
         Effect::Nothing
     }
 
     fn modify(&mut self, now: Timestamp) -> Effect {
-        let Some(pending) = self.allowed(now) else { return Effect::Nothing };
+        let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let Proposal { id, tool, proposed_file, .. } = &pending.proposal;
         if tool.reports() {
-            let words = format!("there is nothing to edit in a question of {}", tool.name());
-            return self.say(Tone::Bad, words);
+            let words = format!("a proposal of {} has no routes to edit", tool.name());
+            return self.set_message(Tone::Bad, words);
         }
         if let Some(draft) = self.drafts.get(id) {
             return Effect::Edit { id: id.clone(), text: draft.text.clone() };
         }
         match proposal::parse(proposed_file) {
-            // Our own words, never those of who asks.
+            // Shows the canonical form, never the agent's text.
             Ok(routes) => Effect::Edit {
                 id: id.clone(),
-                text: format!("{}{}", above(&pending.proposal), routes.render()),
+                text: format!("{}{}", editor_header(&pending.proposal), routes.render()),
             },
-            Err(why) => self.say(Tone::Bad, format!("it cannot be edited: {why}")),
+            Err(why) => self.set_message(Tone::Bad, format!("it cannot be edited: {why}")),
         }
     }
 
-    /// For this run, for one request, to be saved to each file there is, and from the beginning.
+    /// Cycles the scope: this run, one request, each of the user's files.
     fn choose_scope(&mut self) -> Effect {
-        let Some(Wants { pending, scope, .. }) = self.wants() else {
+        let Some(EffectInput { pending, scope, .. }) = self.effect_input() else {
             return match self.rows.current() {
-                Some(_) => self.say(Tone::Plain, "a yes to this is for that one thing"),
+                Some(_) => self.set_message(Tone::Plain, "an approval of this holds for this one case only"),
                 None => Effect::Nothing,
             };
         };
         let id = pending.proposal.id.clone();
-        // Also before it is known what the last choice comes to.
+        // Works before the effect of the last choice is computed.
         let Some(known) = self.known.as_ref().filter(|known| known.id == id) else {
             return Effect::Nothing;
         };
-        let file = |at: usize| known.files.get(at).cloned().map(|name| Wanted::Saved(Some(name)));
+        let file = |at: usize| known.files.get(at).cloned().map(|name| RequestedScope::Saved(Some(name)));
         let next = match &scope {
-            Wanted::Run => Some(Wanted::Once),
-            Wanted::Once => file(0),
-            Wanted::Saved(name) => {
+            RequestedScope::Run => Some(RequestedScope::Once),
+            RequestedScope::Once => file(0),
+            RequestedScope::Saved(name) => {
                 let at = known.files.iter().position(|file| Some(file) == name.as_ref());
                 file(at.map_or(usize::MAX, |at| at + 1))
             }
         };
-        let none = known.files.is_empty() && scope == Wanted::Once;
+        let none = known.files.is_empty() && scope == RequestedScope::Once;
         self.scopes.insert(id.clone(), next.unwrap_or_default());
-        self.laid.forget();
+        self.layout.forget();
         if none {
             let words = format!(
-                "as long as it runs; there is no file of yours to save it to: `bottle supervise approve {} --scope \
-                 save:NAME` makes one",
+                "scope: this run; you have no bottle file to save to: `bottle supervise approve {} --scope \
+                 save:NAME` creates one",
                 id.short()
             );
-            return self.say(Tone::Plain, words);
+            return self.set_message(Tone::Plain, words);
         }
         Effect::Nothing
     }
@@ -603,8 +607,8 @@ impl State {
         if self.drafts.remove(&id).is_none() {
             return Effect::Nothing;
         }
-        self.laid.forget();
-        self.say(Tone::Plain, "what you wrote is dropped: this is what was asked for")
+        self.layout.forget();
+        self.set_message(Tone::Plain, "your edit is dropped: this is the proposal")
     }
 
     fn type_reason(
@@ -616,24 +620,24 @@ impl State {
         now: Timestamp,
     ) -> Effect {
         match line.press(key) {
-            line::Came::Left => Effect::Nothing,
-            line::Came::Done if !line.text().trim().is_empty() => {
+            line::InputResult::Cancelled => Effect::Nothing,
+            line::InputResult::Done if !line.text().trim().is_empty() => {
                 let reason = line.text().trim().to_owned();
                 let Some(pending) = self.rows.get(&id).map(|row| row.pending.clone()) else {
                     return Effect::Nothing;
                 };
                 if yes {
                     let decision =
-                        Decision::Approve { reason: Some(reason), routes: None, holds: Holds::Run };
+                        Decision::Approve { reason: Some(reason), routes: None, grant: GrantScope::Run };
                     self.answer(pending, decision, "approving", now)
                 } else {
                     self.answer(pending, Decision::Reject { reason }, "rejecting", now)
                 }
             }
-            came => {
-                self.over = Some(Over::Reason { id, yes, line });
-                if came == line::Came::Done {
-                    self.say(Tone::Plain, "say why; Esc leaves it undecided");
+            outcome => {
+                self.overlay = Some(Overlay::Reason { id, yes, line });
+                if outcome == line::InputResult::Done {
+                    self.set_message(Tone::Plain, "give a reason; Esc cancels");
                 }
                 Effect::Nothing
             }
@@ -641,25 +645,25 @@ impl State {
     }
 
     fn answer(&mut self, pending: Pending, decision: Decision, what: &'static str, now: Timestamp) -> Effect {
-        self.under_way.insert(pending.proposal.id.clone(), UnderWay { since: now, what });
+        self.in_progress.insert(pending.proposal.id.clone(), InProgress { since: now, what });
         Effect::Answer { pending: Box::new(pending), decision }
     }
 }
 
-/// A question in a sentence.
+/// Names a proposal in a sentence.
 pub(super) fn name(proposal: &Proposal) -> String {
     format!("{} of {}", proposal.tool.name(), proposal.bottle_slug)
 }
 
-/// Whether nothing but remarks stands in a text.
-fn says_nothing(text: &str) -> bool {
+/// Whether a text has only blank lines and comments.
+fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-/// What stands above the routes that a user edits.
-fn above(proposal: &Proposal) -> String {
+/// The comment above the routes in the editor.
+fn editor_header(proposal: &Proposal) -> String {
     format!(
-        "# What {} asks for ({}).\n# Change it; nothing applies before you have seen what it opens and pressed `a`.\n",
+        "# Routes that {} requests ({}).\n# Edit them; nothing applies before you see the effect and press `a`.\n",
         proposal.bottle_slug,
         proposal.tool.name(),
     )

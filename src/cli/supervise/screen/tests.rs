@@ -1,8 +1,8 @@
-//! The screen without a terminal: what keys and news do, and how it looks.
+//! Tests of the screen without a terminal: keys, events and drawing.
 
 use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_contract::session::bundle::Routes;
-use bottle_queue::{Damaged, Listing, Pending, State as Stands};
+use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dialoguer::console::measure_text_width;
 use jiff::{SignedDuration, Timestamp};
@@ -13,16 +13,16 @@ use ratatui::buffer::Cell;
 use ratatui::style::Color;
 
 use super::draw::draw;
-use super::state::{Edited, Effect, Known, State, View, Wants};
+use super::state::{Edited, Effect, EffectInput, KnownEffect, State, View};
 use crate::cli::args::Global;
 use crate::cli::style::{self, Styles};
-use crate::cli::supervise::answer::{Came, Decision};
-use crate::cli::supervise::opens::Opens;
-use crate::cli::supervise::scope::{Holds, Wanted};
+use crate::cli::supervise::answer::{AnswerOutcome, Decision};
+use crate::cli::supervise::route_change::RouteChange;
+use crate::cli::supervise::scope::{GrantScope, RequestedScope};
 
 const USUAL: (u16, u16) = (80, 24);
 
-/// The routes of every bottle here.
+/// The routes of every bottle in these tests.
 const ROUTES: &str = "\
 routes:
 - host: api.anthropic.com
@@ -49,7 +49,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
 }
 
-/// When all of this is.
+/// The time of all these tests.
 fn now() -> Timestamp {
     at(300)
 }
@@ -71,7 +71,7 @@ fn pending(number: u8, slug: &str, tool: Tool, file: &str, why: &str) -> Pending
         expires_at: arrival_timestamp + SignedDuration::from_hours(23),
         asked_before: 0,
     };
-    Pending { proposal, state: Stands::Waiting }
+    Pending { proposal, state: ProposalState::Waiting }
 }
 
 fn hosts(number: u8) -> Pending {
@@ -103,30 +103,30 @@ fn state(pending: Vec<Pending>) -> State {
     state
 }
 
-/// What the loop does before it draws.
+/// Does what the loop does before it draws.
 fn show(state: &mut State, size: (u16, u16)) {
-    learn(state, ROUTES, 1);
+    set_known(state, ROUTES, 1);
     state.lay_out(size, Styles::PLAIN, now());
 }
 
-fn learn(state: &mut State, routes: &str, revision: u64) {
-    let Some(Wants { pending, text, scope }) = state.wants() else { return };
+fn set_known(state: &mut State, routes: &str, revision: u64) {
+    let Some(EffectInput { pending, text, scope }) = state.effect_input() else { return };
     let now = Routes { revision, ..Routes::first(routes.to_owned()) };
-    let holds = match scope {
-        Wanted::Once => Ok(Holds::Once),
-        Wanted::Run => Ok(Holds::Run),
-        Wanted::Saved(_) => Err("the file is not yours".to_owned()),
+    let grant = match scope {
+        RequestedScope::Once => Ok(GrantScope::Once),
+        RequestedScope::Run => Ok(GrantScope::Run),
+        RequestedScope::Saved(_) => Err("the file is not yours".to_owned()),
     };
-    let known = Known {
+    let known = KnownEffect {
         id: pending.proposal.id.clone(),
         text: text.to_owned(),
         wanted: scope,
-        holds,
+        grant,
         files: vec!["dev".parse().expect("name")],
-        opens: Opens::of(&now, text),
+        route_change: RouteChange::new(&now, text),
         since: None,
     };
-    state.learn(known);
+    state.set_known(known);
 }
 
 fn key(letter: char) -> KeyEvent {
@@ -143,7 +143,7 @@ fn key(letter: char) -> KeyEvent {
     KeyEvent::new(code, KeyModifiers::NONE)
 }
 
-/// Keys with a look at the screen after each; what came of the last.
+/// Presses keys and lays the screen out after each; returns the last effect.
 fn press(state: &mut State, keys: &str) -> Effect {
     let mut effect = Effect::Nothing;
     for letter in keys.chars() {
@@ -153,23 +153,23 @@ fn press(state: &mut State, keys: &str) -> Effect {
     effect
 }
 
-fn word(state: &State) -> String {
-    state.word(now()).map(|said| said.words).unwrap_or_default()
+fn message(state: &State) -> String {
+    state.current_message(now()).map(|message| message.words).unwrap_or_default()
 }
 
 fn cursor(state: &State) -> Option<Id> {
     state.rows().current().map(|row| row.id().clone())
 }
 
-/// The answer that was given, in short.
+/// Abbreviates the answer.
 fn given(effect: &Effect) -> String {
     match effect {
         Effect::Answer { pending, decision } => {
             let number = &pending.proposal.id.as_str()[..2];
             match decision {
-                Decision::Approve { reason, routes, holds } => {
+                Decision::Approve { reason, routes, grant } => {
                     let edited = if routes.is_some() { " edited" } else { "" };
-                    let once = if *holds == Holds::Once { " once" } else { "" };
+                    let once = if *grant == GrantScope::Once { " once" } else { "" };
                     format!("yes{edited}{once} to {number}: {}", reason.as_deref().unwrap_or("-"))
                 }
                 Decision::Reject { reason } => format!("no to {number}: {reason}"),
@@ -182,51 +182,47 @@ fn given(effect: &Effect) -> String {
 }
 
 #[test]
-fn keys_do_what_they_say() {
-    let stale = || Pending { state: Stands::Stale, ..hosts(4) };
+fn each_key_has_its_effect() {
+    let stale = || Pending { state: ProposalState::Stale, ..hosts(4) };
     for (keys, effect, words) in [
-        // 1: hosts, 2: a secret, 3: a push, 4: hosts that nobody waits for.
+        // 1: hosts, 2: a secret, 3: a push, 4: hosts that no process waits for.
         ("a", "yes to 01: -", "approving"),
         ("\na", "yes to 01: -", "approving"),
-        ("aa", "nothing", "it is being answered already"),
+        ("aa", "nothing", "it is already being answered"),
         ("ja", "nothing", ""),
-        ("ja\n", "nothing", "say why; Esc leaves it undecided"),
-        ("ja  \n", "nothing", "say why; Esc leaves it undecided"),
+        ("ja\n", "nothing", "give a reason; Esc cancels"),
+        ("ja  \n", "nothing", "give a reason; Esc cancels"),
         ("jaa fixture\n", "yes to 02: a fixture", "approving"),
         ("jax\x7fok\n", "yes to 02: ok", "approving"),
         ("jawrong\x1b", "nothing", ""),
         ("jjrleave it out\n", "no to 03: leave it out", "rejecting"),
         ("rno\n", "no to 01: no", "rejecting"),
         ("r\x1bq", "leave", ""),
-        ("Ga", "nothing", "nobody waits for this answer, no more: who asked is gone; `r` takes it away"),
-        ("Gr", "no to 04: ", "taking away"),
-        ("Gm", "nothing", "nobody waits for this answer, no more: who asked is gone; `r` takes it away"),
+        ("Ga", "nothing", "no process waits for this answer (the client is gone); `r` dismisses it"),
+        ("Gr", "no to 04: ", "dismissing"),
+        ("Gm", "nothing", "no process waits for this answer (the client is gone); `r` dismisses it"),
         ("m", "edit 01", ""),
-        ("jm", "nothing", "there is nothing to edit in a question of egress-token-allow"),
+        ("jm", "nothing", "a proposal of egress-token-allow has no routes to edit"),
         ("→nna\x1b\x1b", "nothing", ""),
         ("?a", "nothing", ""),
         ("u", "nothing", ""),
         ("oa", "yes once to 01: -", "approving"),
-        ("ooa", "nothing", "this is all of it: `a` once more approves it"),
-        ("ooaa", "nothing", "the file is not yours; `o` chooses again how long it holds"),
+        ("ooa", "nothing", "this is all of it: press `a` again to approve it"),
+        ("ooaa", "nothing", "the file is not yours; `o` changes the scope"),
         ("oooa", "yes to 01: -", "approving"),
         ("ojka", "yes once to 01: -", "approving"),
-        ("jo", "nothing", "a yes to this is for that one thing"),
+        ("jo", "nothing", "an approval of this holds for this one case only"),
         ("q", "leave", ""),
         ("\nq", "leave", ""),
-        (
-            "aq",
-            "nothing",
-            "an answer is being carried out; `q` once more leaves, and `bottle audit show` says",
-        ),
+        ("aq", "nothing", "an answer is in progress; press `q` again to quit, and `bottle audit show` shows"),
         ("aqq", "leave", "approving"),
-        ("aqjq", "nothing", "an answer is being carried out"),
+        ("aqjq", "nothing", "an answer is in progress"),
     ] {
         let mut state = state(vec![hosts(1), secret(2), push(3), stale()]);
-        let came = press(&mut state, keys);
-        assert_eq!(given(&came), effect, "{keys:?}");
-        assert!(word(&state).starts_with(words), "{keys:?}: {}", word(&state));
-        assert_eq!(words.is_empty(), word(&state).is_empty(), "{keys:?}: {}", word(&state));
+        let outcome = press(&mut state, keys);
+        assert_eq!(given(&outcome), effect, "{keys:?}");
+        assert!(message(&state).starts_with(words), "{keys:?}: {}", message(&state));
+        assert_eq!(words.is_empty(), message(&state).is_empty(), "{keys:?}: {}", message(&state));
     }
 }
 
@@ -254,7 +250,7 @@ fn the_cursor_moves_in_the_list_and_the_view_in_the_detail() {
 }
 
 #[test]
-fn a_scroll_ends_where_the_text_does() {
+fn scrolling_stops_at_the_end_of_the_text() {
     let mut state = state(vec![hosts(1)]);
     press(&mut state, "→G");
     let View::Detail { scroll } = state.view() else { panic!("a detail") };
@@ -265,120 +261,126 @@ fn a_scroll_ends_where_the_text_does() {
 }
 
 #[test]
-fn what_was_not_on_the_screen_is_not_approved() {
+fn approves_only_a_proposal_shown_in_full() {
     let many: String = (0..20).map(|n| format!("- host: h{n}.example\n")).collect();
     let many = pending(1, "one", Tool::EgressAllow, &many, "many");
     let mut state = state(vec![many, hosts(2)]);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(
-        (word(&state).as_str(), state.view()),
-        ("this is all of it: `a` once more approves it", View::Detail { scroll: 0 })
+        (message(&state).as_str(), state.view()),
+        ("this is all of it: press `a` again to approve it", View::Detail { scroll: 0 })
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
-    // Typed ahead, without a look between.
+    // Typed ahead, without drawing in between.
     assert_eq!(state.press(key('n'), now()), Effect::Nothing);
     assert_eq!(state.press(key('a'), now()), Effect::Nothing);
-    assert_eq!(word(&state), "it was not on the screen yet: `a` once more approves it");
+    assert_eq!(message(&state), "it was not on the screen yet: press `a` again to approve it");
     show(&mut state, USUAL);
     assert_eq!(given(&press(&mut state, "a")), "yes to 02: -");
 }
 
 #[test]
-fn what_cannot_be_applied_is_not_approved() {
+fn refuses_to_approve_routes_that_cannot_be_applied() {
     let mut state = state(vec![pending(1, "one", Tool::EgressAllow, "- host: 10.0.0.1\n", "why")]);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert!(word(&state).starts_with("it cannot be applied: "), "{}", word(&state));
+    assert!(message(&state).starts_with("it cannot be applied: "), "{}", message(&state));
     assert_eq!(press(&mut state, "m"), Effect::Nothing);
-    assert!(word(&state).starts_with("it cannot be edited: "), "{}", word(&state));
+    assert!(message(&state).starts_with("it cannot be edited: "), "{}", message(&state));
     assert_eq!(given(&press(&mut state, "rno\n")), "no to 01: no");
 }
 
 #[test]
-fn a_key_is_for_the_question_that_was_there_when_it_was_pressed() {
+fn ignores_a_deciding_key_right_after_the_cursor_moved_by_itself() {
     let mut state = state(vec![hosts(1), hosts(2), hosts(3)]);
     press(&mut state, "j");
-    state.found(listing(vec![hosts(2), hosts(3), hosts(4)]), now());
+    state.poll_succeeded(listing(vec![hosts(2), hosts(3), hosts(4)]), now());
     assert_eq!(cursor(&state), Some(id(2)), "it stays with its question");
-    state.found(listing(vec![hosts(3), hosts(4)]), now());
+    state.poll_succeeded(listing(vec![hosts(3), hosts(4)]), now());
     show(&mut state, USUAL);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert_eq!(word(&state), "egress-allow of claude-demo came here just now; the key once more is for it");
+    assert_eq!(
+        message(&state),
+        "egress-allow of claude-demo has just moved here; press the key again to decide it"
+    );
     assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
-    // Later it is meant.
-    state.found(listing(vec![hosts(4)]), now());
-    state.answered(&id(3), Ok(came()), now());
+    // After the delay the key is meant.
+    state.poll_succeeded(listing(vec![hosts(4)]), now());
+    state.answered(&id(3), Ok(outcome()), now());
     show(&mut state, USUAL);
     let later = now() + SignedDuration::from_secs(1);
     assert_eq!(given(&state.press(key('a'), later)), "yes to 04: -");
 }
 
-fn came() -> Came {
-    Came {
+fn outcome() -> AnswerOutcome {
+    AnswerOutcome {
         status: "approved",
         words: "was approved, and is live".to_owned(),
-        brought: vec!["nodejs.org: a new host".to_owned(), "\u{1b}[2J".to_owned()],
+        effects: vec!["nodejs.org: a new host".to_owned(), "\u{1b}[2J".to_owned()],
         saved: None,
     }
 }
 
 #[test]
-fn an_answer_is_told_and_one_that_does_not_count_leaves_all_as_it_was() {
+fn reports_an_answer_and_keeps_the_proposal_when_it_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
     press(&mut state, "\na");
     assert!(state.is_busy());
-    assert_eq!(word(&state), "approving for claude-demo … 0 s");
-    // Taken by who asked before we heard of it: it is ours all the same.
-    state.found(listing(vec![secret(2)]), now());
+    assert_eq!(message(&state), "approving for claude-demo … 0 s");
+    // The process that asked removed it before the result arrived: it stays in the list.
+    state.poll_succeeded(listing(vec![secret(2)]), now());
     assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
     state.answered(&id(1), Err("this proposal has an answer already".to_owned()), now());
     assert!(!state.is_busy());
-    assert_eq!(word(&state), "egress-allow of claude-demo: this proposal has an answer already");
+    assert_eq!(message(&state), "egress-allow of claude-demo: this proposal has an answer already");
     show(&mut state, USUAL);
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
-    state.answered(&id(1), Ok(came()), now());
-    assert!(word(&state).starts_with("egress-allow of claude-demo was approved, and is live: nodejs.org"));
+    state.answered(&id(1), Ok(outcome()), now());
+    assert!(message(&state).starts_with("egress-allow of claude-demo was approved, and is live: nodejs.org"));
     assert_eq!((cursor(&state), state.view()), (Some(id(2)), View::List));
 }
 
 #[test]
-fn whoever_looks_at_a_question_or_types_a_reason_is_told_that_it_is_gone() {
+fn reports_that_the_viewed_proposal_was_removed() {
     for keys in ["\n", "jr because", "\nr because"] {
         let mut state = state(vec![hosts(1), secret(2)]);
         press(&mut state, keys);
         let gone = cursor(&state).expect("one");
         let left = if gone == id(1) { secret(2) } else { hosts(1) };
-        state.found(listing(vec![left]), now());
-        let words = "waits no more: somebody else has answered it, or it was taken back";
-        assert!(word(&state).ends_with(words), "{keys:?}: {}", word(&state));
+        state.poll_succeeded(listing(vec![left]), now());
+        let words = "no longer waits: another process answered it, or the agent withdrew it";
+        assert!(message(&state).ends_with(words), "{keys:?}: {}", message(&state));
         assert_eq!(state.view(), View::List, "{keys:?}");
-        assert!(state.over().is_none(), "{keys:?}");
+        assert!(state.overlay().is_none(), "{keys:?}");
     }
 }
 
 #[test]
-fn one_that_somebody_is_answering_is_not_shown_and_comes_back_when_that_fails() {
+fn hides_a_proposal_that_another_process_answers_and_shows_it_again_if_that_fails() {
     let mut state = state(vec![hosts(1), secret(2)]);
-    let answered = Pending { state: Stands::Answered, ..secret(2) };
-    state.found(listing(vec![hosts(1), answered]), now());
+    let answered = Pending { state: ProposalState::Answered, ..secret(2) };
+    state.poll_succeeded(listing(vec![hosts(1), answered]), now());
     assert_eq!(state.rows().all().len(), 1);
-    state.found(listing(vec![hosts(1), secret(2)]), now());
+    state.poll_succeeded(listing(vec![hosts(1), secret(2)]), now());
     assert_eq!(state.rows().all().len(), 2);
-    // With what was written to it.
+    // The draft comes back with it.
     let edited = Edited { text: Some("- host: nodejs.org\n".to_owned()), failed: None };
     state.edited(&id(1), "", edited);
-    state.found(listing(vec![Pending { state: Stands::Answered, ..hosts(1) }, secret(2)]), now());
-    state.found(listing(vec![hosts(1), secret(2)]), now());
+    state.poll_succeeded(
+        listing(vec![Pending { state: ProposalState::Answered, ..hosts(1) }, secret(2)]),
+        now(),
+    );
+    state.poll_succeeded(listing(vec![hosts(1), secret(2)]), now());
     assert!(state.draft(&id(1)).is_some());
-    state.found(listing(vec![secret(2)]), now());
+    state.poll_succeeded(listing(vec![secret(2)]), now());
     assert!(state.draft(&id(1)).is_none());
 }
 
 #[test]
-fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
+fn shows_an_edit_before_approval_and_never_loses_it() {
     let mut state = state(vec![hosts(1)]);
     let Effect::Edit { id: of, text } = press(&mut state, "m") else { panic!("an edit") };
-    assert!(text.starts_with("# What claude-demo asks for (egress-allow).\n"), "{text}");
+    assert!(text.starts_with("# Routes that claude-demo requests (egress-allow).\n"), "{text}");
     assert!(text.ends_with("- host: nodejs.org\n  matches:\n  - paths:\n    - type: prefix\n      value: /dist\n    methods:\n    - GET\n"), "{text}");
     let back = |text: &str| Edited { text: Some(text.to_owned()), failed: None };
     let failed = |text: Option<&str>| Edited {
@@ -387,25 +389,25 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
     };
 
     state.edited(&of, &text, back(&text));
-    assert_eq!(word(&state), "nothing was changed");
+    assert_eq!(message(&state), "nothing was changed");
     state.edited(&of, &text, failed(None));
-    assert_eq!(word(&state), "the editor ended");
+    assert_eq!(message(&state), "the editor ended");
     state.edited(&of, &text, back("# only words\n\n"));
-    assert!(word(&state).starts_with("nothing stood in it any more"), "{}", word(&state));
+    assert!(message(&state).starts_with("the file was empty"), "{}", message(&state));
     assert!(state.draft(&of).is_none());
 
     state.edited(&of, &text, back("- host: nodejs.org\n  private: true\n"));
-    assert!(word(&state).contains("take out `private`"), "{}", word(&state));
+    assert!(message(&state).contains("take out `private`"), "{}", message(&state));
     show(&mut state, USUAL);
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
-    assert!(word(&state).contains("take out `private`"), "{}", word(&state));
+    assert!(message(&state).contains("take out `private`"), "{}", message(&state));
     let Effect::Edit { text: again, .. } = press(&mut state, "m") else { panic!("an edit") };
     assert_eq!(again, "- host: nodejs.org\n  private: true\n", "as it was left");
     state.edited(&of, &again, failed(Some("- host: nodejs.org\n")));
-    assert!(word(&state).ends_with("what you wrote is kept: `m` goes on with it"), "{}", word(&state));
+    assert!(message(&state).ends_with("your edit is kept: `m` continues it"), "{}", message(&state));
 
     state.edited(&of, &again, back("# mine\n[{host: nodejs.org, matches: [{methods: [GET]}]}]\n"));
-    assert!(word(&state).starts_with("this is what you wrote: `a` approves it"), "{}", word(&state));
+    assert!(message(&state).starts_with("this is your edit: `a` approves it"), "{}", message(&state));
     show(&mut state, USUAL);
     let Effect::Answer { decision: Decision::Approve { routes, .. }, .. } = press(&mut state, "a") else {
         panic!("an answer")
@@ -413,7 +415,7 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
     assert_eq!(
         routes.as_deref(),
         Some("routes:\n- host: nodejs.org\n  matches:\n  - methods:\n    - GET\n"),
-        "in our words"
+        "in the canonical form"
     );
     state.answered(&of, Err("the keeper is gone".to_owned()), now());
     assert!(state.draft(&of).is_some(), "it can be tried again");
@@ -423,10 +425,10 @@ fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
 }
 
 #[test]
-fn a_pasted_text_is_letters_and_never_keys() {
+fn pasted_text_never_acts_as_keys() {
     let mut state = state(vec![hosts(1), secret(2)]);
     state.paste("aaarrr\nq");
-    assert_eq!(word(&state), "a pasted text decides nothing");
+    assert_eq!(message(&state), "pasted text decides nothing");
     press(&mut state, "ja");
     state.paste("a fixture\nof \u{1b}[2Jmine");
     assert_eq!(given(&press(&mut state, "\n")), "yes to 02: a fixture of [2Jmine");
@@ -438,26 +440,26 @@ fn anything() -> impl Strategy<Value = (u8, u8)> {
 
 proptest! {
     #[test]
-    fn no_keys_and_no_news_lead_out_of_it(
+    fn random_keys_and_events_keep_the_state_consistent(
         steps in proptest::collection::vec(anything(), 0..60), columns in 0u16..100, rows in 0u16..40,
     ) {
-        let all = || vec![hosts(1), secret(2), push(3), Pending { state: Stands::Stale, ..hosts(4) }, hosts(5)];
+        let all = || vec![hosts(1), secret(2), push(3), Pending { state: ProposalState::Stale, ..hosts(4) }, hosts(5)];
         let mut state = state(all());
-        let mut under_way = Vec::new();
+        let mut in_progress = Vec::new();
         for (what, which) in steps {
             let keys = ['\n', '\x1b', 'a', 'r', 'm', 'u', 'j', 'k', 'n', 'p', '?', '→', '←', ' ', 'G', 'x', 'q', '\x7f'];
             let effect = match usize::from(what) {
                 press if press < keys.len() => state.press(key(keys[press]), now()),
-                18 => { state.found(listing(all().split_off(usize::from(which).min(5))), now()); Effect::Nothing }
-                19 => { state.found(listing(all().into_iter().take(usize::from(which)).collect()), now()); Effect::Nothing }
-                20 => { under_way.pop().into_iter().for_each(|id| state.answered(&id, Ok(came()), now())); Effect::Nothing }
-                21 => { under_way.pop().into_iter().for_each(|id| state.answered(&id, Err("no".into()), now())); Effect::Nothing }
+                18 => { state.poll_succeeded(listing(all().split_off(usize::from(which).min(5))), now()); Effect::Nothing }
+                19 => { state.poll_succeeded(listing(all().into_iter().take(usize::from(which)).collect()), now()); Effect::Nothing }
+                20 => { in_progress.pop().into_iter().for_each(|id| state.answered(&id, Ok(outcome()), now())); Effect::Nothing }
+                21 => { in_progress.pop().into_iter().for_each(|id| state.answered(&id, Err("no".into()), now())); Effect::Nothing }
                 22 => { state.edited(&id(which), "x", Edited { text: Some("- host: a.example\n".into()), failed: None }); Effect::Nothing }
                 _ => { state.paste("text"); Effect::Nothing }
             };
             if let Effect::Answer { pending, .. } = &effect {
-                prop_assert!(!under_way.contains(&pending.proposal.id), "answered twice");
-                under_way.push(pending.proposal.id.clone());
+                prop_assert!(!in_progress.contains(&pending.proposal.id), "answered twice");
+                in_progress.push(pending.proposal.id.clone());
             }
             let length = state.rows().all().len();
             prop_assert!(state.rows().at() < length.max(1));
@@ -467,7 +469,7 @@ proptest! {
     }
 }
 
-// How it looks.
+// Drawing.
 
 fn drawn(state: &State, (columns, rows): (u16, u16), styles: Styles) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
@@ -488,7 +490,7 @@ fn letters(terminal: &Terminal<TestBackend>) -> String {
         let mut at = 0;
         while let Some(cell) = row.get(at) {
             line.push_str(cell.symbol());
-            // A wide letter takes the place of the next one too.
+            // A wide character covers the next cell too.
             at += measure_text_width(cell.symbol()).max(1);
         }
         line.trim_end().to_owned() + "\n"
@@ -500,31 +502,31 @@ fn some() -> Vec<Pending> {
     let block = "- host: docs.rs\n- host: static.docs.rs\n- host: crates.io\n";
     let refused =
         pending(4, "a-bottle-with-a-rather-long-name", Tool::EgressBlock, block, "cargo doc links there");
-    vec![hosts(1), secret(2), push(3), refused, Pending { state: Stands::Stale, ..hosts(5) }]
+    vec![hosts(1), secret(2), push(3), refused, Pending { state: ProposalState::Stale, ..hosts(5) }]
 }
 
 #[test]
-fn the_list_as_it_looks() {
+fn draws_the_list() {
     let mut state = state(some());
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn a_secret_and_the_reason_for_it_as_it_looks() {
+fn draws_a_secret_report_and_the_reason_prompt() {
     let mut state = state(some());
     press(&mut state, "jaa fixture of the tests");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn all_of_a_question_as_it_looks() {
+fn draws_a_proposal_in_full() {
     let mut state = state(some());
     press(&mut state, "\n");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn readme_shows_a_question_as_it_looks() {
+fn readme_shows_a_proposal_as_drawn() {
     let asked = "- host: nodejs.org\n  matches: [{methods: [GET], paths: [{type: prefix, value: /dist}]}]\n";
     let why = "npm install builds a native module and needs the headers of node.";
     let mut state = state(vec![pending(1, "demo", Tool::EgressAllow, asked, why), secret(2)]);
@@ -535,39 +537,47 @@ fn readme_shows_a_question_as_it_looks() {
 }
 
 #[test]
-fn all_of_a_push_as_it_looks() {
+fn draws_a_push_report_in_full() {
     let mut state = state(some());
     press(&mut state, "jj\n");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn routes_that_changed_meanwhile_and_an_answer_under_way_as_they_look() {
+fn draws_changed_routes_and_an_answer_in_progress() {
     let mut state = state(some());
     press(&mut state, "\na");
-    let text = state.wants().map(|wants| wants.text.to_owned()).expect("routes");
+    let text = state.effect_input().map(|effect_input| effect_input.text.to_owned()).expect("routes");
     let live = Routes { revision: 3, ..Routes::first(format!("{ROUTES}- host: nodejs.org\n")) };
     let since = Some(Ok(vec!["nodejs.org: a new host".to_owned(), "nodejs.org: every request".to_owned()]));
-    let (opens, files) = (Opens::of(&live, &text), Vec::new());
-    state.learn(Known { id: id(1), opens, text, wanted: Wanted::Run, holds: Ok(Holds::Run), files, since });
+    let (route_change, files) = (RouteChange::new(&live, &text), Vec::new());
+    state.set_known(KnownEffect {
+        id: id(1),
+        route_change,
+        text,
+        wanted: RequestedScope::Run,
+        grant: Ok(GrantScope::Run),
+        files,
+        since,
+    });
     state.lay_out(USUAL, Styles::PLAIN, now());
     insta::assert_snapshot!(letters(&drawn(&state, USUAL, Styles::PLAIN)));
 }
 
 #[test]
-fn nothing_as_it_looks() {
+fn draws_an_empty_list() {
     insta::assert_snapshot!(screen(&mut state(Vec::new()), USUAL));
 }
 
 #[test]
-fn the_keys_as_they_look() {
+fn draws_the_key_help() {
     let mut state = state(some());
     press(&mut state, "?");
     insta::assert_snapshot!(screen(&mut state, USUAL));
 }
 
 #[test]
-fn the_least_screen_as_it_looks() {
+fn draws_the_smallest_screen() {
     let mut state = state(some());
     let list = screen(&mut state, (40, 10));
     press(&mut state, "\n");
@@ -577,10 +587,10 @@ fn the_least_screen_as_it_looks() {
     insta::assert_snapshot!(format!("{list}----\n{detail}----\n{empty}"));
 }
 
-/// Text from a bottle that is long, acts, or pretends to be ours.
+/// Text from a bottle that is long, has escape sequences, or imitates bottle's own lines.
 fn hostile() -> Vec<Pending> {
     let why = format!(
-        "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nIt would open\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
+        "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nApproval would allow\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
         "x".repeat(300),
         "語".repeat(60),
     );
@@ -596,7 +606,7 @@ fn hostile() -> Vec<Pending> {
             2,
             "two",
             Tool::GitleaksAllow,
-            "{\"rule\": \"\u{1b}[31m\", \"file\": \"a\\nIt would open\"}",
+            "{\"rule\": \"\u{1b}[31m\", \"file\": \"a\\nApproval would allow\"}",
             &why,
         ),
         pending(3, "three", Tool::EgressAllow, "no routes \u{1b}[2J", &why),
@@ -604,7 +614,7 @@ fn hostile() -> Vec<Pending> {
 }
 
 #[test]
-fn long_and_hostile_texts_as_they_look() {
+fn draws_long_and_hostile_text() {
     let mut state = state(hostile());
     let list = screen(&mut state, USUAL);
     press(&mut state, "\n");
@@ -615,7 +625,7 @@ fn long_and_hostile_texts_as_they_look() {
 }
 
 #[test]
-fn nothing_of_a_bottle_acts_on_any_screen() {
+fn text_from_a_bottle_never_controls_the_terminal() {
     for size in [(80, 24), (40, 10), (200, 60), (20, 5)] {
         let mut state = state(hostile());
         for keys in ["j", "j", "\n", "n", "G", "p", "\x1b", "r", "\x1b"] {
@@ -631,9 +641,9 @@ fn nothing_of_a_bottle_acts_on_any_screen() {
 }
 
 #[test]
-fn colours_are_the_terminals_own_and_only_where_there_are_any() {
+fn uses_only_the_terminals_own_colours() {
     let global = Global { json: false, quiet: false, verbose: 0, color: style::Color::Always };
-    let coloured = Styles::of(&std::io::stderr(), &global);
+    let coloured = Styles::for_stream(&std::io::stderr(), &global);
     for (styles, any) in [(Styles::PLAIN, false), (coloured, true)] {
         let mut state = state(some());
         let mut seen = std::collections::BTreeSet::new();
@@ -644,8 +654,8 @@ fn colours_are_the_terminals_own_and_only_where_there_are_any() {
                 assert_eq!(cell.bg, Color::Reset);
                 seen.insert(format!("{:?}", cell.fg));
             }
-            // Made ready in these colours, and not to be kept for the next.
-            state.found(listing(some()), now());
+            // Lays out again: the next colours need new lines.
+            state.poll_succeeded(listing(some()), now());
         }
         assert_eq!(seen.len() > 1, any, "{seen:?}");
         let own = ["Reset", "Red", "Green", "Yellow", "Blue", "Magenta", "Cyan"];
@@ -654,9 +664,9 @@ fn colours_are_the_terminals_own_and_only_where_there_are_any() {
 }
 
 #[test]
-fn what_is_damaged_is_said() {
+fn reports_damaged_files() {
     let damaged = Damaged { path: "/b/queue/one/x".into(), why: "it is not a file of the queue".to_owned() };
     let both = Listing { pending: vec![hosts(1)], damaged: vec![damaged.clone(), damaged] };
     let state = State::new(both, now());
-    assert_eq!(word(&state), "/b/queue/one/x: it is not a file of the queue; it was passed over (and 1 more)");
+    assert_eq!(message(&state), "/b/queue/one/x: it is not a file of the queue; it was skipped (and 1 more)");
 }

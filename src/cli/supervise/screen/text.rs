@@ -1,7 +1,7 @@
-//! What a question says, as lines of a screen.
+//! Formats a proposal as lines of the screen.
 //!
-//! What is ours begins at the edge or with a sign of a change. What comes from a bottle stands behind a bar, so that
-//! none of it looks like ours.
+//! Bottle's own lines start at the edge or with a diff sign. Text from a bottle stands behind a bar, so that it
+//! cannot imitate them.
 
 use bottle_queue::{Pending, State};
 use dialoguer::console::truncate_str;
@@ -11,30 +11,30 @@ use ratatui::text::{Line, Span};
 use serde_json::Value;
 
 use super::rows::Row;
-use super::state::{Draft, Known};
+use super::state::{Draft, KnownEffect};
 use crate::cli::style::Styles;
-use crate::cli::supervise::opens::{Changed, Opens, asked, disguise};
-use crate::cli::supervise::scope::Holds;
-use crate::cli::supervise::waiting::span;
+use crate::cli::supervise::pending::span;
+use crate::cli::supervise::route_change::{Changed, RouteChange, lookalike_warning, proposed_text};
+use crate::cli::supervise::scope::GrantScope;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
 
-/// Lines of why that stand where the eye goes first; the rest follows below.
+/// Lines of the justification shown first; the rest follows below.
 const WHY_FIRST: usize = 6;
 
-/// The same below the list.
+/// Lines of the justification in the preview.
 const WHY_SHORT: usize = 2;
 
-/// Levels of a report that are followed, and lines of it that are shown.
+/// The maximum depth and number of lines of a report.
 const DEEP: usize = 6;
 const LONG: usize = 400;
 
-/// Who asks for what.
-pub(super) fn asks(pending: &Pending) -> String {
+/// Names the bottle and its request.
+pub(super) fn request_title(pending: &Pending) -> String {
     format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.predicate())
 }
 
-/// How long it can wait, and whether it is waited for at all.
-pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
+/// Returns the remaining time, and whether a process waits for the answer.
+pub(super) fn time_left(pending: &Pending, now: Timestamp) -> (String, bool) {
     match pending.state {
         State::Waiting | State::Answered if pending.proposal.expires_at > now => {
             (span(pending.proposal.expires_at.duration_since(now)), true)
@@ -44,18 +44,18 @@ pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
     }
 }
 
-/// The same in a sentence.
-pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
+/// The same as a sentence.
+pub(super) fn time_left_sentence(pending: &Pending, now: Timestamp) -> String {
     let ago = span(now.duration_since(pending.proposal.arrival_timestamp));
-    let stands = match waits(pending, now) {
-        (left, true) => format!("waits {left} more"),
-        (gone, false) if gone == "gone" => "nobody waits for the answer: who asked is gone".to_owned(),
-        _ => "nobody waits for the answer any more: it expired".to_owned(),
+    let state_text = match time_left(pending, now) {
+        (left, true) => format!("{left} left"),
+        (gone, false) if gone == "gone" => "no process waits for the answer: the client is gone".to_owned(),
+        _ => "no process waits for the answer: it expired".to_owned(),
     };
-    format!("{stands}; asked {ago} ago")
+    format!("{state_text}; asked {ago} ago")
 }
 
-/// Lines under way.
+/// Builds lines for a width.
 struct Lines {
     lines: Vec<Line<'static>>,
     columns: usize,
@@ -73,8 +73,8 @@ impl Lines {
         }
     }
 
-    /// A text behind `sign`, on as many lines as it takes; further ones stand behind `below`, which is as wide.
-    /// At most so many; whether that was all.
+    /// Appends text behind `sign`; wrapped lines start with `below`, which has the same width. Appends at most
+    /// `most` lines, and returns whether that was all.
     fn put(
         &mut self,
         sign: &'static str,
@@ -98,63 +98,69 @@ impl Lines {
         whole
     }
 
-    fn ours(&mut self, text: &str, style: Style) {
+    fn plain(&mut self, text: &str, style: Style) {
         self.put("", "", text, style, usize::MAX);
     }
 
-    /// What comes from a bottle.
-    fn theirs(&mut self, text: &str, most: usize) -> bool {
+    /// Appends text from a bottle.
+    fn untrusted(&mut self, text: &str, most: usize) -> bool {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
-    /// How often the same was asked for before.
+    /// Appends how many times the same proposal was made before.
     fn before(&mut self, count: u32) {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
-            self.ours(&format!("Asked {times} since it was rejected."), tinted(Color::Yellow, self.styles));
+            self.plain(
+                &format!("Proposed {times} since it was rejected."),
+                tinted(Color::Yellow, self.styles),
+            );
         }
     }
 
-    fn opens(&mut self, opens: &Opens) {
-        if opens.gains.is_empty() {
-            self.ours("It would open nothing: all of it is allowed already.", bold());
+    fn route_change(&mut self, route_change: &RouteChange) {
+        if route_change.gains.is_empty() {
+            self.plain("It changes nothing: all of it is already allowed.", bold());
             return;
         }
-        self.ours("It would open", bold());
-        for gain in &opens.gains {
+        self.plain("Approval would allow", bold());
+        for gain in &route_change.gains {
             self.put("  + ", "    ", gain, tinted(Color::Yellow, self.styles), usize::MAX);
         }
-        for host in &opens.disguised {
-            self.ours(&disguise(host), tinted(Color::Red, self.styles));
+        for host in &route_change.disguised {
+            self.plain(&lookalike_warning(host), tinted(Color::Red, self.styles));
         }
     }
 
-    /// How long a yes would hold, where that says something.
-    fn holds(&mut self, known: &Known) {
+    /// Appends the scope, unless it is the default.
+    fn grant(&mut self, known: &KnownEffect) {
         let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
-        match &known.holds {
-            Ok(Holds::Run) => {}
-            Ok(Holds::Once) => self.ours("It would hold for the next request that it lets through.", chosen),
-            Ok(Holds::Saved(addition)) => {
+        match &known.grant {
+            Ok(GrantScope::Run) => {}
+            Ok(GrantScope::Once) => self.plain("Scope: the next request that the routes allow.", chosen),
+            Ok(GrantScope::Saved(addition)) => {
                 let path = addition.path.display();
                 match addition.diff() {
-                    Ok(_) => self.ours(&format!("It would be added to {path}, once it is live."), chosen),
+                    Ok(_) => self.plain(&format!("Scope: saved to {path}, once it is live."), chosen),
                     Err(why) => {
-                        self.ours(&format!("It cannot be added to {path}: {why}. It would be printed."), bad);
+                        self.plain(
+                            &format!("Cannot save to {path}: {why}. The routes will be printed instead."),
+                            bad,
+                        );
                     }
                 }
             }
-            Err(why) => self.ours(why, bad),
+            Err(why) => self.plain(why, bad),
         }
     }
 
-    /// What would be written to a file.
-    fn addition(&mut self, known: &Known) {
-        if let Ok(Holds::Saved(addition)) = &known.holds
+    /// Appends the change of the bottle file.
+    fn addition(&mut self, known: &KnownEffect) {
+        if let Ok(GrantScope::Saved(addition)) = &known.grant
             && let Ok(diff) = addition.diff()
         {
             self.blank();
-            self.ours(&format!("{}, as it would be", addition.path.display()), bold());
+            self.plain(&format!("{} after the approval", addition.path.display()), bold());
             self.diff(&diff);
         }
     }
@@ -172,44 +178,44 @@ impl Lines {
     }
 }
 
-/// A little of a question, for below the list.
+/// Formats the preview below the list.
 pub(super) fn preview(
     row: &Row,
-    known: Option<&Known>,
+    known: Option<&KnownEffect>,
     edited: bool,
     columns: usize,
     styles: Styles,
 ) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
     let proposal = &row.pending.proposal;
-    lines.put("", "", &asks(&row.pending), bold(), 1);
-    lines.theirs(&proposal.justification, WHY_SHORT);
+    lines.put("", "", &request_title(&row.pending), bold(), 1);
+    lines.untrusted(&proposal.justification, WHY_SHORT);
     lines.before(proposal.asked_before);
     if edited {
-        lines.ours("You wrote something else to apply instead.", tinted(Color::Cyan, styles));
+        lines.plain("Your edit applies instead.", tinted(Color::Cyan, styles));
     }
-    match known.map(|known| &known.opens) {
-        Some(Some(Ok(opens))) => lines.opens(opens),
+    match known.map(|known| &known.route_change) {
+        Some(Some(Ok(route_change))) => lines.route_change(route_change),
         Some(Some(Err(why))) => {
-            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
+            lines.plain(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
-        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
-        None if proposal.tool.reports() => drop(lines.theirs(&report(&proposed(row)), usize::MAX)),
+        Some(None) => lines.plain(UNKNOWN, tinted(Color::Red, styles)),
+        None if proposal.tool.reports() => drop(lines.untrusted(&report(&proposed(row)), usize::MAX)),
         None => {}
     }
     if let Some(known) = known {
-        lines.holds(known);
+        lines.grant(known);
     }
     lines.lines
 }
 
-/// Where a bottle's routes are not there to be looked at.
-const UNKNOWN: &str = "What it would open is not known: the routes of this bottle are not here.";
+/// Shown when the bottle's routes are unavailable.
+const UNKNOWN: &str = "The effect is unknown: the routes of this bottle are unavailable.";
 
-/// All of a question, below a heading that says who asks and how long it waits.
+/// Formats a proposal in full, below the heading.
 pub(super) fn page(
     row: &Row,
-    known: Option<&Known>,
+    known: Option<&KnownEffect>,
     draft: Option<&Draft>,
     columns: usize,
     styles: Styles,
@@ -218,40 +224,40 @@ pub(super) fn page(
     let proposal = &row.pending.proposal;
     lines.lines.push(Line::default());
     if draft.is_some_and(|draft| draft.checked.is_ok()) {
-        lines.ours("What you wrote, instead of what was asked for:", tinted(Color::Cyan, styles));
+        lines.plain("Your edit, instead of the proposal:", tinted(Color::Cyan, styles));
     }
     if let Some(since) = known.and_then(|known| known.since.as_ref()) {
         changed_since(&mut lines, since);
     }
-    match known.map(|known| &known.opens) {
-        Some(Some(Ok(opens))) => lines.opens(opens),
+    match known.map(|known| &known.route_change) {
+        Some(Some(Ok(route_change))) => lines.route_change(route_change),
         Some(Some(Err(why))) => {
-            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
+            lines.plain(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
-        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
+        Some(None) => lines.plain(UNKNOWN, tinted(Color::Red, styles)),
         None => {}
     }
     if let Some(known) = known {
-        lines.holds(known);
+        lines.grant(known);
     }
     lines.blank();
-    lines.ours("Why, in the words of who asks", bold());
-    let whole = lines.theirs(&proposal.justification, WHY_FIRST);
+    lines.plain("Justification from the bottle", bold());
+    let whole = lines.untrusted(&proposal.justification, WHY_FIRST);
     lines.before(proposal.asked_before);
     lines.blank();
-    match known.map(|known| &known.opens) {
-        Some(Some(Ok(opens))) if !opens.diff.is_empty() => {
-            lines.ours("The routes, as they would be", bold());
-            lines.diff(&opens.diff);
+    match known.map(|known| &known.route_change) {
+        Some(Some(Ok(route_change))) if !route_change.diff.is_empty() => {
+            lines.plain("The routes after the approval", bold());
+            lines.diff(&route_change.diff);
         }
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
-            lines.ours("What was found", bold());
-            lines.theirs(&report(&proposed(row)), usize::MAX);
+            lines.plain("Findings", bold());
+            lines.untrusted(&report(&proposed(row)), usize::MAX);
         }
         _ => {
-            lines.ours("What it asks for", bold());
-            lines.theirs(&proposed(row), usize::MAX);
+            lines.plain("Request", bold());
+            lines.untrusted(&proposed(row), usize::MAX);
         }
     }
     if let Some(known) = known {
@@ -259,37 +265,37 @@ pub(super) fn page(
     }
     if !whole {
         lines.blank();
-        lines.ours("All of why", bold());
-        lines.theirs(&proposal.justification, usize::MAX);
+        lines.plain("Full justification", bold());
+        lines.untrusted(&proposal.justification, usize::MAX);
     }
     lines.blank();
     let asked = proposal.arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
-    lines.ours(&format!("{} {}, asked {asked}", proposal.tool.name(), proposal.id), dim());
+    lines.plain(&format!("{} {}, asked {asked}", proposal.tool.name(), proposal.id), dim());
     lines.lines
 }
 
-/// The routes are not those that who asked has seen.
+/// Appends that the routes changed since the agent asked.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     let style = tinted(Color::Yellow, lines.styles);
-    lines.ours("The routes changed after this was asked, and it is laid over those of now.", style);
+    lines.plain("The routes changed meanwhile: approval merges into the current ones.", style);
     match since {
         Ok(gains) if gains.is_empty() => {}
         Ok(gains) => {
-            lines.ours("Became live since:", style);
+            lines.plain("Live since then:", style);
             for gain in gains {
                 lines.put("  - ", "    ", gain, Style::new(), usize::MAX);
             }
         }
-        Err(why) => lines.ours(&format!("What became live since is not known: {why}"), style),
+        Err(why) => lines.plain(&format!("Cannot read what is live since then: {why}"), style),
     }
     lines.blank();
 }
 
 fn proposed(row: &Row) -> String {
-    asked(&row.pending.proposal)
+    proposed_text(&row.pending.proposal)
 }
 
-/// A report's fields, a line each; as it is where it is none of ours.
+/// Formats a JSON report with one line per field; returns other text unchanged.
 fn report(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {
@@ -302,7 +308,7 @@ fn report(text: &str) -> String {
     }
 }
 
-/// `key: value`, and what is within it further in; entries of a list begin with a dash.
+/// Formats `key: value`, nested values indented; list entries start with a dash.
 fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
     let plain = |value: &Value| match value {
@@ -333,21 +339,21 @@ fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// What stands where nothing waits.
+/// The text of an empty list.
 pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
-    lines.ours("What a bottle may not do by itself comes here, and waits for your yes or no:", Style::new());
+    lines.plain("Requests that need your approval appear here:", Style::new());
     lines.blank();
     for (sign, text) in [
-        ("  hosts    ", "an agent asks to reach what its routes do not list"),
-        ("  secrets  ", "a request holds what may be a secret, and is held"),
-        ("  pushes   ", "a push holds what may be a secret, and is held"),
+        ("  hosts    ", "an agent wants to reach a host that its routes do not allow"),
+        ("  secrets  ", "a request may contain a secret, and waits"),
+        ("  pushes   ", "a push may contain a secret, and waits"),
     ] {
         lines.put(sign, "           ", text, Style::new(), usize::MAX);
     }
     lines.blank();
-    lines.ours(
-        "Leave this open beside your agents, or come back when one waits: a question stays until it is answered or \
+    lines.plain(
+        "Leave this open next to your agents, or come back later: a proposal stays until it is answered or \
          expires.",
         dim(),
     );
@@ -359,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_fields_and_what_is_no_report_stays_as_it_is() {
+    fn formats_json_reports_and_keeps_other_text() {
         let text = r#"{"repository": "work", "refs": ["refs/heads/a", "b"], "findings":
             [{"rule": "r", "line": 3, "deep": {"x": null}}, {"rule": "two\nlines"}], "empty": []}"#;
         assert_eq!(

@@ -1,0 +1,77 @@
+//! Parses an argument of `cp`: `SLUG:PATH` is in a bottle, everything else is a local path.
+
+use std::path::PathBuf;
+
+use bottle_contract::names::Slug;
+
+/// The side on which a path is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    /// On this machine.
+    Local(PathBuf),
+    /// In a bottle.
+    InBottle(Slug, String),
+}
+
+impl Endpoint {
+    /// Parses an argument. A valid slug before the first colon names a bottle; `./a:b` names a local file with a
+    /// colon.
+    pub(super) fn parse(argument: &str) -> Self {
+        match argument.split_once(':').map(|(name, path)| (name.parse(), path)) {
+            Some((Ok(slug), path)) => {
+                Self::InBottle(slug, if path.is_empty() { ".".to_owned() } else { path.to_owned() })
+            }
+            _ => Self::Local(PathBuf::from(argument)),
+        }
+    }
+}
+
+/// Returns the folder in the bottle that receives a copy, and the copy's name in it.
+pub(super) fn destination(path: &str, own_name: &str) -> (String, String) {
+    let into_folder =
+        path.ends_with('/') || matches!(path, "." | "..") || path.ends_with("/.") || path.ends_with("/..");
+    if into_folder {
+        return (path.to_owned(), own_name.to_owned());
+    }
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/".to_owned(), name.to_owned()),
+        Some((folder, name)) => (folder.to_owned(), name.to_owned()),
+        None => (".".to_owned(), path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slug_before_a_colon_names_a_bottle() {
+        let inside =
+            |slug: &str, path: &str| Endpoint::InBottle(slug.parse().expect("slug"), path.to_owned());
+        for (argument, place) in [
+            ("fix-it:src/a", inside("fix-it", "src/a")),
+            ("fix-it:", inside("fix-it", ".")),
+            ("fix-it:/tmp/a:b", inside("fix-it", "/tmp/a:b")),
+            ("./fix-it:a", Endpoint::Local("./fix-it:a".into())),
+            ("/a/b", Endpoint::Local("/a/b".into())),
+            ("a", Endpoint::Local("a".into())),
+            ("A:b", Endpoint::Local("A:b".into())),
+        ] {
+            assert_eq!(Endpoint::parse(argument), place, "{argument}");
+        }
+    }
+
+    #[test]
+    fn splits_a_destination_into_folder_and_name() {
+        for (path, folder, name) in [
+            (".", ".", "own"),
+            ("dir/", "dir/", "own"),
+            ("dir/new", "dir", "new"),
+            ("new", ".", "new"),
+            ("/new", "/", "new"),
+            ("/tmp/..", "/tmp/..", "own"),
+        ] {
+            assert_eq!(destination(path, "own"), (folder.to_owned(), name.to_owned()), "{path}");
+        }
+    }
+}

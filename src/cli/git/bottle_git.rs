@@ -1,0 +1,160 @@
+//! Runs git in the bottle and reads its output: untrusted and bounded.
+
+use std::time::Duration;
+
+use bottle_channel::{Channel, Event};
+use bottle_contract::names::{Slug, WORKSPACE};
+use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
+
+use super::ObjectId;
+use crate::cli::connect::{keeper_lost, open_guest};
+use crate::cli::error::{CliError, Kind};
+use crate::cli::exit;
+
+/// How long one command may take.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The most bytes read of standard output.
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// The most bytes kept of standard error.
+const MAX_STDERR: usize = 4096;
+
+/// The most branches of a workspace that are read.
+const BRANCHES: usize = 1000;
+
+/// A bottle that runs commands.
+pub(crate) struct BottleGit<'a> {
+    pub(crate) channel: &'a Channel,
+    /// The bottle's slug.
+    pub(crate) slug: &'a Slug,
+}
+
+/// The result of a command.
+pub(crate) struct GitOutput {
+    code: u8,
+    output: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl GitOutput {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output).into_owned()
+    }
+}
+
+/// The git repository in a bottle's workspace.
+pub(crate) struct Workspace<'a> {
+    inside: BottleGit<'a>,
+    /// The commit of `HEAD`; none without commits.
+    pub(crate) head: Option<ObjectId>,
+}
+
+impl<'a> BottleGit<'a> {
+    /// Finds the repository in the workspace.
+    ///
+    /// # Errors
+    /// When git is missing in the bottle, or the workspace is not a repository.
+    pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
+        let found = self.git(&["rev-parse", "--git-dir"]).await?;
+        if found.code == exit::NOT_FOUND {
+            return Err(self.no_git());
+        }
+        if found.code != 0 {
+            let output = String::from_utf8_lossy(&found.stderr);
+            let message = if output.contains("not a git repository") {
+                format!("the workspace of {} is not a git repository", self.slug)
+            } else {
+                format!("git in {} failed: {}", self.slug, output.trim())
+            };
+            return Err(CliError::new(Kind::State, message).about(self.slug).hint(copy_out_hint(self.slug)));
+        }
+        let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await?;
+        let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
+        Ok(Workspace { inside: self, head })
+    }
+
+    async fn git(&self, arguments: &[&str]) -> Result<GitOutput, CliError> {
+        let mut argv = vec!["git", "--no-pager", "-C", WORKSPACE];
+        argv.extend(arguments);
+        let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
+        // The query writes nothing: a write would count as a change of the work.
+        let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0")];
+        let process = Process {
+            argv: argv.clone(),
+            env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            cwd: None,
+            terminal: None,
+            stdin: false,
+            user: None,
+            awaited: false,
+        };
+        let run = self.run_to_end(process);
+        tokio::time::timeout(TIMEOUT, run).await.map_err(|_| {
+            CliError::failed(format!("`{}` in the bottle timed out", argv.join(" ")))
+                .hint(copy_out_hint(self.slug))
+        })?
+    }
+
+    async fn run_to_end(&self, process: Process) -> Result<GitOutput, CliError> {
+        let mut stream = open_guest(self.channel, GuestRequest::Exec(process)).await?;
+        let mut output = GitOutput { code: 0, output: Vec::new(), stderr: Vec::new() };
+        while let Some(event) = stream.next().await {
+            match event {
+                Event::Data { fd: STDOUT, bytes } => {
+                    let room = MAX_OUTPUT - output.output.len();
+                    output.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
+                Event::Data { fd: STDERR, bytes } => {
+                    let room = MAX_STDERR - output.stderr.len();
+                    output.stderr.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
+                Event::Data { .. } => {}
+                Event::Message(json) => match serde_json::from_slice(&json) {
+                    Ok(GuestEvent::Exited(exit)) => {
+                        output.code = Exit::shell_code(exit);
+                        return Ok(output);
+                    }
+                    Ok(GuestEvent::Failed(failure)) if failure.kind == FailureKind::NotFound => {
+                        return Err(self.no_git());
+                    }
+                    Ok(GuestEvent::Failed(failure)) => return Err(CliError::failed(failure.message)),
+                    _ => {}
+                },
+                Event::End | Event::Reset(_) => break,
+            }
+        }
+        Err(keeper_lost("the bottle ended the command"))
+    }
+
+    fn no_git(&self) -> CliError {
+        CliError::new(Kind::State, format!("git is not installed in {}", self.slug))
+            .about(self.slug)
+            .hint(copy_out_hint(self.slug))
+    }
+}
+
+/// The hint for workspaces that git cannot export.
+pub(crate) fn copy_out_hint(slug: &Slug) -> String {
+    format!("`bottle cp {slug}:. FOLDER` copies the workspace out while the bottle runs")
+}
+
+impl Workspace<'_> {
+    /// Returns the commits of its branches and its stash.
+    pub(crate) async fn tips(&self) -> Result<Vec<ObjectId>, CliError> {
+        let count = format!("--count={BRANCHES}");
+        let arguments = ["for-each-ref", &count, "--format=%(objectname)", "refs/heads", "refs/stash"];
+        let output = self.expect(&arguments).await?;
+        Ok(output.text().lines().filter_map(ObjectId::parse).collect())
+    }
+
+    async fn expect(&self, arguments: &[&str]) -> Result<GitOutput, CliError> {
+        let output = self.inside.git(arguments).await?;
+        if output.code == 0 {
+            return Ok(output);
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(CliError::failed(format!("`git {}` in the bottle failed: {stderr}", arguments[0]))
+            .hint(copy_out_hint(self.inside.slug)))
+    }
+}

@@ -1,0 +1,159 @@
+//! Reads the proxy's access log: a ring of files, oldest first, then new lines. `--json` prints the lines as the
+//! proxy wrote them.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::{Logs, decision};
+use crate::cli::error::{CliError, Kind};
+use crate::cli::exit;
+use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
+use crate::host::Host;
+use crate::instance::proxy_log::{LINE_MAX, files, open};
+use crate::instance::{State, Store};
+
+/// Shows the log files in `folder`.
+pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
+    let files = files(folder);
+    if files.is_empty() && !logs.follow {
+        return Err(CliError::new(Kind::State, "the proxy's access log is empty")
+            .about(&logs.slug)
+            .hint("set `egress.log` in the bottle: `1` logs denied requests, `2` every request"));
+    }
+    let tail = logs.tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
+    let mut last: VecDeque<String> = VecDeque::new();
+    let mut current = None;
+    for path in files {
+        let Ok(mut file) = Followed::open(&path) else { continue };
+        while let Some(line) = file.line(logs.since)? {
+            if let Some(tail) = tail {
+                last.push_back(line);
+                if last.len() > tail {
+                    last.pop_front();
+                }
+            } else {
+                print(&line, output)?;
+            }
+        }
+        current = Some(file);
+    }
+    for line in last {
+        print(&line, output)?;
+    }
+    if logs.follow {
+        follow(&folder.join("egress.jsonl"), current, logs, host, output)?;
+    }
+    Ok(exit::DONE)
+}
+
+fn print(line: &str, output: &Output) -> Result<(), CliError> {
+    let shown = if output.json { inert(line) } else { decision::format_line(line, output.styles()) };
+    output.print(&shown)
+}
+
+/// Follows the log until the bottle has ended and every line was shown.
+fn follow(
+    path: &Path,
+    mut current: Option<Followed>,
+    logs: &Logs,
+    host: &Host,
+    output: &Output,
+) -> Result<(), CliError> {
+    let store = Store::of(host);
+    loop {
+        // Checked before the file is read, so that the last lines of an ending bottle are not missed.
+        let alive = matches!(store.state(&logs.slug), Some(State::Alive(_)));
+        if let Some(file) = &mut current {
+            while let Some(line) = file.line(logs.since)? {
+                print(&line, output)?;
+            }
+        }
+        if current.as_ref().is_none_or(|file| file.was_replaced(path)) {
+            match Followed::open(path) {
+                Ok(next) => {
+                    current = Some(next);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(CliError::failed(format!("cannot read {}: {error}", path.display())));
+                }
+            }
+        }
+        if !alive {
+            return Ok(());
+        }
+        wait_while_read(POLL_INTERVAL)?;
+    }
+}
+
+/// A file read line by line while it grows.
+struct Followed {
+    reader: BufReader<File>,
+    inode: u64,
+    part: Vec<u8>,
+}
+
+impl Followed {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let file = open(path)?;
+        let inode = file.metadata()?.ino();
+        Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
+    }
+
+    /// Returns the next complete line that is not older than `since`; none when there is none yet.
+    fn line(&mut self, since: Option<Timestamp>) -> Result<Option<String>, CliError> {
+        loop {
+            let read = std::io::Read::take(&mut self.reader, LINE_MAX).read_until(b'\n', &mut self.part);
+            let length = read.map_err(|error| CliError::failed(format!("cannot read the log: {error}")))?;
+            if self.part.last() != Some(&b'\n') && (self.part.len() as u64) < LINE_MAX {
+                return if length == 0 { Ok(None) } else { continue };
+            }
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.part)).trim_end().to_owned();
+            if since.is_none_or(|since| time_of(&line).is_none_or(|time| time >= since)) {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    fn was_replaced(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(path).is_ok_and(|now| now.ino() != self.inode)
+    }
+}
+
+fn time_of(line: &str) -> Option<Timestamp> {
+    let value: serde_json::Value = serde_json::from_str(line).ok()?;
+    value.get("time")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn returns_complete_lines_since_a_time() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("egress.jsonl");
+        let mut writer = File::create(&path).expect("file");
+        let mut file = Followed::open(&path).expect("open");
+        let since = Some("2026-01-01T00:00:00Z".parse().expect("time"));
+        let mut write = |text: &str| writer.write_all(text.as_bytes()).expect("write");
+        write("{\"time\":\"2025-12-31T23:59:59Z\"}\n{\"time\":\"2026-01-01T00:00");
+        assert_eq!(file.line(since).expect("line"), None);
+        write(":01Z\",\"host\":\"a\"}\n");
+        let line = file.line(since).expect("line").expect("whole");
+        assert_eq!(line, "{\"time\":\"2026-01-01T00:00:01Z\",\"host\":\"a\"}");
+        assert!(!file.was_replaced(&path));
+        std::fs::remove_file(&path).expect("remove");
+        assert!(!file.was_replaced(&path), "gone is not replaced");
+        std::fs::write(&path, "").expect("write");
+        assert!(file.was_replaced(&path) || std::fs::metadata(&path).expect("file").ino() == file.inode);
+    }
+}

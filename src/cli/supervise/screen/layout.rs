@@ -1,0 +1,152 @@
+//! The layout of the screen: text wrapped to the terminal, and the height of each part.
+//!
+//! Text is wrapped again only when it or the width changes: an agent's text may be long.
+
+use bottle_contract::queue::Id;
+use jiff::Timestamp;
+use ratatui::text::Line;
+
+use super::state::{Message, Overlay, State, View};
+use super::text;
+use crate::cli::style::Styles;
+use crate::cli::text_layout::wrapped;
+
+/// The maximum lines of a message.
+const WORD_ROWS: usize = 3;
+
+/// The prepared lines and heights.
+#[derive(Debug, Default)]
+pub(super) struct ScreenLayout {
+    size: (u16, u16),
+    /// The prepared text, until [`ScreenLayout::forget`].
+    made: Option<Prepared>,
+    word: Vec<String>,
+    message: Option<Message>,
+    rows: Rows,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    columns: u16,
+    whole: bool,
+    id: Option<Id>,
+    lines: Vec<Line<'static>>,
+}
+
+/// The heights of the screen's parts, in lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// The list, or one proposal in full.
+    pub(super) body: u16,
+    /// The preview below the list.
+    pub(super) preview: u16,
+    /// The message.
+    pub(super) word: u16,
+}
+
+impl ScreenLayout {
+    /// Invalidates the prepared text.
+    pub(super) fn forget(&mut self) {
+        self.made = None;
+    }
+
+    /// Prepares the text of the proposal under the cursor.
+    pub(super) fn fit(&mut self, state: &State, size: (u16, u16), styles: Styles, now: Timestamp) {
+        let (columns, rows) = size;
+        let width = usize::from(columns);
+        self.size = size;
+        self.message = state.current_message(now);
+        let word = self.message.as_ref().map(|message| wrapped(&message.words, width.max(2), styles));
+        self.word = word.unwrap_or_default();
+        self.word.truncate(WORD_ROWS);
+        let list = state.view() == View::List;
+        let empty = state.rows().all().is_empty();
+        self.rows = parts(rows, list && !empty, self.word.len());
+        if self.made.as_ref().is_some_and(|made| made.columns == columns) {
+            return;
+        }
+        let row = state.rows().current();
+        let (known, draft) = (state.known(), row.and_then(|row| state.draft(row.id())));
+        let lines = match row {
+            None => text::nothing(width, styles),
+            Some(row) if list => text::preview(row, known, draft.is_some(), width, styles),
+            Some(row) => text::page(row, known, draft, width, styles),
+        };
+        let knows = row.is_some_and(|row| row.pending.proposal.tool.reports()) || known.is_some();
+        let whole = list && knows && lines.len() <= usize::from(self.rows.preview);
+        self.made = Some(Prepared { columns, whole, id: row.map(|row| row.id().clone()), lines });
+    }
+
+    /// Whether the preview shows everything that an approval would open.
+    pub(super) fn shows_all_of(&self, id: &Id) -> bool {
+        self.made.as_ref().is_some_and(|made| made.whole && made.id.as_ref() == Some(id))
+    }
+
+    /// Whether this proposal is on the screen.
+    pub(super) fn is_of(&self, id: &Id) -> bool {
+        self.made.as_ref().is_some_and(|made| made.id.as_ref() == Some(id))
+    }
+
+    pub(super) fn lines(&self) -> &[Line<'static>] {
+        self.made.as_ref().map_or(&[], |made| &made.lines)
+    }
+
+    pub(super) fn message(&self) -> (&[String], Option<&Message>) {
+        (&self.word, self.message.as_ref())
+    }
+
+    pub(super) fn rows(&self) -> Rows {
+        self.rows
+    }
+
+    /// The visible lines of a proposal in full.
+    pub(super) fn page_rows(&self) -> usize {
+        usize::from(self.rows.body)
+    }
+
+    /// Limits a scroll offset to the text.
+    pub(super) fn clamp(&self, scroll: usize) -> usize {
+        scroll.min(self.lines().len().saturating_sub(self.page_rows()))
+    }
+}
+
+/// Splits the height: two lines of heading, one of keys, and the message if there is one.
+fn parts(rows: u16, list: bool, word: usize) -> Rows {
+    let word = u16::try_from(word).unwrap_or(u16::MAX).min(rows / 4);
+    let left = rows.saturating_sub(3 + word);
+    if !list {
+        return Rows { body: left, preview: 0, word };
+    }
+    // One line separates list and preview.
+    let preview = (rows / 3).clamp(3, 10).min(left / 2);
+    Rows { body: left.saturating_sub(preview + 1), preview, word }
+}
+
+/// Returns the question and the typed text above the keys.
+pub(super) fn prompt(overlay: Option<&Overlay>) -> Option<(&'static str, &str)> {
+    match overlay {
+        Some(Overlay::Reason { yes: true, line, .. }) => Some(("Reason to approve: ", line.text())),
+        Some(Overlay::Reason { yes: false, line, .. }) => Some(("Reason to reject: ", line.text())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_fits_any_height() {
+        for rows in 0..60 {
+            for word in 0..4 {
+                for list in [false, true] {
+                    let parts = parts(rows, list, word);
+                    let live_between = u16::from(list && parts.preview > 0);
+                    let all = 3 + parts.word + parts.body + parts.preview + live_between;
+                    assert!(all <= rows.max(4), "{rows} {word} {parts:?}");
+                    assert!(rows < 10 || parts.body >= 1, "{rows} {word} {parts:?}");
+                }
+            }
+        }
+    }
+}
