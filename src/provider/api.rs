@@ -6,8 +6,6 @@ use bottle_contract::credential::Scheme;
 use bottle_contract::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMatch, Route, WebSocket};
 
 use super::config::ProviderConfig;
-use super::config::ProviderConfig;
-use super::config::ProviderConfig;
 use super::{Login, LoginForm, LoginSource};
 
 /// The placeholder for an Anthropic API key. It has a key's prefix, for programs that check it, and is too short to

@@ -7,8 +7,6 @@ use bottle_contract::route::{HostPattern, Route};
 use serde_json::json;
 
 use super::config::ProviderConfig;
-use super::config::ProviderConfig;
-use super::config::ProviderConfig;
 use super::{
     ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting, api, supervise_url, task_argument,
 };

@@ -9,8 +9,6 @@ use bottle_contract::route::{HostPattern, Route};
 use serde_json::{Value, json};
 
 use super::config::ProviderConfig;
-use super::config::ProviderConfig;
-use super::config::ProviderConfig;
 use super::{
     ArgvError, HomeFile, Login, LoginSource, Provider, Run, UnsupportedSetting, api, supervise_url,
     task_argument,

@@ -6,8 +6,6 @@ use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
 use bottle_contract::route::Route;
 
 use super::config::ProviderConfig;
-use super::config::ProviderConfig;
-use super::config::ProviderConfig;
 use super::{ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting};
 
 /// The provider for any terminal program.

@@ -25,8 +25,6 @@ use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::provider::{ProviderLayer, SettingsLayer, Template};
 use crate::manifest::{AgentManifest, Located, ManifestError};
 use crate::provider::{ProviderConfig, ProviderSettings};
-use crate::provider::{ProviderConfig, ProviderSettings};
-use crate::provider::{ProviderConfig, ProviderSettings};
 
 /// The merged layers.
 #[cfg_attr(test, derive(serde::Serialize))]
