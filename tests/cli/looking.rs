@@ -166,6 +166,6 @@ fn policy_check_decides_forge_requests_as_the_proxy_does() -> Result<()> {
     assert!(refused["sentence"].as_str().is_some_and(|text| text.contains("Push instead")), "{refused}");
     assert_eq!(check("POST", "/repos/team/tool/issues")?["verdict"], "allow");
     let shown = run(&home, &["start", "forge", "--dry-run"])?.expect_code(0);
-    assert!(shown.stdout.contains("api.github.com takes writes to the forge"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("api.github.com allows writes to the forge"), "{}", shown.stdout);
     Ok(())
 }

@@ -317,9 +317,9 @@ mod tests {
         for (kind, id, good) in [
             (LAYERS, id.as_str(), true),
             (NETWORK, &id, true),
-            (VOLUME, "bottle-0123abcd-sockets-a-1", true),
+            (VOLUME, "bottle-0123abcd-proxy-a-1", true),
             (VOLUME, &id, false),
-            (VOLUME, "bottle-0123abcd-sockets-b", false),
+            (VOLUME, "bottle-0123abcd-proxy-b", false),
             (LAYERS, "/home/precious", false),
             (GUEST, &format!("../{}", &id[3..]), false),
             (NETWORK, &id[1..], false),
