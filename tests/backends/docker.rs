@@ -518,7 +518,7 @@ async fn concurrent_launches_get_different_addresses() {
     for fixture in docker().await {
         // Little room, so that they meet.
         fixture.set(&format!(
-            "docker: {{subnets: 10.214.{}.0/24, proxy: {}}}\n",
+            "docker: {{subnets: 10.214.{}.0/24, transport: {}}}\n",
             100 + u8::from(fixture.is_networked()),
             if fixture.is_networked() { "network" } else { "socket" }
         ));
