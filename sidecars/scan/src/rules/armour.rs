@@ -14,6 +14,9 @@ const PROOF: usize = 3800;
 const MIN_PROOF: usize = 40;
 /// The shortest run of base64 that counts alone.
 const MIN_RUN: usize = 20;
+/// The algorithm of X25519, X448, Ed25519 and Ed448 keys (RFC 8410, section 3) in base64: a sequence with the
+/// OID 1.3.101.110 to .113.
+const CURVE_KEY: &[u8] = b"wBQYDK2V";
 /// Step size when following a body, in bytes.
 const STEP: usize = 256;
 /// The number of consecutive steps without a body that end it, if no marker does.
@@ -138,7 +141,18 @@ fn proof(text: &[u8]) -> Option<usize> {
         }
     }
     // Consecutive lines that are too short alone.
-    text.chunks(STEP).position(is_narrow).map(|step| step * STEP)
+    text.chunks(STEP).position(is_narrow).map(|step| step * STEP).or_else(|| curve_key(text))
+}
+
+/// The start of a key of RFC 8410, in lines of any width.
+///
+/// A third of its few letters is the same in all such keys, mostly capitals. The rest deviates from the usual
+/// mixture by chance, so the header proves it instead.
+fn curve_key(text: &[u8]) -> Option<usize> {
+    let letters: Vec<(usize, u8)> = letters(text).collect();
+    let joined: Vec<u8> = letters.iter().map(|(_, letter)| *letter).collect();
+    let header = memchr::memmem::find(&joined, CURVE_KEY)?;
+    (joined.len() - header >= CURVE_KEY.len() + MIN_PROOF).then(|| letters[header].0)
 }
 
 /// Whether a step contains part of a body.
@@ -148,17 +162,19 @@ fn has_body(step: &[u8]) -> bool {
 
 /// Whether the whole text is base64, in lines of any width.
 fn is_narrow(text: &[u8]) -> bool {
-    let mut letters = Vec::with_capacity(text.len());
-    let mut escape = false;
-    for byte in text {
-        let is_escape = escape && matches!(byte, b'n' | b'r' | b't');
-        escape = *byte == b'\\';
-        if is_letter(*byte) && !is_escape {
-            letters.push(*byte);
-        }
-    }
+    let letters: Vec<u8> = letters(text).map(|(_, letter)| letter).collect();
     let mixture = Mixture::new(&letters);
     letters.len() >= MIN_PROOF && mixture.is_random() && mixture.is_even()
+}
+
+/// The letters of base64 with their positions, without those of escapes such as `\n`.
+fn letters(text: &[u8]) -> impl Iterator<Item = (usize, u8)> {
+    let mut escape = false;
+    text.iter().copied().enumerate().filter(move |(_, byte)| {
+        let is_escape = escape && matches!(byte, b'n' | b'r' | b't');
+        escape = *byte == b'\\';
+        is_letter(*byte) && !is_escape
+    })
 }
 
 fn runs(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
