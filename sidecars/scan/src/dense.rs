@@ -1,4 +1,5 @@
-//! Finds regions of a text that may contain encoded data: many capitals and digits, or long words with them.
+//! Finds regions of a text that may contain encoded data: many capitals and digits, long words with them, or
+//! letters that a shell would read without their backslashes.
 //!
 //! Prose and code have few of both; base64, base32, hexadecimal and lists of numbers consist of them. One
 //! cheap pass therefore selects the regions worth decoding.
@@ -15,6 +16,8 @@ const WORD: usize = 16;
 const LONG_WORD: usize = 20;
 /// The fewest capitals and digits in a shorter long word.
 const MIN_STRONG: usize = 3;
+/// The fewest quoted letters and digits in a block: a secret of twelve may lie in two blocks.
+const MIN_QUOTED: usize = 6;
 /// The most bytes by which a region extends to the start and end of its lines.
 const LINE: usize = 128;
 
@@ -51,7 +54,7 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
 
 fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     let mut letters = [0_u8; BLOCK];
-    let (mut strong, mut printed, mut other) = (0_u8, 0_u8, 0_u8);
+    let (mut strong, mut printed, mut other, mut slashes) = (0_u8, 0_u8, 0_u8, 0_u8);
     // Written so that the compiler vectorizes it.
     for (byte, letter) in block.iter().zip(&mut letters) {
         let digit = u8::from(byte.wrapping_sub(b'0') < 10);
@@ -64,11 +67,15 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
         strong += digit + capital;
         printed += u8::from(byte.wrapping_sub(b'!') < 94);
         other += u8::from(*byte > b'~') | u8::from(*byte < b'\t');
+        slashes += u8::from(*byte == b'\\');
         *letter = digit | capital | small | sign;
     }
     let (strong, printed) = (u32::from(strong), u32::from(printed));
     let text_like = usize::from(other) * 4 <= block.len();
     if strong >= 4 && strong * DENSITY >= printed && text_like {
+        return true;
+    }
+    if usize::from(slashes) >= MIN_QUOTED && quoted(block) >= MIN_QUOTED {
         return true;
     }
     // Every word of sixteen contains an aligned group of eight.
@@ -77,6 +84,11 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
             .chunks_exact(8)
             .enumerate()
             .any(|(number, eight)| eight == [1; 8] && is_word(text, at + number * 8))
+}
+
+/// The number of letters and digits after a backslash.
+fn quoted(block: &[u8]) -> usize {
+    block.windows(2).filter(|pair| pair[0] == b'\\' && pair[1].is_ascii_alphanumeric()).count()
 }
 
 /// Whether `at` is within a long word with capitals and digits.

@@ -316,3 +316,26 @@ fn placeholders_are_no_findings() {
     let mistaken = scanner().with_placeholders(&[SECRET.to_owned()]);
     assert_eq!(mistaken.scan(SECRET.as_bytes()).findings.len(), 1);
 }
+
+/// What surrounds a secret in a text, cut at any position, must not hide it.
+#[test]
+fn finds_a_secret_in_every_spelling_at_any_position_of_any_text() {
+    let scanner = scanner(&[SECRET]);
+    let prose: Vec<u8> = b"the proxy decides each request, and the gate reads a push. ".repeat(4);
+    let fillers: [&[u8]; 6] = [&[0x7f; 200], &[0; 200], &[0xff; 200], &[b'.'; 200], &[b' '; 200], &prose];
+    let mut missed = Vec::new();
+    for style in 0..STYLES {
+        for (number, filler) in fillers.iter().enumerate() {
+            for before in 0..140 {
+                for after in [0, 8, 33] {
+                    let text =
+                        [&filler[..before], written(SECRET, style).as_bytes(), &filler[..after]].concat();
+                    if scanner.scan(&text).findings.is_empty() {
+                        missed.push((style, number, before, after));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(missed, []);
+}
