@@ -18,7 +18,7 @@ pub fn path(folder: &Path) -> PathBuf {
 /// Reads the routes; none when a version that did not write them started the bottle.
 ///
 /// # Errors
-/// When the file cannot be read, or is not what [`write`] writes.
+/// When the file cannot be read, or is not what [`write()`] writes.
 pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     match std::fs::read(path(folder)) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),

@@ -2,7 +2,7 @@
 //!
 //! | kind | rule | function |
 //! |---|---|---|
-//! | `env` | union, later wins per name | [`env`] |
+//! | `env` | union, later wins per name | [`env()`] |
 //! | `git-gate.user` | per field, later non-empty wins | [`git_user`] |
 //! | `git-gate.repos` | union by name, later wins per field; `{}` removes the repositories of the file's ancestors | [`repos`] |
 //! | `egress.routes` | concatenated; two routes for one host must be equal | [`routes`] |

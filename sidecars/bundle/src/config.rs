@@ -48,7 +48,7 @@ pub enum Control {
         path: PathBuf,
     },
     /// The bundle's standard input and output, which consecutive keepers use
-    /// ([`bottle_channel::rejoin`]). The bundle exits when they end, since no keeper could connect
+    /// ([`bottle_channel::rejoin()`]). The bundle exits when they end, since no keeper could connect
     /// again.
     Stdio,
 }

@@ -60,7 +60,7 @@ pub enum Transport {
     /// running in between. It must be inaccessible from inside the bottle.
     Listener(UnixListener),
     /// This process's standard input and output, for consecutive host connections
-    /// ([`bottle_channel::rejoin`]). They end when the engine exits or stops the bottle; then the
+    /// ([`bottle_channel::rejoin()`]). They end when the engine exits or stops the bottle; then the
     /// guest stops too, since no host could connect again.
     Stdio,
 }

@@ -1,7 +1,7 @@
 //! Runs the host's git.
 //!
 //! It runs in a reduced environment: no user or system configuration (which could redirect the fetch), no prompt,
-//! no hook, and one transport, [`super::pipe`].
+//! no hook, and one transport, [`super::pipe()`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

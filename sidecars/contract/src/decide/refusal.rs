@@ -231,7 +231,7 @@ impl Refusal {
         Self::new(Reason::UseGitGate, host, sentence)
     }
 
-    /// Denies text that makes a forge change a repository ([`super::quick_action`]).
+    /// Denies text that makes a forge change a repository ([`super::quick_action()`]).
     #[must_use]
     pub fn quick_action(host: &str, word: &str) -> Self {
         let sentence = format!(

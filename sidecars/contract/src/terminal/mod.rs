@@ -3,7 +3,7 @@
 //! A terminal executes the control sequences that it displays: it writes to the clipboard, shows
 //! notifications, stores files, and types query responses as if the user had. [`Filter`] passes only
 //! sequences that draw (text, colours, cursor movement, the alternate screen, mouse and paste modes, web
-//! hyperlinks) and drops all others, unknown ones included. [`inert`] escapes text outside a terminal
+//! hyperlinks) and drops all others, unknown ones included. [`inert()`] escapes text outside a terminal
 //! session: log lines, titles, proposals.
 //!
 //! ```text

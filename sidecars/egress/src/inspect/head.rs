@@ -63,7 +63,7 @@ impl Head {
         Self::with_method("", outgoing)
     }
 
-    /// As [`Self::of`], with the method of a request.
+    /// As [`Self::new`], with the method of a request.
     pub(crate) fn with_method(method: &str, outgoing: &OutgoingHead<'_>) -> Self {
         let mut head = Self { text: Vec::with_capacity(1024), parts: Vec::new(), structure: Vec::new() };
         head.add(Location::Method, method.as_bytes());
