@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
 mod broken;
+mod coverage;
 mod dist;
 // The product checks the program that it puts into containers by the same rules.
 #[path = "../../src/backend/docker/images/elf.rs"]
@@ -19,6 +20,7 @@ Usage: cargo xtask <STEP>
 Steps:
   dist                           build the one static program and write it to dist/bottle
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
+  coverage REPORT                print the share of lines that tests cover, and refuse too low a one
   layers                         print which module imports which, and refuse imports against their order
   help                           this text
 ";
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["dist"] => dist::run(),
+        ["coverage", report] => coverage::run(report),
         ["layers"] => layers::run(),
         ["broken", arguments @ ..] => broken::run(arguments),
         _ => {
