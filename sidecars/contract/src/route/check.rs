@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::values::Checker;
 use super::{Dlp, HostPattern, Narrowing, Route, RouteError, RouteSpec, RouteTable, RoutesError, rules};
-use crate::yaml::{self, Position, Spanned, Strict};
+use crate::yaml::{self, Position, Spanned};
 
 /// The file in which a route is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
             HostPattern::parse(&spec.value.host.value).map(|host| host.to_string())
         };
         let culprit = document.routes.iter().rev().find(|spec| names(spec).as_ref() == Ok(&error.host));
-        error.at = error.at.or_else(|| culprit.and_then(Position::from_spanned));
+        error.at = error.at.or_else(|| culprit.map(|spec| spec.at));
         RoutesError::from(error)
     })?;
     Ok(table.with_forges(document.forges))
@@ -79,14 +79,12 @@ impl RouteSpec {
         if let Some(to) = &self.connect_to {
             route.connect_to = Some(checker.connect_to(to)?);
         }
-        let on = |flag: &Option<Spanned<Strict<bool>>>, default| {
-            flag.as_ref().map_or(default, |flag| flag.value.0)
-        };
+        let on = |flag: &Option<Spanned<bool>>, default| flag.as_ref().map_or(default, |flag| flag.value);
         route.pass_credentials = on(&self.pass_credentials, false);
         route.inspect = on(&self.inspect, true);
         route.private = on(&self.private, false);
         route.provider = on(&self.provider, false);
-        route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch.0);
+        route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch);
         route.websocket = self.websocket.as_ref().map_or_else(Default::default, |choice| choice.value);
         route.dlp = self.dlp.as_ref().map_or_else(Dlp::default, |dlp| dlp.value.read());
         rules::check_route(&route).map_err(|violation| {
@@ -123,18 +121,18 @@ impl RouteSpec {
     /// The position of the violated rule's key, otherwise of the route.
     fn position(&self, field: &str) -> Option<Position> {
         let key = match field.split('.').next().unwrap_or_default() {
-            "ports" => self.ports.as_ref().and_then(Position::from_spanned),
-            "auth" => self.auth.as_ref().and_then(Position::from_spanned),
-            "pass_credentials" => self.pass_credentials.as_ref().and_then(Position::from_spanned),
-            "matches" => self.matches.as_ref().and_then(Position::from_spanned),
-            "git" => self.git.as_ref().and_then(Position::from_spanned),
-            "inspect" => self.inspect.as_ref().and_then(Position::from_spanned),
-            "connect_to" => self.connect_to.as_ref().and_then(Position::from_spanned),
-            "websocket" => self.websocket.as_ref().and_then(Position::from_spanned),
-            "dlp" => self.dlp.as_ref().and_then(Position::from_spanned),
+            "ports" => self.ports.as_ref().map(|key| key.at),
+            "auth" => self.auth.as_ref().map(|key| key.at),
+            "pass_credentials" => self.pass_credentials.as_ref().map(|key| key.at),
+            "matches" => self.matches.as_ref().map(|key| key.at),
+            "git" => self.git.as_ref().map(|key| key.at),
+            "inspect" => self.inspect.as_ref().map(|key| key.at),
+            "connect_to" => self.connect_to.as_ref().map(|key| key.at),
+            "websocket" => self.websocket.as_ref().map(|key| key.at),
+            "dlp" => self.dlp.as_ref().map(|key| key.at),
             _ => None,
         };
-        key.or_else(|| Position::from_spanned(&self.host))
+        key.or(Some(self.host.at))
     }
 }
 

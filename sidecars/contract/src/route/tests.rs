@@ -183,18 +183,18 @@ fn rule_violations_name_the_correction() {
 fn unknown_words_list_the_accepted_ones() {
     for (text, part) in [
         ("hots: a.example", "`host`, `ports`, `auth`"),
-        ("host: a.example\nauth: {scheme: bearer, token_ref: T}", "`Bearer`, `token`, `basic`, `header`"),
-        ("host: a.example\nwebsocket: no", "`allow`, `refuse`"),
+        ("host: a.example\nauth: {scheme: bearer, token_ref: T}", "`Bearer`, `token`, `basic` or `header`"),
+        ("host: a.example\nwebsocket: no", "`allow` or `refuse`"),
         (
             "host: a.example\ndlp: {outbound_detectors: [tokens]}",
-            "`token_patterns`, `known_secrets`, `entropy`",
+            "`token_patterns`, `known_secrets` or `entropy`",
         ),
         ("host: a.example\ndlp: {outbound_detectors: true}", "`false` or a list"),
-        ("host: a.example\nmatches:", "a value is missing"),
+        ("host: a.example\nmatches:", "`matches` has no value"),
         ("host: a.example\nports: 443", "a list"),
-        ("host: a.example\ninspect: no", "`true` or `false`"),
+        ("host: a.example\ninspect: no", "must be true or false"),
         ("host: a.example\nhost: b.example", "appears twice"),
-        ("ports: [443]", "`host` is missing"),
+        ("ports: [443]", "lacks the key `host`"),
     ] {
         let error = one(text).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");

@@ -1,35 +1,32 @@
 //! Tests of paths, positions and types in decoder errors.
 
-use bottle_contract::yaml::Spanned;
 use serde::Deserialize;
 
-use super::*;
-use crate::manifest::located::{Located, Position};
-use crate::manifest::yaml;
+use super::{Position, Spanned, YamlError, from_str};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Outer {
-    list: Option<Spanned<Vec<Located<Inner>>>>,
+    list: Option<Spanned<Vec<Spanned<Inner>>>>,
     number: Option<Spanned<u16>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Inner {
-    value: Located<String>,
+    value: Spanned<String>,
     on: Option<bool>,
 }
 
-fn read(text: &str) -> Result<Outer, Fault> {
-    decode(&yaml::parse(text)?)
+fn read(text: &str) -> Result<Outer, YamlError> {
+    from_str(text)
 }
 
 #[test]
 fn every_value_has_its_position() {
     let outer = read("number: 7\nlist:\n  - value: a\n  - {value: b, on: true}\n").expect("outer");
     let list = outer.list.expect("list");
-    assert_eq!(Position::from_spanned(&list), Some(Position { line: 3, column: 3 }));
+    assert_eq!(list.at, Position { line: 3, column: 3 });
     let places: Vec<_> = list.value.iter().map(|item| (item.at, item.value.value.at)).collect();
     let at = |line, column| Position { line, column };
     assert_eq!(places, [(at(3, 5), at(3, 12)), (at(4, 5), at(4, 13))]);
@@ -51,10 +48,15 @@ fn errors_name_path_position_and_type() {
         ("lists: []", "1:1", "unknown key `lists`"),
         ("[]", "1:1", "the frontmatter must be a map, not a list"),
     ] {
-        let fault = read(text).expect_err(text);
-        assert_eq!((fault.at.to_string().as_str(), fault.message.as_str()), (at, message), "{text:?}");
+        let error = read(text).expect_err(text);
+        let position = error.at.expect(text).to_string();
+        assert_eq!((position.as_str(), error.message("the frontmatter").as_str()), (at, message), "{text:?}");
     }
     assert!(
-        read("list:\n- vlaue: a").expect_err("typo").hint.expect("hint").starts_with("did you mean `value`?")
+        read("list:\n- vlaue: a")
+            .expect_err("typo")
+            .hint()
+            .expect("hint")
+            .starts_with("did you mean `value`?")
     );
 }
