@@ -2,7 +2,7 @@
 //!
 //! These wire types define the keys and the YAML types of their values, and nothing more. [`super::agent`] and
 //! [`super::bottle`] convert them to checked values. Routes use the contract's wire type, so that a bottle's
-//! `egress.routes` and the generated `routes.yaml` always mean the same.
+//! `egress.routes` and the proxy's routes always mean the same.
 
 use bottle_contract::route::{Narrowing, RouteSpec};
 use serde::Deserialize;

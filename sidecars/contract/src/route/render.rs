@@ -1,6 +1,6 @@
 //! Renders a route: canonical, defaults omitted, every string escaped by the serializer.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::spec::{
     AuthSpec, Detectors, DlpSpec, GitSpec, HeaderKind, HeaderSpec, MatchSpec, PathKind, PathSpec,
@@ -25,9 +25,14 @@ struct Document<'t> {
 /// Never: YAML can represent every string, number and list.
 #[must_use]
 pub fn render_routes(table: &RouteTable) -> String {
-    let routes = table.routes().iter().map(RouteSpec::from).collect();
-    yaml::to_string(&Document { forges: table.forges(), routes })
-        .expect("strings, numbers and lists serialize")
+    yaml::to_string(table).expect("strings, numbers and lists serialize")
+}
+
+impl Serialize for RouteTable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let routes = self.routes().iter().map(RouteSpec::from).collect();
+        Document { forges: self.forges(), routes }.serialize(serializer)
+    }
 }
 
 /// Renders `routes: [...]` of routes outside a table: hosts may appear twice.

@@ -10,7 +10,7 @@ use super::{InboundDetector, OnMatch, OutboundDetector, WebSocket};
 use crate::credential::Scheme;
 use crate::yaml::Spanned;
 
-/// One entry of `egress.routes` or `routes.yaml`, as written. Each value has its position; an absent key is
+/// One entry of `egress.routes` or of generated routes, as written. Each value has its position; an absent key is
 /// `None`. [`RouteSpec::check`] converts it to a [`super::Route`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,9 +1,7 @@
-//! Serde access to a node's list items, map entries, enum variants and position.
+//! Serde access to a node's list items, map entries and position.
 
-use serde::de::value::{StrDeserializer, U64Deserializer};
-use serde::de::{
-    self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
-};
+use serde::de::value::U64Deserializer;
+use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 
 use super::decode::At;
 use super::error::inert;
@@ -56,43 +54,6 @@ impl<'de> MapAccess<'de> for Fields<'_> {
             .ok_or_else(|| de::Error::custom("a value was asked for before its key"))?;
         self.next += 1;
         seed.deserialize(At(value)).map_err(|error| error.within(inert(key.text())))
-    }
-}
-
-/// An enum variant written as a word.
-pub(super) struct Word<'a>(pub(super) &'a str);
-
-impl<'de, 'a> EnumAccess<'de> for Word<'a> {
-    type Error = YamlError;
-    type Variant = Self;
-
-    fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Self), YamlError> {
-        let word: StrDeserializer<'a, YamlError> = self.0.into_deserializer();
-        Ok((seed.deserialize(word)?, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Word<'_> {
-    type Error = YamlError;
-
-    fn unit_variant(self) -> Result<(), YamlError> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, YamlError> {
-        Err(de::Error::custom("a choice is a single word"))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, YamlError> {
-        Err(de::Error::custom("a choice is a single word"))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, YamlError> {
-        Err(de::Error::custom("a choice is a single word"))
     }
 }
 

@@ -4,9 +4,10 @@
 //! empty value is not a missing one. It adds to serde's errors the path (`egress.routes[2].host`), the position and
 //! the type that was found.
 
+use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-use super::access::{Fields, Items, Parts, Word};
+use super::access::{Fields, Items, Parts};
 use super::spanned::MARKER;
 use super::{Node, Value, YamlError};
 
@@ -149,7 +150,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         visitor: V,
     ) -> Result<V::Value, YamlError> {
         match &self.0.value {
-            Value::Text(word) => visitor.visit_enum(Word(word)),
+            Value::Text(word) => visitor.visit_enum(StrDeserializer::<YamlError>::new(word)),
             _ => self.wrong("a string"),
         }
         .map_err(|error| error.placed(self.0.at))

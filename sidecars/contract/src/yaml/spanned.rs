@@ -45,11 +45,6 @@ impl<T> Spanned<T> {
         Self { value, at }
     }
 
-    /// Converts the value and keeps the position.
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Spanned<U> {
-        Spanned { value: f(self.value), at: self.at }
-    }
-
     /// Converts the value and keeps the position, or fails.
     ///
     /// # Errors
