@@ -15,7 +15,7 @@
 //! - `learn`: derives routes from denied requests
 //! - `secrets`: reads the values that a plan names
 //!
-//! A module imports only from modules above it in this order: suggest, archive, host, manifest, provider, resolve,
+//! A module imports only from modules above it in this order: archive, host, manifest, provider, resolve,
 //! forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask layers` prints the imports, and
 //! its tests refuse one against the order.
 
@@ -33,4 +33,3 @@ pub mod plan;
 pub mod provider;
 pub mod resolve;
 pub mod secrets;
-mod suggest;

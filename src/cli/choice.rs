@@ -6,7 +6,7 @@ use super::error::{CliError, Kind};
 use crate::host::Host;
 use crate::manifest::{Homes, Kind as ManifestKind, Manifests};
 use crate::resolve::{ResolveError, Resolved, Selection, resolve};
-use crate::suggest::suggest;
+use bottle_contract::suggest::suggest;
 
 /// Returns the manifests that are visible from here.
 pub(crate) fn manifests(host: &Host) -> Manifests {

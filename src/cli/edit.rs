@@ -16,7 +16,7 @@ use crate::manifest::write_manifest::{path_of, write_manifest};
 use crate::manifest::{
     AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,
 };
-use crate::suggest::suggest;
+use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor
 ///

@@ -7,7 +7,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::page::render;
-use crate::suggest::suggest;
+use bottle_contract::suggest::suggest;
 
 /// Show help on all commands, one command, or a topic
 #[derive(Debug, clap::Args)]

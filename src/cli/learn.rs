@@ -7,7 +7,6 @@ use std::time::Duration;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal;
 use bottle_contract::queue::{Question, Tool};
-use bottle_contract::route::{Form, parse_routes};
 use bottle_contract::session::bundle::Routes;
 use bottle_queue::question;
 
@@ -57,7 +56,7 @@ impl Learn {
             }
             _ => false,
         };
-        let opens = opens(&now, &learned);
+        let opens = opens(slug, &now, &learned)?;
         if output.json {
             output.print_json(&to_report(slug, &learned, opens, asked))?;
         } else {
@@ -79,13 +78,13 @@ fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
         .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
 }
 
-fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
-    let gains = || {
-        let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
-        let merged = proposal::merge(&table, learned.routes.as_ref()?).ok()?;
-        Some(decisions::gains(&table, &merged))
-    };
-    gains().unwrap_or_default()
+/// What the learned routes would newly allow.
+fn opens(slug: &Slug, now: &Routes, learned: &Learned) -> Result<Vec<String>, CliError> {
+    let Some(routes) = &learned.routes else { return Ok(Vec::new()) };
+    let merged = proposal::merge(&now.table, routes).map_err(|error| {
+        CliError::new(Kind::State, format!("cannot add the learned routes: {error}")).about(slug)
+    })?;
+    Ok(decisions::gains(&now.table, &merged))
 }
 
 /// The proposal, with the justification that the user reads.

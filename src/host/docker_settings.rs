@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use bottle_contract::yaml::Spanned;
+use bottle_contract::yaml::{Node, Spanned, Value};
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
@@ -54,11 +54,18 @@ impl Default for DockerSettings {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
-    /// `door` is the key's old name.
-    #[serde(alias = "door")]
     transport: Option<DockerTransport>,
     subnets: Option<Spanned<String>>,
     runtime: Option<Spanned<String>>,
+}
+
+/// Renames the keys of the section from their old names.
+pub(super) fn rename_old_keys(section: &mut Node) {
+    for (key, _) in section.entries_mut().into_iter().flatten() {
+        if key.text() == "door" {
+            key.value = Value::Text("transport".to_owned());
+        }
+    }
 }
 
 impl Written {

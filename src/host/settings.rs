@@ -18,7 +18,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::Host;
 use super::docker_settings::{self, DockerSettings};
 use crate::host::byte_size::ByteSize;
-use crate::suggest::suggest;
 
 /// The user's settings, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -308,10 +307,11 @@ impl CommandLine {
 type Problem = (String, Option<String>);
 
 fn parse(text: &str) -> Result<Settings, Problem> {
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(Settings::default());
+    let mut root = yaml::parse(text).map_err(problem)?;
+    for (_, docker) in root.entries_mut().into_iter().flatten().filter(|(key, _)| key.text() == "docker") {
+        docker_settings::rename_old_keys(docker);
     }
-    let written: Written = yaml::from_str(text).map_err(problem)?;
+    let written: Written = yaml::decode(&root).map_err(problem)?;
     let supervise = written.supervise;
     let notify = supervise.notify.map(notify).transpose()?;
     let keep_days = match written.keep_days {
@@ -411,19 +411,12 @@ fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem>
 
 /// `line:column: problem`.
 fn at<T>(place: &Spanned<T>, problem: &str) -> String {
-    match Position::from_spanned(place) {
-        Some(position) => format!("{position}: {problem}"),
-        None => format!(" {problem}"),
-    }
+    format!("{}: {problem}", place.at)
 }
 
 fn problem(error: YamlError) -> Problem {
-    let hint = error.unknown_key.as_ref().and_then(|unknown| {
-        let near = suggest(&unknown.key, unknown.accepted.iter().copied())?;
-        Some(format!("did you mean `{near}`?"))
-    });
-    let at = error.at.map(|at| format!("{at}:")).unwrap_or_default();
-    (format!("{at} {}", error.problem), hint)
+    let at = error.at.unwrap_or(Position::START);
+    (format!("{at}: {}", error.message("the file")), error.hint())
 }
 
 fn read(path: &std::path::Path) -> io::Result<String> {
@@ -480,7 +473,7 @@ mod tests {
     fn reports_invalid_settings_with_position_and_hint() {
         let (problem, hint) = parse("backend: linux\ndetach-keys: none\n").expect_err("an error");
         assert!(problem.starts_with("2:1: unknown key `detach-keys`"), "{problem}");
-        assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
+        assert!(hint.expect("a hint").starts_with("did you mean `detach_keys`? accepted here: `backend`, "));
         let (problem, _) = parse("supervise: {notify: []}\n").expect_err("an error");
         assert!(problem.starts_with("1:21: `supervise.notify` names no program"), "{problem}");
         let (problem, _) = parse("supervise: {call_wait: 1m}\n").expect_err("an error");
@@ -490,7 +483,7 @@ mod tests {
         let (problem, _) = parse("supervise:\n  token_timeout: soon\n").expect_err("an error");
         assert!(problem.starts_with("2:18: `supervise.token_timeout` is not a duration"), "{problem}");
         let (problem, hint) = parse("supervise: {token-timeout: 5m}\n").expect_err("an error");
-        assert_eq!(hint.as_deref(), Some("did you mean `token_timeout`?"), "{problem}");
+        assert!(hint.expect("a hint").starts_with("did you mean `token_timeout`?"), "{problem}");
         assert_eq!(parse("supervise: {git_timeout: 45s}\n").expect("settings").waits.git_seconds, 45);
         let (problem, _) = parse("detach_keys: ctrl-é\n").expect_err("an error");
         assert!(problem.contains("is not a key"), "{problem}");
@@ -530,6 +523,17 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn reads_a_key_by_its_old_name() {
+        let settings = parse("docker: {door: socket}\n").expect("settings");
+        assert_eq!(settings.docker.transport, DockerTransport::Socket);
+        let (problem, _) = parse("docker: {door: socket, transport: socket}\n").expect_err("an error");
+        assert_eq!(problem, "1:9: `docker`: the key `transport` appears twice");
+        let (problem, hint) = parse("docker: {socket: x}\n").expect_err("an error");
+        assert_eq!(problem, "1:10: unknown key `socket` in `docker`");
+        assert_eq!(hint.as_deref(), Some("accepted here: `transport`, `subnets` and `runtime`"));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::session::bundle::Routes;
+use bottle_contract::session::bundle::{OneTimeGrant, Routes};
+use serde::Deserialize;
 
 use crate::host::files;
 
@@ -21,10 +22,26 @@ pub fn path(folder: &Path) -> PathBuf {
 /// When the file cannot be read, or is not what [`write()`] writes.
 pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     match std::fs::read(path(folder)) {
-        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Ok(text) => parse(&text).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The file of an earlier version, which had the routes as text.
+#[derive(Deserialize)]
+struct EarlierRoutes {
+    revision: u64,
+    yaml: String,
+    #[serde(default)]
+    once: Vec<OneTimeGrant>,
+}
+
+fn parse(text: &[u8]) -> io::Result<Routes> {
+    let Ok(EarlierRoutes { revision, yaml, once }) = serde_json::from_slice(text) else {
+        return Ok(serde_json::from_slice(text)?);
+    };
+    Ok(Routes { revision, table: yaml.parse().map_err(io::Error::other)?, once })
 }
 
 /// Replaces the routes durably.
@@ -38,15 +55,21 @@ pub fn write(folder: &Path, routes: &Routes) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use bottle_contract::route::RouteTable;
+
     use super::*;
 
     #[test]
     fn reads_back_routes_and_fails_on_a_damaged_file() {
         let folder = tempfile::tempdir().expect("folder");
         assert_eq!(read(folder.path()).expect("none yet"), None);
-        let routes = Routes { revision: 3, ..Routes::first("routes: []\n".to_owned()) };
+        let table: RouteTable = "routes: [{host: a.example}]".parse().expect("routes");
+        let routes = Routes { revision: 3, ..Routes::first(table.clone()) };
         write(folder.path(), &routes).expect("written");
         assert_eq!(read(folder.path()).expect("read"), Some(routes));
+        let earlier = r#"{"revision": 3, "yaml": "routes:\n- host: a.example\n"}"#;
+        std::fs::write(path(folder.path()), earlier).expect("written");
+        assert_eq!(read(folder.path()).expect("read").expect("routes").table, table);
         std::fs::write(path(folder.path()), "{").expect("damaged");
         assert!(read(folder.path()).is_err());
     }

@@ -18,7 +18,7 @@ use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::launch::order::LaunchOrder;
-use crate::suggest::suggest;
+use bottle_contract::suggest::suggest;
 
 /// How long to wait for the socket of a keeper that has its lock, because it may still be launching.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
-use bottle_contract::route::{Form, RouteTable, parse_routes, render_routes};
+use bottle_contract::route::{RouteTable, render_routes};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
 use bottle_queue::{Decide, Outcome};
 use sha2::{Digest, Sha256};
@@ -140,21 +140,24 @@ impl Change {
     fn new(live: &Live, text: &str, id: &Id, scope: Scope) -> Result<Self, String> {
         let now = live.routes.as_ref().ok_or("this bottle's routes are unknown")?;
         let proposed = proposal::parse(text).map_err(|error| error.to_string())?;
-        let table = parse_routes(&now.yaml, Form::Runtime).map_err(|error| error.to_string())?;
-        let merged = proposal::merge(&table, &proposed).map_err(|error| error.to_string())?;
+        let merged = proposal::merge(&now.table, &proposed).map_err(|error| error.to_string())?;
         let pending = now.once.iter().any(|once| once.proposal == *id);
-        let (changes, yaml) = (merged != table && !pending, render_routes(&merged));
-        let diff = TextDiff::from_lines(&now.yaml, &yaml).unified_diff().context_radius(2).to_string();
+        let changes = merged != now.table && !pending;
+        let diff = TextDiff::from_lines(&render_routes(&now.table), &render_routes(&merged))
+            .unified_diff()
+            .context_radius(2)
+            .to_string();
+        let gains = gains(&now.table, &merged);
         let mut next = now.clone();
         match scope {
             _ if !changes => {}
             Scope::Once => next.once.push(one_time_grant(now, &proposed, id)?),
-            Scope::Run | Scope::Saved => next.yaml = yaml,
+            Scope::Run | Scope::Saved => next.table = merged,
         }
         if changes {
             next.revision = now.revision.max(live.sent) + 1;
         }
-        Ok(Self { next, gains: gains(&table, &merged), diff, changes })
+        Ok(Self { next, gains, diff, changes })
     }
 }
 

@@ -6,7 +6,7 @@ use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Origin, Prepared};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanError};
 
 /// Everything a launch needs, the secrets included. Lives in memory and on the inherited socket only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,15 +40,21 @@ pub struct Resumed {
 
 impl LaunchOrder {
     /// The order for a new bottle, after its secrets are resolved.
-    #[must_use]
-    pub fn new(plan: Plan, prepared: Prepared, secrets: BTreeMap<String, SecretText>) -> Self {
-        Self {
-            plan: plan.settle(&secrets),
+    ///
+    /// # Errors
+    /// As [`Plan::settle`].
+    pub fn new(
+        plan: Plan,
+        prepared: Prepared,
+        secrets: BTreeMap<String, SecretText>,
+    ) -> Result<Self, PlanError> {
+        Ok(Self {
+            plan: plan.settle(&secrets)?,
             prepared,
             secrets,
             marked: Vec::new(),
             origin: Origin::New,
             resumed: None,
-        }
+        })
     }
 }

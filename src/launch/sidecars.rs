@@ -5,7 +5,6 @@ use std::time::Duration;
 use bottle_channel::{Channel, Side};
 use bottle_contract::credential;
 use bottle_contract::names::Name;
-use bottle_contract::route::{self, Form};
 use bottle_contract::session::bundle::{
     BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile, SuperviseProvision,
 };
@@ -170,9 +169,7 @@ fn known_hosts(repo: &PlannedRepo) -> Result<String, LaunchError> {
 fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Provision, LaunchError> {
     let plan = &context.order.plan;
     let secrets = &context.order.secrets;
-    let table = route::parse_routes(&plan.egress.routes, Form::Runtime)
-        .map_err(|error| LaunchError::Host(format!("the plan's routes do not parse: {error}")))?;
-    let credentials = credential::bindings(&table)
+    let credentials = credential::bindings(&plan.egress.routes)
         .into_iter()
         .map(|binding| Credential { value: secrets.get(&binding.slot).cloned(), binding })
         .collect();

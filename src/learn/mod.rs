@@ -21,7 +21,7 @@ use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
 use bottle_contract::proposal::{self, Proposal};
 use bottle_contract::queue::MAX_TEXT;
-use bottle_contract::route::{Form, RouteTable, parse_routes};
+use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::Routes;
 use bottle_scan::MASK;
 use serde_json::{Value, json};
@@ -77,8 +77,7 @@ pub struct Learned {
 /// When its log or its routes exist and cannot be read.
 pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     let Some(now) = routes::read(folder)? else { return Ok(None) };
-    let table = parse_routes(&now.yaml, Form::Runtime).map_err(io::Error::other)?;
-    let learned = journal::read(&folder.join(SIDECAR_LOGS))?.learned(&table);
+    let learned = journal::read(&folder.join(SIDECAR_LOGS))?.learned(&now.table);
     Ok(Some((learned, now)))
 }
 

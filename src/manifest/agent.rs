@@ -2,15 +2,14 @@
 
 use bottle_contract::names::Name;
 
-use super::decode::decode;
+use super::Spanned;
 use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::UserLayer;
-use super::located::{Located, START};
+use super::keys::decode;
 use super::one_or_many::OneOrMany;
-use super::schema::AgentSchema;
-use super::source::Source;
-use super::yaml;
+use super::schema::{AgentGitGateSchema, AgentSchema};
+use super::source::{Kind, Source};
 
 /// A checked agent manifest.
 #[derive(Debug, Clone)]
@@ -20,9 +19,9 @@ pub struct AgentManifest {
     /// The file.
     pub source: Source,
     /// `bottle`: the default bottles, in order. Only a suggestion if the agent comes from a project.
-    pub bottles: Vec<Located<Name>>,
+    pub bottles: Vec<Spanned<Name>>,
     /// `skills`, in order, without duplicates.
-    pub skills: Vec<Located<Name>>,
+    pub skills: Vec<Spanned<Name>>,
     /// `git-gate.user`.
     pub user: UserLayer,
     /// The body, byte for byte: the agent's prompt.
@@ -36,11 +35,9 @@ impl AgentManifest {
     /// [`ManifestError`] with the position of the first problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
-        let split = frontmatter::split(text).map_err(|error| {
-            in_file(Fault::new(START, error.to_string()).hint("end it with a line `---`"))
-        })?;
+        let split = frontmatter::split(text).map_err(|error| in_file(error.into()))?;
         let schema = match split.yaml {
-            Some(yaml) => yaml::parse(yaml).and_then(|node| decode(&node)).map_err(in_file)?,
+            Some(yaml) => decode(Kind::Agent, yaml).map_err(in_file)?,
             None => AgentSchema::default(),
         };
         let (bottles, skills, user) = check(schema).map_err(in_file)?;
@@ -48,29 +45,30 @@ impl AgentManifest {
     }
 }
 
-type Checked = (Vec<Located<Name>>, Vec<Located<Name>>, UserLayer);
+type Checked = (Vec<Spanned<Name>>, Vec<Spanned<Name>>, UserLayer);
 
 fn check(schema: AgentSchema) -> Result<Checked, Fault> {
-    let gate = schema.git_gate.unwrap_or_default();
-    if let Some(repos) = gate.repos {
+    let AgentSchema { bottle, skills: listed, git_gate } = schema;
+    let AgentGitGateSchema { user, repos } = git_gate.unwrap_or_default();
+    if let Some(repos) = repos {
         return Err(Fault::new(repos.at, "an agent may not declare `git-gate.repos`").hint(
             "declare them in a bottle: an agent file may come from a project and must not add upstreams",
         ));
     }
-    let bottles = schema.bottle.map(OneOrMany::into_list).unwrap_or_default();
-    let mut skills: Vec<Located<Name>> = Vec::new();
-    for skill in schema.skills.unwrap_or_default() {
+    let bottles = bottle.map(OneOrMany::into_list).unwrap_or_default();
+    let mut skills: Vec<Spanned<Name>> = Vec::new();
+    for skill in listed.unwrap_or_default() {
         let skill = parse_name("skills", skill)?;
         if !skills.contains(&skill) {
             skills.push(skill);
         }
     }
     let bottles = bottles.into_iter().map(|name| parse_name("bottle", name)).collect::<Result<_, _>>()?;
-    Ok((bottles, skills, UserLayer::from_schema(gate.user)?))
+    Ok((bottles, skills, user.unwrap_or_default().checked()?))
 }
 
 /// Parses the name of a manifest, skill or repository in `key`.
-pub(super) fn parse_name(key: &str, text: Located<String>) -> Result<Located<Name>, Fault> {
+pub(super) fn parse_name(key: &str, text: Spanned<String>) -> Result<Spanned<Name>, Fault> {
     let at = text.at;
     text.try_map(|text| Name::try_from(text).map_err(|bad| Fault::new(at, format!("`{key}`: {bad}"))))
 }

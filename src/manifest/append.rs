@@ -6,13 +6,13 @@
 use bottle_contract::names::Name;
 use bottle_contract::proposal::Proposal;
 use bottle_contract::route::{HostPattern, Route};
+use bottle_contract::yaml::{self, Node, Value};
 
+use super::Position;
 use super::bottle::BottleLayer;
 use super::error::ManifestError;
 use super::frontmatter;
-use super::located::Position;
 use super::source::Source;
-use super::yaml::{self, Node, Value};
 
 /// Why routes cannot be appended to a file.
 #[derive(Debug, thiserror::Error)]

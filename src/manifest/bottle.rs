@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 use bottle_contract::names::Name;
 
 use super::agent::parse_name;
-use super::decode::decode;
 use super::egress::EgressLayer;
 use super::env_value::{BadEnvValue, EnvValue};
 use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::GitGateLayer;
-use super::located::{Located, START};
+use super::keys::decode;
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;
 use super::schema::BottleSchema;
 use super::secret_ref::is_variable;
-use super::source::Source;
-use super::yaml;
+use super::source::{Kind, Source};
+use super::{Position, Spanned};
 
 /// A checked bottle manifest, before it is merged with others.
 #[derive(Debug, Clone)]
@@ -28,19 +27,19 @@ pub struct BottleLayer {
     /// The file.
     pub source: Source,
     /// `extends`, in order.
-    pub extends: Vec<Located<Name>>,
+    pub extends: Vec<Spanned<Name>>,
     /// `env`.
-    pub env: BTreeMap<String, Located<EnvValue>>,
+    pub env: BTreeMap<String, Spanned<EnvValue>>,
     /// `agent_provider`; boxed, since it is most of a layer's size and absent in most layers.
-    pub provider: Option<Box<Located<ProviderLayer>>>,
+    pub provider: Option<Box<Spanned<ProviderLayer>>>,
     /// `git-gate`.
     pub git_gate: GitGateLayer,
     /// `egress`.
     pub egress: EgressLayer,
     /// `supervise`.
-    pub supervise: Option<Located<bool>>,
+    pub supervise: Option<Spanned<bool>>,
     /// `backend`.
-    pub backend: Option<Located<Name>>,
+    pub backend: Option<Spanned<Name>>,
     /// `resources`.
     pub resources: ResourcesLayer,
 }
@@ -53,45 +52,37 @@ impl BottleLayer {
     /// [`ManifestError`] with the position of the first problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
-        let split = frontmatter::split(text).map_err(|error| {
-            in_file(Fault::new(START, error.to_string()).hint("end it with a line `---`"))
-        })?;
+        let split = frontmatter::split(text).map_err(|error| in_file(error.into()))?;
         let yaml = split.yaml.ok_or_else(|| {
             in_file(
-                Fault::new(START, "a bottle needs frontmatter")
+                Fault::new(Position::START, "a bottle needs frontmatter")
                     .hint("begin the file with a line `---`, YAML, and a line `---`"),
             )
         })?;
-        let schema = yaml::parse(yaml).and_then(|node| decode(&node)).map_err(in_file)?;
+        let schema = decode(Kind::Bottle, yaml).map_err(in_file)?;
         Self::from_schema(name, source.clone(), schema).map_err(in_file)
     }
 
     fn from_schema(name: Name, source: Source, schema: BottleSchema) -> Result<Self, Fault> {
-        for (key, value) in [("budget", &schema.budget), ("cutoff", &schema.cutoff)] {
-            if let Some(value) = value {
-                let message = format!("`{key}` is not available yet: no control plane enforces it");
-                return Err(
-                    Fault::new(value.at, message).hint("remove the key; nothing would enforce the limit")
-                );
-            }
-        }
-        let extends = schema.extends.map(OneOrMany::into_list).unwrap_or_default();
+        let BottleSchema { extends, env, agent_provider, git_gate, egress, supervise, backend, resources } =
+            schema;
+        let extends = extends.map(OneOrMany::into_list).unwrap_or_default();
         Ok(Self {
             name,
             source,
             extends: extends.into_iter().map(|name| parse_name("extends", name)).collect::<Result<_, _>>()?,
-            env: env(schema.env)?,
-            provider: schema.agent_provider.map(ProviderLayer::from_schema).transpose()?.map(Box::new),
-            git_gate: GitGateLayer::from_schema(schema.git_gate.unwrap_or_default())?,
-            egress: EgressLayer::from_schema(schema.egress.unwrap_or_default())?,
-            supervise: schema.supervise,
-            backend: schema.backend.map(|name| parse_name("backend", name)).transpose()?,
-            resources: ResourcesLayer::from_schema(schema.resources.unwrap_or_default())?,
+            env: env_values(env)?,
+            provider: agent_provider.map(ProviderLayer::from_schema).transpose()?.map(Box::new),
+            git_gate: GitGateLayer::from_schema(git_gate.unwrap_or_default())?,
+            egress: EgressLayer::from_schema(egress.unwrap_or_default())?,
+            supervise,
+            backend: backend.map(|name| parse_name("backend", name)).transpose()?,
+            resources: ResourcesLayer::from_schema(resources.unwrap_or_default())?,
         })
     }
 }
 
-fn env(schema: Option<Entries<String>>) -> Result<BTreeMap<String, Located<EnvValue>>, Fault> {
+fn env_values(schema: Option<Entries<String>>) -> Result<BTreeMap<String, Spanned<EnvValue>>, Fault> {
     let mut env = BTreeMap::new();
     for (name, text) in schema.map(|entries| entries.0).unwrap_or_default() {
         if !is_variable(&name.value) {
@@ -104,7 +95,7 @@ fn env(schema: Option<Entries<String>>) -> Result<BTreeMap<String, Located<EnvVa
             .value
             .parse()
             .map_err(|error: BadEnvValue| Fault::new(text.at, format!("`env.{}` {error}", name.value)))?;
-        env.insert(name.value, Located::new(value, text.at));
+        env.insert(name.value, Spanned::new(value, text.at));
     }
     Ok(env)
 }

@@ -8,9 +8,9 @@ use bottle_contract::session::bundle::LogLevel;
 use serde::{Serialize, Serializer};
 use url::Url;
 
+use super::Spanned;
 use super::error::Fault;
 use super::host_path;
-use super::located::Located;
 use super::schema::EgressSchema;
 use super::secret_ref::{BadSecretRef, SecretRef, is_variable};
 
@@ -18,28 +18,28 @@ use super::secret_ref::{BadSecretRef, SecretRef, is_variable};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressLayer {
     /// `egress.log`.
-    pub log: Option<Located<LogLevel>>,
+    pub log: Option<Spanned<LogLevel>>,
     /// `egress.routes`, in order. Every `token_ref` is in its canonical form.
-    pub routes: Vec<Located<Route>>,
+    pub routes: Vec<Spanned<Route>>,
     /// `egress.ca_bundle`, as in [`host_path::on_host`].
-    pub ca_bundle: Option<Located<PathBuf>>,
+    pub ca_bundle: Option<Spanned<PathBuf>>,
     /// `egress.upstream_proxy`.
-    pub upstream_proxy: Option<Located<UpstreamProxy>>,
+    pub upstream_proxy: Option<Spanned<UpstreamProxy>>,
 }
 
 impl EgressLayer {
     pub(super) fn from_schema(schema: EgressSchema) -> Result<Self, Fault> {
-        let routes = schema.routes.unwrap_or_default().into_iter().map(route);
+        let EgressSchema { log, routes, ca_bundle, upstream_proxy } = schema;
         Ok(Self {
-            log: schema.log.map(log).transpose()?,
-            routes: routes.collect::<Result<_, _>>()?,
-            ca_bundle: schema.ca_bundle.map(ca_bundle).transpose()?,
-            upstream_proxy: schema.upstream_proxy.map(upstream_proxy).transpose()?,
+            log: log.map(log_level).transpose()?,
+            routes: routes.unwrap_or_default().into_iter().map(route).collect::<Result<_, _>>()?,
+            ca_bundle: ca_bundle.map(bundle_path).transpose()?,
+            upstream_proxy: upstream_proxy.map(proxy_address).transpose()?,
         })
     }
 }
 
-fn log(level: Located<u64>) -> Result<Located<LogLevel>, Fault> {
+fn log_level(level: Spanned<u64>) -> Result<Spanned<LogLevel>, Fault> {
     let at = level.at;
     level.try_map(|level| match level {
         0 => Ok(LogLevel::Off),
@@ -49,7 +49,7 @@ fn log(level: Located<u64>) -> Result<Located<LogLevel>, Fault> {
     })
 }
 
-fn route(spec: Located<RouteSpec>) -> Result<Located<Route>, Fault> {
+fn route(spec: Spanned<RouteSpec>) -> Result<Spanned<Route>, Fault> {
     let at = spec.at;
     let mut route = spec
         .value
@@ -61,10 +61,10 @@ fn route(spec: Located<RouteSpec>) -> Result<Located<Route>, Fault> {
         })?;
         *text = reference.to_string();
     }
-    Ok(Located::new(route, at))
+    Ok(Spanned::new(route, at))
 }
 
-fn ca_bundle(text: Located<String>) -> Result<Located<PathBuf>, Fault> {
+fn bundle_path(text: Spanned<String>) -> Result<Spanned<PathBuf>, Fault> {
     let at = text.at;
     text.try_map(|text| host_path::on_host(&text))
         .map_err(|error| Fault::new(at, format!("`egress.ca_bundle` {error}")))
@@ -79,13 +79,13 @@ pub enum UpstreamProxy {
     Variable(String),
 }
 
-fn upstream_proxy(text: Located<String>) -> Result<Located<UpstreamProxy>, Fault> {
+fn proxy_address(text: Spanned<String>) -> Result<Spanned<UpstreamProxy>, Fault> {
     let fault = |message: &str| Fault::new(text.at, format!("`egress.upstream_proxy` {message}"));
     let example = "for example `http://proxy.corp.example:3128`, or `$NAME` for a host variable with the URL";
     if let Some(rest) = text.value.strip_prefix('$') {
         let name = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(rest);
         return if is_variable(name) {
-            Ok(Located::new(UpstreamProxy::Variable(name.to_owned()), text.at))
+            Ok(Spanned::new(UpstreamProxy::Variable(name.to_owned()), text.at))
         } else {
             Err(fault("begins with `$` but is not one host variable").hint(example))
         };
@@ -101,7 +101,7 @@ fn upstream_proxy(text: Located<String>) -> Result<Located<UpstreamProxy>, Fault
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
         return Err(fault("must end after the port").hint(example));
     }
-    Ok(Located::new(UpstreamProxy::Url(text.value.clone()), text.at))
+    Ok(Spanned::new(UpstreamProxy::Url(text.value.clone()), text.at))
 }
 
 impl fmt::Display for UpstreamProxy {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::located::Position;
+use super::Position;
+use super::frontmatter::Unclosed;
 use super::source::Source;
 
 /// A manifest that cannot be used.
@@ -98,12 +99,8 @@ impl Fault {
     }
 }
 
-/// Formats a list as `a`, `b` and `c`, each in backquotes; “none” for an empty one.
-pub(crate) fn listed<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
-    match quoted.as_slice() {
-        [] => "none".to_owned(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+impl From<Unclosed> for Fault {
+    fn from(error: Unclosed) -> Self {
+        Self::new(Position::START, error.to_string()).hint("end it with a line `---`")
     }
 }

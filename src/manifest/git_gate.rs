@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Name;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use url::Url;
 
+use super::Spanned;
 use super::agent::parse_name;
 use super::error::Fault;
 use super::git_key::KeySource;
-use super::located::Located;
-use super::schema::{GitGateSchema, OnMatchSchema, RefsSchema, RepoSchema, UserSchema};
+use super::schema::{GitGateSchema, RefsSchema, RepoSchema};
 
 /// `git-gate` of one layer.
 #[derive(Debug, Clone, Default)]
@@ -18,35 +18,36 @@ pub struct GitGateLayer {
     /// `user`.
     pub user: UserLayer,
     /// `repos`: an absent map inherits, an explicit empty one removes the repositories of the file's ancestors.
-    pub repos: Option<Located<BTreeMap<Name, Located<RepoLayer>>>>,
+    pub repos: Option<Spanned<BTreeMap<Name, Spanned<RepoLayer>>>>,
 }
 
-/// `git-gate.user` of one layer, also of an agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// `git-gate.user` of one layer, also of an agent, as in its schema.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UserLayer {
     /// `user.name`; an empty one is absent.
-    pub name: Option<Located<String>>,
+    pub name: Option<Spanned<String>>,
     /// `user.email`; an empty one is absent.
-    pub email: Option<Located<String>>,
+    pub email: Option<Spanned<String>>,
 }
 
 /// One repository in one layer. Required fields are checked after all layers are merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepoLayer {
     /// The upstream.
-    pub url: Option<Located<RepoUrl>>,
+    pub url: Option<Spanned<RepoUrl>>,
     /// The credential.
-    pub key: Option<Located<KeySource>>,
+    pub key: Option<Spanned<KeySource>>,
     /// The upstream's public host key.
-    pub host_key: Option<Located<String>>,
+    pub host_key: Option<Spanned<String>>,
     /// A second name of the host in remotes.
-    pub alias: Option<Located<String>>,
+    pub alias: Option<Spanned<String>>,
     /// Which refs a push may change.
-    pub refs: Option<Located<RefRules>>,
+    pub refs: Option<Spanned<RefRules>>,
     /// The effect of a finding.
-    pub on_match: Option<Located<OnMatch>>,
+    pub on_match: Option<Spanned<OnMatch>>,
     /// Whether the mirror is served when the upstream is unreachable.
-    pub stale_ok: Option<Located<bool>>,
+    pub stale_ok: Option<Spanned<bool>>,
 }
 
 /// An upstream's address, as written.
@@ -109,7 +110,7 @@ fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<
 }
 
 /// The effect of a finding in a push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnMatch {
     /// The user decides.
@@ -121,65 +122,59 @@ pub enum OnMatch {
 
 impl GitGateLayer {
     pub(super) fn from_schema(schema: GitGateSchema) -> Result<Self, Fault> {
-        let repos = schema.repos.map(|entries| {
-            let at = entries.at;
-            let mut repos = BTreeMap::new();
-            for (name, entry) in entries.value.0 {
-                let name = parse_name("git-gate.repos", name)?.value;
-                let repo = RepoLayer::from_schema(&name, entry.value)?;
-                repos.insert(name, Located::new(repo, entry.at));
-            }
-            Ok(Located::new(repos, at))
+        let GitGateSchema { user, repos } = schema;
+        let repos = repos.map(|entries| {
+            entries.try_map(|entries| {
+                let mut repos = BTreeMap::new();
+                for (name, entry) in entries.0 {
+                    let name = parse_name("git-gate.repos", name)?.value;
+                    let repo = entry.try_map(|schema| RepoLayer::from_schema(&name, schema))?;
+                    repos.insert(name, repo);
+                }
+                Ok::<_, Fault>(repos)
+            })
         });
-        Ok(Self { user: UserLayer::from_schema(schema.user)?, repos: repos.transpose()? })
+        Ok(Self { user: user.unwrap_or_default().checked()?, repos: repos.transpose()? })
     }
 }
 
 impl UserLayer {
-    pub(super) fn from_schema(schema: Option<UserSchema>) -> Result<Self, Fault> {
-        let schema = schema.unwrap_or_default();
-        let field = |key: &str, value: Option<Located<String>>| match value {
+    pub(super) fn checked(self) -> Result<Self, Fault> {
+        let Self { name, email } = self;
+        let field = |key: &str, value: Option<Spanned<String>>| match value {
             Some(value) if value.value.is_empty() => Ok(None),
             Some(value) => config_value(&format!("git-gate.user.{key}"), value).map(Some),
             None => Ok(None),
         };
-        Ok(Self { name: field("name", schema.name)?, email: field("email", schema.email)? })
+        Ok(Self { name: field("name", name)?, email: field("email", email)? })
     }
 }
 
 impl RepoLayer {
     fn from_schema(name: &Name, schema: RepoSchema) -> Result<Self, Fault> {
         let path = |key: &str| format!("git-gate.repos.{name}.{key}");
+        let RepoSchema { url, key, host_key, alias, refs, on_match, stale_ok } = schema;
         Ok(Self {
-            url: schema.url.map(|text| url(&path("url"), text)).transpose()?,
-            key: schema.key.map(|schema| KeySource::from_schema(&path("key"), schema)).transpose()?,
-            host_key: schema.host_key.map(|text| config_value(&path("host_key"), text)).transpose()?,
-            alias: schema.alias.map(|text| alias(&path("alias"), text)).transpose()?,
-            refs: schema.refs.map(|schema| refs(&path("refs"), schema)).transpose()?,
-            on_match: schema.on_match.map(|choice| choice.map(OnMatch::from)),
-            stale_ok: schema.stale_ok,
+            url: url.map(|text| repo_url(&path("url"), text)).transpose()?,
+            key: key.map(|schema| KeySource::from_schema(&path("key"), schema)).transpose()?,
+            host_key: host_key.map(|text| config_value(&path("host_key"), text)).transpose()?,
+            alias: alias.map(|text| host_alias(&path("alias"), text)).transpose()?,
+            refs: refs.map(|schema| ref_rules(&path("refs"), schema)).transpose()?,
+            on_match,
+            stale_ok,
         })
     }
 }
 
-impl From<OnMatchSchema> for OnMatch {
-    fn from(schema: OnMatchSchema) -> Self {
-        match schema {
-            OnMatchSchema::Supervise => Self::Supervise,
-            OnMatchSchema::Block => Self::Block,
-        }
-    }
-}
-
 /// Checks a value that is written to a git configuration: one line, without control characters.
-fn config_value(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
+fn config_value(path: &str, text: Spanned<String>) -> Result<Spanned<String>, Fault> {
     if text.value.is_empty() || text.value.chars().any(char::is_control) {
         return Err(Fault::new(text.at, format!("`{path}` must be one line without control characters")));
     }
     Ok(text)
 }
 
-fn url(path: &str, text: Located<String>) -> Result<Located<RepoUrl>, Fault> {
+fn repo_url(path: &str, text: Spanned<String>) -> Result<Spanned<RepoUrl>, Fault> {
     let text = config_value(path, text)?;
     let fault = |why: &str| {
         Fault::new(text.at, format!("`{path}` {why}"))
@@ -204,7 +199,7 @@ fn url(path: &str, text: Located<String>) -> Result<Located<RepoUrl>, Fault> {
         _ if is_scp_form(&text.value) => RepoUrl::Ssh(text.value.clone()),
         _ => return Err(fault("must be the address of a repository")),
     };
-    Ok(Located::new(url, text.at))
+    Ok(Spanned::new(url, text.at))
 }
 
 /// `user@host:path`.
@@ -220,7 +215,7 @@ fn is_ssh_word(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']' | ':'))
 }
 
-fn alias(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
+fn host_alias(path: &str, text: Spanned<String>) -> Result<Spanned<String>, Fault> {
     if is_ssh_word(&text.value) {
         Ok(text)
     } else {
@@ -228,23 +223,23 @@ fn alias(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
     }
 }
 
-fn refs(path: &str, schema: Located<RefsSchema>) -> Result<Located<RefRules>, Fault> {
+fn ref_rules(path: &str, schema: Spanned<RefsSchema>) -> Result<Spanned<RefRules>, Fault> {
     let at = schema.at;
-    let schema = schema.value;
-    let globs = |key: &str, globs: Vec<Located<String>>| -> Result<Vec<String>, Fault> {
+    let RefsSchema { allow, deny, force, delete, tags } = schema.value;
+    let globs = |key: &str, globs: Vec<Spanned<String>>| -> Result<Vec<String>, Fault> {
         globs.into_iter().map(|glob| full_ref(&format!("{path}.{key}"), glob)).collect()
     };
     let rules = RefRules {
-        allow: schema.allow.map(|allow| globs("allow", allow)).transpose()?,
-        deny: globs("deny", schema.deny.unwrap_or_default())?,
-        force: schema.force.unwrap_or(false),
-        delete: schema.delete.unwrap_or(false),
-        tags: schema.tags.unwrap_or(false),
+        allow: allow.map(|allow| globs("allow", allow)).transpose()?,
+        deny: globs("deny", deny.unwrap_or_default())?,
+        force: force.unwrap_or(false),
+        delete: delete.unwrap_or(false),
+        tags: tags.unwrap_or(false),
     };
-    Ok(Located::new(rules, at))
+    Ok(Spanned::new(rules, at))
 }
 
-fn full_ref(path: &str, glob: Located<String>) -> Result<String, Fault> {
+fn full_ref(path: &str, glob: Spanned<String>) -> Result<String, Fault> {
     let glob = config_value(path, glob)?;
     if glob.value.starts_with("refs/") && !glob.value.contains(char::is_whitespace) {
         Ok(glob.value)
@@ -256,7 +251,7 @@ fn full_ref(path: &str, glob: Located<String>) -> Result<String, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::located::START;
+    use super::super::Position;
     use super::*;
 
     #[test]
@@ -276,9 +271,11 @@ mod tests {
             ("git@host:a\nb", None),
             ("", None),
         ] {
-            let read = url("url", Located::new(text.to_owned(), START)).ok().map(|url| match url.value {
-                RepoUrl::Ssh(_) => "ssh",
-                RepoUrl::Https(_) => "https",
+            let read = repo_url("url", Spanned::new(text.to_owned(), Position::START)).ok().map(|url| {
+                match url.value {
+                    RepoUrl::Ssh(_) => "ssh",
+                    RepoUrl::Https(_) => "https",
+                }
             });
             assert_eq!(read, wanted, "{text:?}");
         }

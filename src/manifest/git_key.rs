@@ -7,10 +7,10 @@ use url::Url;
 
 use super::error::Fault;
 use super::host_path;
-use super::located::{Located, Position};
 use super::provider::secret;
 use super::schema::{KeyProviderSchema, KeySchema};
 use super::secret_ref::SecretRef;
+use super::{Position, Spanned};
 
 /// The source of a repository's credential. Serialised as in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,7 +45,7 @@ pub struct DeployKey {
 }
 
 impl KeySource {
-    pub(super) fn from_schema(path: &str, schema: Located<KeySchema>) -> Result<Located<Self>, Fault> {
+    pub(super) fn from_schema(path: &str, schema: Spanned<KeySchema>) -> Result<Spanned<Self>, Fault> {
         let at = schema.at;
         let key = Key { path, at, word: word(schema.value.provider) };
         key.refuse_unused_fields(&schema.value)?;
@@ -63,7 +63,7 @@ impl KeySource {
             KeyProviderSchema::Gitea => Self::Gitea(deploy_key(token_ref)?),
             KeyProviderSchema::Github => Self::Github(deploy_key(token_ref)?),
         };
-        Ok(Located::new(source, at))
+        Ok(Spanned::new(source, at))
     }
 }
 
@@ -110,18 +110,18 @@ impl Key<'_> {
         })
     }
 
-    fn file(&self, text: Option<Located<String>>) -> Result<PathBuf, Fault> {
+    fn file(&self, text: Option<Spanned<String>>) -> Result<PathBuf, Fault> {
         let text = self.required("path", text)?;
         host_path::on_host(&text.value)
             .map_err(|error| Fault::new(text.at, format!("`{}.path` {error}", self.path)))
     }
 
-    fn token(&self, text: Option<Located<String>>) -> Result<SecretRef, Fault> {
+    fn token(&self, text: Option<Spanned<String>>) -> Result<SecretRef, Fault> {
         let text = self.required("token_ref", text)?;
         Ok(secret(&format!("{}.token_ref", self.path), text)?.value)
     }
 
-    fn api_url(&self, text: Located<String>) -> Result<String, Fault> {
+    fn api_url(&self, text: Spanned<String>) -> Result<String, Fault> {
         let is_plain = |url: &Url| url.username().is_empty() && url.password().is_none();
         match Url::parse(&text.value) {
             Ok(url) if url.scheme() == "https" && is_plain(&url) => Ok(text.value),

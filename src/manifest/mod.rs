@@ -3,9 +3,8 @@
 //! ```text
 //! locate     a name → its file (project, home, shipped)
 //!   frontmatter  the file → YAML and body, positions preserved
-//!   yaml         YAML → a tree of values with positions
-//!   decode       tree → the wire types of schema, strictly
-//!   schema       every key of both kinds; `keys` has the hints for unknown keys
+//!   keys         YAML → the wire types of schema, strictly, with hints for unknown keys
+//!   schema       every key of both kinds
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
 //! append     approved routes → the text of a bottle's file
 //! write_manifest  a text → the user's file; `import` reads another tool's home
@@ -19,7 +18,6 @@
 pub mod agent;
 pub mod append;
 pub mod bottle;
-mod decode;
 pub mod egress;
 pub mod env_value;
 pub mod error;
@@ -30,10 +28,8 @@ pub mod host_path;
 pub mod import;
 mod keys;
 pub mod locate;
-pub mod located;
 mod one_or_many;
 pub mod origin;
-mod placed;
 pub mod provider;
 pub mod resources;
 mod schema;
@@ -43,14 +39,13 @@ pub mod skills;
 pub mod source;
 mod summary;
 pub mod write_manifest;
-mod yaml;
 
 pub use agent::AgentManifest;
 pub use bottle::BottleLayer;
+pub use bottle_contract::yaml::{Position, Spanned};
 pub use error::ManifestError;
 pub use import::Imported;
 pub use locate::{Entry, Homes, Listing, Manifests};
-pub use located::{Located, Position};
 pub use source::{Kind, Place, Source};
 
 #[cfg(test)]

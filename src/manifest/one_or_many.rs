@@ -6,20 +6,20 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::located::Located;
+use super::Spanned;
 
 /// A string, or a list of strings.
 #[derive(Debug)]
 pub(super) enum OneOrMany {
     One(String),
-    Many(Vec<Located<String>>),
+    Many(Vec<Spanned<String>>),
 }
 
 impl OneOrMany {
     /// Converts both forms to a list.
-    pub(super) fn into_list(this: Located<Self>) -> Vec<Located<String>> {
+    pub(super) fn into_list(this: Spanned<Self>) -> Vec<Spanned<String>> {
         match this.value {
-            Self::One(only) => vec![Located::new(only, this.at)],
+            Self::One(only) => vec![Spanned::new(only, this.at)],
             Self::Many(list) => list,
         }
     }
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
 
 /// A map with arbitrary keys, in the order of the file.
 #[derive(Debug)]
-pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, Located<T>)>);
+pub(super) struct Entries<T>(pub(super) Vec<(Spanned<String>, Spanned<T>)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

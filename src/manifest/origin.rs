@@ -9,9 +9,10 @@ use serde::{Serialize, Serializer};
 use super::{AgentManifest, Position, Source};
 
 /// The origin of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The built-in default.
+    #[default]
     Default,
     /// A position in a file.
     File {
@@ -71,7 +72,7 @@ impl Serialize for Origin {
 }
 
 /// A value with its origin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Traced<T> {
     /// The value.
     pub value: T,

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::error::Fault;
 use super::host_path;
-use super::located::{Located, Position};
-use super::schema::{ProviderSchema, SettingsSchema, TemplateSchema};
+use super::schema::ProviderSchema;
 use super::secret_ref::{BadSecretRef, SecretRef};
+use super::{Position, Spanned};
 
 /// The kind of agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -39,61 +39,51 @@ impl fmt::Display for Template {
     }
 }
 
-impl From<TemplateSchema> for Template {
-    fn from(schema: TemplateSchema) -> Self {
-        match schema {
-            TemplateSchema::Claude => Self::Claude,
-            TemplateSchema::Codex => Self::Codex,
-            TemplateSchema::Pi => Self::Pi,
-            TemplateSchema::Command => Self::Command,
-        }
-    }
-}
-
 /// `agent_provider` of one layer. An absent field has its default and does not inherit.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderLayer {
     /// `template`.
-    pub template: Option<Located<Template>>,
+    pub template: Option<Spanned<Template>>,
     /// `dockerfile`, relative to `$BOTTLE_HOME`.
-    pub dockerfile: Option<Located<PathBuf>>,
+    pub dockerfile: Option<Spanned<PathBuf>>,
     /// `image`.
-    pub image: Option<Located<Image>>,
+    pub image: Option<Spanned<Image>>,
     /// `command`: the agent's argv; never empty for [`Template::Command`], else absent.
-    pub command: Option<Located<Vec<String>>>,
+    pub command: Option<Spanned<Vec<String>>>,
     /// `auth_token`.
-    pub auth_token: Option<Located<SecretRef>>,
+    pub auth_token: Option<Spanned<SecretRef>>,
     /// `forward_host_credentials`.
-    pub forward_host_credentials: Option<Located<bool>>,
+    pub forward_host_credentials: Option<Spanned<bool>>,
     /// `route`: restricts the provider route.
-    pub route: Option<Located<Narrowing>>,
+    pub route: Option<Spanned<Narrowing>>,
     /// `settings`.
     pub settings: SettingsLayer,
 }
 
-/// `agent_provider.settings` of one layer. All but `startup_args` are for pi.
-#[derive(Debug, Clone, Default)]
+/// `agent_provider.settings` of one layer, as in its schema. All but `startup_args` are for pi.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SettingsLayer {
     /// Arguments after the template's.
-    pub startup_args: Option<Located<Vec<String>>>,
+    pub startup_args: Option<Spanned<Vec<String>>>,
     /// The name of the model provider in pi's settings.
-    pub provider: Option<Located<String>>,
+    pub provider: Option<Spanned<String>>,
     /// The model API's address.
-    pub base_url: Option<Located<String>>,
+    pub base_url: Option<Spanned<String>>,
     /// The API's kind.
-    pub api: Option<Located<String>>,
+    pub api: Option<Spanned<String>>,
     /// Pi's key in the bottle; a [`Secret`], in case it is a real one.
-    pub api_key: Option<Located<Secret>>,
+    pub api_key: Option<Spanned<Secret>>,
     /// The variable in the bottle from which pi reads its key.
-    pub api_key_env: Option<Located<String>>,
+    pub api_key_env: Option<Spanned<String>>,
     /// Model ids.
-    pub models: Option<Located<Vec<String>>>,
+    pub models: Option<Spanned<Vec<String>>>,
     /// The request field that limits output tokens.
-    pub max_tokens_field: Option<Located<String>>,
+    pub max_tokens_field: Option<Spanned<String>>,
     /// Whether the API supports the developer role.
-    pub supports_developer_role: Option<Located<bool>>,
+    pub supports_developer_role: Option<Spanned<bool>>,
     /// Whether the API supports reasoning effort.
-    pub supports_reasoning_effort: Option<Located<bool>>,
+    pub supports_reasoning_effort: Option<Spanned<bool>>,
 }
 
 /// A prebuilt file system for the agent.
@@ -121,26 +111,30 @@ impl Serialize for Image {
 }
 
 impl ProviderLayer {
-    pub(super) fn from_schema(schema: Located<ProviderSchema>) -> Result<Located<Self>, Fault> {
+    pub(super) fn from_schema(schema: Spanned<ProviderSchema>) -> Result<Spanned<Self>, Fault> {
         let at = schema.at;
-        let schema = schema.value;
-        let template = schema.template.map(|template| template.map(Template::from));
-        let settings = schema.settings.map(|settings| settings.value).unwrap_or_default();
-        let layer = Self {
-            dockerfile: schema.dockerfile.map(dockerfile).transpose()?,
-            image: schema.image.map(image).transpose()?,
-            command: schema.command.map(|argv| argument_list("agent_provider.command", argv)).transpose()?,
-            auth_token: schema
-                .auth_token
-                .map(|text| secret("agent_provider.auth_token", text))
-                .transpose()?,
-            forward_host_credentials: schema.forward_host_credentials,
-            route: schema.route,
-            settings: SettingsLayer::from_schema(settings)?,
+        let ProviderSchema {
             template,
+            dockerfile,
+            image: root,
+            command,
+            auth_token,
+            forward_host_credentials,
+            route,
+            settings,
+        } = schema.value;
+        let layer = Self {
+            template,
+            dockerfile: dockerfile.map(host_dockerfile).transpose()?,
+            image: root.map(image).transpose()?,
+            command: command.map(|argv| argument_list("agent_provider.command", argv)).transpose()?,
+            auth_token: auth_token.map(|text| secret("agent_provider.auth_token", text)).transpose()?,
+            forward_host_credentials,
+            route,
+            settings: settings.unwrap_or_default().checked()?,
         };
         layer.check_template(at)?;
-        Ok(Located::new(layer, at))
+        Ok(Spanned::new(layer, at))
     }
 
     /// Checks the required and the unsupported fields of the template.
@@ -205,34 +199,36 @@ fn only_for(key: &str, at: Position, owner: Template, template: Template) -> Fau
 }
 
 impl SettingsLayer {
-    fn from_schema(schema: SettingsSchema) -> Result<Self, Fault> {
+    fn checked(mut self) -> Result<Self, Fault> {
         let key = "agent_provider.settings.startup_args";
-        Ok(Self {
-            startup_args: schema.startup_args.map(|args| arguments(key, args)).transpose()?,
-            provider: schema.provider,
-            base_url: schema.base_url,
-            api: schema.api,
-            api_key: schema.api_key.map(|key| key.map(Secret::new)),
-            api_key_env: schema.api_key_env,
-            models: schema.models,
-            max_tokens_field: schema.max_tokens_field,
-            supports_developer_role: schema.supports_developer_role,
-            supports_reasoning_effort: schema.supports_reasoning_effort,
-        })
+        self.startup_args = self.startup_args.map(|args| arguments(key, args)).transpose()?;
+        Ok(self)
     }
 
     /// The first setting that only pi has.
     fn first_for_pi(&self) -> Option<(&'static str, Position)> {
+        let Self {
+            startup_args: _,
+            provider,
+            base_url,
+            api,
+            api_key,
+            api_key_env,
+            models,
+            max_tokens_field,
+            supports_developer_role,
+            supports_reasoning_effort,
+        } = self;
         [
-            ("provider", self.provider.as_ref().map(|v| v.at)),
-            ("base_url", self.base_url.as_ref().map(|v| v.at)),
-            ("api", self.api.as_ref().map(|v| v.at)),
-            ("api_key", self.api_key.as_ref().map(|v| v.at)),
-            ("api_key_env", self.api_key_env.as_ref().map(|v| v.at)),
-            ("models", self.models.as_ref().map(|v| v.at)),
-            ("max_tokens_field", self.max_tokens_field.as_ref().map(|v| v.at)),
-            ("supports_developer_role", self.supports_developer_role.as_ref().map(|v| v.at)),
-            ("supports_reasoning_effort", self.supports_reasoning_effort.as_ref().map(|v| v.at)),
+            ("provider", provider.as_ref().map(|v| v.at)),
+            ("base_url", base_url.as_ref().map(|v| v.at)),
+            ("api", api.as_ref().map(|v| v.at)),
+            ("api_key", api_key.as_ref().map(|v| v.at)),
+            ("api_key_env", api_key_env.as_ref().map(|v| v.at)),
+            ("models", models.as_ref().map(|v| v.at)),
+            ("max_tokens_field", max_tokens_field.as_ref().map(|v| v.at)),
+            ("supports_developer_role", supports_developer_role.as_ref().map(|v| v.at)),
+            ("supports_reasoning_effort", supports_reasoning_effort.as_ref().map(|v| v.at)),
         ]
         .into_iter()
         .find_map(|(key, at)| at.map(|at| (key, at)))
@@ -240,20 +236,20 @@ impl SettingsLayer {
 }
 
 /// Parses a secret reference in `key`.
-pub(super) fn secret(key: &str, text: Located<String>) -> Result<Located<SecretRef>, Fault> {
+pub(super) fn secret(key: &str, text: Spanned<String>) -> Result<Spanned<SecretRef>, Fault> {
     let at = text.at;
     text.try_map(|text| text.parse())
         .map_err(|error: BadSecretRef| Fault::new(at, format!("`{key}` {error}")))
 }
 
-fn dockerfile(text: Located<String>) -> Result<Located<PathBuf>, Fault> {
+fn host_dockerfile(text: Spanned<String>) -> Result<Spanned<PathBuf>, Fault> {
     let at = text.at;
     text.try_map(|text| host_path::within_home(&text))
         .map_err(|error| Fault::new(at, format!("`agent_provider.dockerfile` {error}")))
 }
 
 /// A path begins with `./`; anything else is an image reference, because `team/agent` could be either.
-fn image(text: Located<String>) -> Result<Located<Image>, Fault> {
+fn image(text: Spanned<String>) -> Result<Spanned<Image>, Fault> {
     let fault = |why: String| {
         Fault::new(text.at, format!("`agent_provider.image` {why}"))
             .hint("write a path as `./images/agent.tar`, relative to $BOTTLE_HOME; anything else is an image reference")
@@ -265,7 +261,7 @@ fn image(text: Located<String>) -> Result<Located<Image>, Fault> {
     } else {
         return Err(fault("must be an image reference or a path".to_owned()));
     };
-    Ok(Located::new(image, text.at))
+    Ok(Spanned::new(image, text.at))
 }
 
 /// Whether the text has only the characters of an image reference and cannot be mistaken for a flag of the engine.
@@ -275,14 +271,14 @@ fn is_image_reference(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@'))
 }
 
-fn argument_list(key: &str, argv: Located<Vec<String>>) -> Result<Located<Vec<String>>, Fault> {
+fn argument_list(key: &str, argv: Spanned<Vec<String>>) -> Result<Spanned<Vec<String>>, Fault> {
     match argv.value.first() {
         Some(program) if !program.is_empty() => arguments(key, argv),
         _ => Err(Fault::new(argv.at, format!("`{key}` must begin with a program"))),
     }
 }
 
-fn arguments(key: &str, args: Located<Vec<String>>) -> Result<Located<Vec<String>>, Fault> {
+fn arguments(key: &str, args: Spanned<Vec<String>>) -> Result<Spanned<Vec<String>>, Fault> {
     match args.value.iter().position(|arg| arg.contains('\0')) {
         Some(index) => Err(Fault::new(
             args.at,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::Spanned;
 use super::error::Fault;
-use super::located::Located;
 use super::schema::ResourcesSchema;
 use crate::host::byte_size::{BadSize, ByteSize};
 
@@ -18,30 +18,31 @@ const MAX_PIDS: u64 = 4_194_304;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcesLayer {
     /// Processors.
-    pub cpus: Option<Located<Cpus>>,
+    pub cpus: Option<Spanned<Cpus>>,
     /// Memory.
-    pub memory: Option<Located<ByteSize>>,
+    pub memory: Option<Spanned<ByteSize>>,
     /// Processes.
-    pub pids: Option<Located<u64>>,
+    pub pids: Option<Spanned<u64>>,
     /// Disk.
-    pub disk: Option<Located<ByteSize>>,
+    pub disk: Option<Spanned<ByteSize>>,
     /// Whether processes in the bottle may create user namespaces.
-    pub nested: Option<Located<bool>>,
+    pub nested: Option<Spanned<bool>>,
 }
 
 impl ResourcesLayer {
     pub(super) fn from_schema(schema: ResourcesSchema) -> Result<Self, Fault> {
+        let ResourcesSchema { cpus, memory, pids, disk, nested } = schema;
         Ok(Self {
-            cpus: schema.cpus.map(cpus).transpose()?,
-            memory: schema.memory.map(|text| size("memory", &text)).transpose()?,
-            pids: schema.pids.map(pids).transpose()?,
-            disk: schema.disk.map(|text| size("disk", &text)).transpose()?,
-            nested: schema.nested,
+            cpus: cpus.map(processors).transpose()?,
+            memory: memory.map(|text| size("memory", &text)).transpose()?,
+            pids: pids.map(processes).transpose()?,
+            disk: disk.map(|text| size("disk", &text)).transpose()?,
+            nested,
         })
     }
 }
 
-fn cpus(number: Located<f64>) -> Result<Located<Cpus>, Fault> {
+fn processors(number: Spanned<f64>) -> Result<Spanned<Cpus>, Fault> {
     let at = number.at;
     number.try_map(|n| {
         if (0.01..=MAX_CPUS).contains(&n) {
@@ -54,7 +55,7 @@ fn cpus(number: Located<f64>) -> Result<Located<Cpus>, Fault> {
     })
 }
 
-fn pids(number: Located<u64>) -> Result<Located<u64>, Fault> {
+fn processes(number: Spanned<u64>) -> Result<Spanned<u64>, Fault> {
     if (1..=MAX_PIDS).contains(&number.value) {
         Ok(number)
     } else {
@@ -62,12 +63,12 @@ fn pids(number: Located<u64>) -> Result<Located<u64>, Fault> {
     }
 }
 
-fn size(key: &str, text: &Located<String>) -> Result<Located<ByteSize>, Fault> {
+fn size(key: &str, text: &Spanned<String>) -> Result<Spanned<ByteSize>, Fault> {
     let size = text.value.parse().map_err(|error: BadSize| {
         Fault::new(text.at, format!("`resources.{key}` {error}"))
             .hint("for example `512MiB` or `4GiB`; `K`, `M`, `G` and `T` are short for the same units")
     })?;
-    Ok(Located::new(size, text.at))
+    Ok(Spanned::new(size, text.at))
 }
 
 /// A number of processors, in thousandths.

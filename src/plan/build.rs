@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
-use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
+use bottle_contract::route::{AuthSource, Route, RouteError, RouteTable};
 use bottle_contract::session::bundle::Limits;
 use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::session::guest::Size;
@@ -96,7 +96,7 @@ pub enum PlanError {
     },
     /// The routes conflict.
     #[error("cannot combine the bottle's routes: {0}")]
-    Routes(String),
+    Routes(RouteError),
 }
 
 /// Builds the plan for one launch. `random` fills a buffer and is used for the slug only.
@@ -225,8 +225,7 @@ fn egress(
             None => runtime_route(host, route, needs),
         });
     }
-    let table = RouteTable::new(routes).map_err(|error| PlanError::Routes(error.to_string()))?;
-    let table = table.with_forges(gate::forges(manifest));
+    let table = RouteTable::new(routes).map_err(PlanError::Routes)?;
     let upstream_proxy = manifest.egress.upstream_proxy.as_ref().map(|proxy| match &proxy.value {
         UpstreamProxy::Url(url) => Value::Literal(url.clone()),
         UpstreamProxy::Variable(name) => Value::Secret(needs.add(
@@ -237,7 +236,7 @@ fn egress(
     });
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
     let egress = Egress {
-        routes: render_routes(&table),
+        routes: table.with_forges(gate::forges(manifest)),
         // `bottle learn` needs the log.
         log: match manifest.egress.log.value {
             LogLevel::Off if flags.learn => LogLevel::Blocks,
@@ -443,8 +442,8 @@ egress:
         let key = SecretSource::File("/home/somebody/key".into());
         let variable = SecretSource::Env("SOMEWHERE".to_owned());
         assert_eq!(needs, [("env.FROM_HOST", &variable), ("api.example.com", &key)]);
-        assert!(plan.egress.routes.contains("slot: api.example.com"), "{}", plan.egress.routes);
-        assert!(!plan.egress.routes.contains("token_ref"), "{}", plan.egress.routes);
+        let auth = plan.egress.routes.routes()[0].auth.as_ref().expect("a credential");
+        assert_eq!(auth.source, AuthSource::Slot("api.example.com".to_owned()));
         assert_eq!(plan.env["PLAIN"], Value::Literal("text".to_owned()));
         assert_eq!(plan.agent.argv, ["agent", "go"]);
         assert_eq!(plan.identity.slug.as_str(), "here-bbbbb");
@@ -519,11 +518,7 @@ git-gate:
         let known = KnownHosts::Pinned("git.example.com ssh-ed25519 AAAA\n".to_owned());
         assert_eq!(repo.key, PlannedKey::Ssh { secret: "git-gate.tool".to_owned(), known });
         assert!(repo.supervise && plan.supervise);
-        assert!(
-            plan.egress.routes.contains("git.example.com"),
-            "the proxy has the forge: {}",
-            plan.egress.routes
-        );
+        assert_eq!(plan.egress.routes.forges(), ["git.example.com"], "the proxy has the forge");
         let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
         let text = String::from_utf8(file.content.clone()).expect("text");
         assert!(text.starts_with("[user]\n\tname = \"A \\\"B\\\"\"\n"), "{text}");

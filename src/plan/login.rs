@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::credential::Scheme;
-use bottle_contract::route::{Auth, Form, parse_routes, render_routes};
+use bottle_contract::route::{Auth, RouteError, RouteTable};
 use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
-use super::build::private;
+use super::build::{PlanError, private};
 use super::{Plan, Value};
 use crate::provider::{LoginForm, codex};
 
@@ -34,14 +34,16 @@ pub enum Unsettled {
 
 impl Plan {
     /// The settled plan for these values.
-    #[must_use]
-    pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Self {
+    ///
+    /// # Errors
+    /// [`PlanError::Routes`] if the provider route cannot have the form of its login.
+    pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Result<Self, PlanError> {
         let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
         match self.unsettled.take() {
             None => {}
             Some(Unsettled::Forms { secret, forms }) => {
                 if let Some(form) = forms.into_iter().find(|form| value(&secret).starts_with(&form.prefix)) {
-                    self.apply_form(&secret, form);
+                    self.apply_form(&secret, form)?;
                 }
             }
             Some(Unsettled::CodexAccount { secret }) => {
@@ -50,22 +52,23 @@ impl Plan {
                 self.files.push(private(file.path, file.content));
             }
         }
-        self
+        Ok(self)
     }
 
-    fn apply_form(&mut self, slot: &str, form: LoginForm) {
-        self.egress.routes = with_form(&self.egress.routes, slot, form.scheme, &form.header);
+    fn apply_form(&mut self, slot: &str, form: LoginForm) -> Result<(), PlanError> {
+        self.egress.routes =
+            with_form(&self.egress.routes, slot, form.scheme, &form.header).map_err(PlanError::Routes)?;
         for (name, placeholder) in form.env {
             self.placeholders.push(placeholder.clone());
             // The manifest's value takes precedence.
             self.env.entry(name).or_insert(Value::Literal(placeholder));
         }
+        Ok(())
     }
 }
 
 /// Changes the credential scheme and header of the route with this slot.
-fn with_form(routes: &str, slot: &str, scheme: Scheme, header: &str) -> String {
-    let Ok(table) = parse_routes(routes, Form::Runtime) else { return routes.to_owned() };
+fn with_form(table: &RouteTable, slot: &str, scheme: Scheme, header: &str) -> Result<RouteTable, RouteError> {
     let changed = table.routes().iter().cloned().map(|mut route| {
         route.auth = route.auth.map(|auth| match auth.source.name() == slot && route.provider {
             true => Auth { scheme, header: header.to_owned(), source: auth.source },
@@ -73,5 +76,5 @@ fn with_form(routes: &str, slot: &str, scheme: Scheme, header: &str) -> String {
         });
         route
     });
-    table.with_routes(changed.collect()).map_or_else(|_| routes.to_owned(), |table| render_routes(&table))
+    table.with_routes(changed.collect())
 }

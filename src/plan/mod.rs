@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::names::{Name, Slug};
+use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{Limits, LogLevel};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
@@ -173,8 +174,8 @@ pub struct PlannedFile {
 /// The egress proxy's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
-    /// `routes.yaml`, runtime form.
-    pub routes: String,
+    /// The routes, with slots in place of references.
+    pub routes: RouteTable,
     /// `egress.log`.
     pub log: LogLevel,
     /// `logs.keep`: most bytes of the log.

@@ -11,7 +11,7 @@ use crate::manifest::provider::{Image, Template};
 use crate::manifest::secret_ref::SecretRef;
 
 /// `agent_provider`, all of it from one layer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderConfig {
     /// `template`.
     pub template: Traced<Template>,
@@ -32,7 +32,7 @@ pub struct ProviderConfig {
 }
 
 /// `agent_provider.settings`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderSettings {
     /// Arguments after the template's.
     pub startup_args: Traced<Vec<String>>,

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use bottle_contract::names::Name;
+use bottle_contract::suggest::suggest;
+use bottle_contract::yaml::listed;
 
 use crate::manifest::ManifestError;
-use crate::manifest::error::listed;
-use crate::suggest::suggest;
 
 /// Why a selection cannot be resolved. Nothing is started.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::yaml;
 use serde::Serialize;
 
-use super::resolved::{GitUser, Repo, ResolvedAgent, ResolvedManifest, Resources};
+use super::resolved::{Egress, GitUser, Repo, ResolvedAgent, ResolvedManifest, Resources};
 use crate::manifest::origin::{Origin, Traced};
-use crate::provider::ProviderConfig;
+use crate::provider::{ProviderConfig, ProviderSettings};
 
 /// Rightmost column at which the origins are aligned; longer lines do not move it.
 const MAX_COLUMN: usize = 56;
@@ -32,31 +32,42 @@ pub fn comparable(manifest: &ResolvedManifest) -> String {
 }
 
 fn page(manifest: &ResolvedManifest) -> Page {
+    // Every field is named, here and below, so that a new one does not compile before it is shown.
+    let ResolvedManifest {
+        agent,
+        bottles,
+        layers,
+        env,
+        provider,
+        git_user,
+        repos,
+        egress,
+        supervise,
+        backend,
+        resources,
+    } = manifest;
+    let Egress { log, routes, ca_bundle, upstream_proxy } = egress;
     let mut page = Page::default();
-    page.agent(&manifest.agent);
-    page.plain(0, "bottles", &manifest.bottles);
+    page.agent(agent);
+    page.plain(0, "bottles", bottles);
     page.head(0, "layers");
-    for layer in &manifest.layers {
+    for layer in layers {
         page.item(1, &layer.name, Some(layer.source.to_string()));
     }
-    page.map(0, "env", &manifest.env);
-    page.provider(&manifest.provider);
-    page.git_gate(&manifest.git_user, &manifest.repos);
+    page.map(0, "env", env);
+    page.provider(provider);
+    page.git_gate(git_user, repos);
     page.head(0, "egress");
-    page.value(1, "log", &traced(&manifest.egress.log, log_number(manifest.egress.log.value)));
-    page.list(
-        1,
-        "routes",
-        manifest.egress.routes.iter().map(|route| traced(route, RouteSpec::from(&route.value))),
-    );
-    page.maybe(1, "ca_bundle", manifest.egress.ca_bundle.as_ref());
-    page.maybe(1, "upstream_proxy", manifest.egress.upstream_proxy.as_ref());
-    page.value(0, "supervise", &manifest.supervise);
-    match &manifest.backend {
+    page.value(1, "log", &traced(log, log_number(log.value)));
+    page.list(1, "routes", routes.iter().map(|route| traced(route, RouteSpec::from(&route.value))));
+    page.maybe(1, "ca_bundle", ca_bundle.as_ref());
+    page.maybe(1, "upstream_proxy", upstream_proxy.as_ref());
+    page.value(0, "supervise", supervise);
+    match backend {
         Some(backend) => page.value(0, "backend", backend),
         None => page.value(0, "backend", &Traced::default_of("any")),
     }
-    page.resources(&manifest.resources);
+    page.resources(resources);
     page
 }
 
@@ -97,58 +108,86 @@ impl Page {
     }
 
     fn provider(&mut self, provider: &ProviderConfig) {
+        let ProviderConfig {
+            template,
+            dockerfile,
+            image,
+            command,
+            auth_token,
+            forward_host_credentials,
+            route,
+            settings,
+        } = provider;
         self.head(0, "agent_provider");
-        self.value(1, "template", &provider.template);
-        self.maybe(1, "dockerfile", provider.dockerfile.as_ref());
-        self.maybe(1, "image", provider.image.as_ref());
-        self.maybe(1, "command", provider.command.as_ref());
-        self.maybe(1, "auth_token", provider.auth_token.as_ref());
-        self.value(1, "forward_host_credentials", &provider.forward_host_credentials);
-        self.maybe(1, "route", provider.route.as_ref());
+        self.value(1, "template", template);
+        self.maybe(1, "dockerfile", dockerfile.as_ref());
+        self.maybe(1, "image", image.as_ref());
+        self.maybe(1, "command", command.as_ref());
+        self.maybe(1, "auth_token", auth_token.as_ref());
+        self.value(1, "forward_host_credentials", forward_host_credentials);
+        self.maybe(1, "route", route.as_ref());
+        self.settings(settings);
+    }
+
+    fn settings(&mut self, settings: &ProviderSettings) {
+        let ProviderSettings {
+            startup_args,
+            provider,
+            base_url,
+            api,
+            api_key,
+            api_key_env,
+            models,
+            max_tokens_field,
+            supports_developer_role,
+            supports_reasoning_effort,
+        } = settings;
         self.head(1, "settings");
-        let settings = &provider.settings;
-        self.value(2, "startup_args", &settings.startup_args);
-        self.maybe(2, "provider", settings.provider.as_ref());
-        self.maybe(2, "base_url", settings.base_url.as_ref());
-        self.maybe(2, "api", settings.api.as_ref());
-        self.maybe(2, "api_key", settings.api_key.as_ref().map(|key| traced(key, "[hidden]")).as_ref());
-        self.maybe(2, "api_key_env", settings.api_key_env.as_ref());
-        self.value(2, "models", &settings.models);
-        self.maybe(2, "max_tokens_field", settings.max_tokens_field.as_ref());
-        self.maybe(2, "supports_developer_role", settings.supports_developer_role.as_ref());
-        self.maybe(2, "supports_reasoning_effort", settings.supports_reasoning_effort.as_ref());
+        self.value(2, "startup_args", startup_args);
+        self.maybe(2, "provider", provider.as_ref());
+        self.maybe(2, "base_url", base_url.as_ref());
+        self.maybe(2, "api", api.as_ref());
+        self.maybe(2, "api_key", api_key.as_ref().map(|key| traced(key, "[hidden]")).as_ref());
+        self.maybe(2, "api_key_env", api_key_env.as_ref());
+        self.value(2, "models", models);
+        self.maybe(2, "max_tokens_field", max_tokens_field.as_ref());
+        self.maybe(2, "supports_developer_role", supports_developer_role.as_ref());
+        self.maybe(2, "supports_reasoning_effort", supports_reasoning_effort.as_ref());
     }
 
     fn git_gate(&mut self, user: &GitUser, repos: &BTreeMap<bottle_contract::names::Name, Repo>) {
+        let GitUser { name, email } = user;
         self.head(0, "git-gate");
-        if user.name.is_some() || user.email.is_some() {
+        if name.is_some() || email.is_some() {
             self.head(1, "user");
-            self.maybe(2, "name", user.name.as_ref());
-            self.maybe(2, "email", user.email.as_ref());
+            self.maybe(2, "name", name.as_ref());
+            self.maybe(2, "email", email.as_ref());
         }
         if repos.is_empty() {
             return self.plain(1, "repos", &BTreeMap::<&str, &str>::new());
         }
         self.head(1, "repos");
         for (name, repo) in repos {
+            let Repo { url, key, host_key, alias, refs, on_match, stale_ok } = repo;
             self.head(2, name.as_str());
-            self.value(3, "url", &traced(&repo.url, repo.url.value.as_str()));
-            self.value(3, "key", &repo.key);
-            self.maybe(3, "host_key", repo.host_key.as_ref());
-            self.maybe(3, "alias", repo.alias.as_ref());
-            self.value(3, "refs", &repo.refs);
-            self.value(3, "on_match", &repo.on_match);
-            self.value(3, "stale_ok", &repo.stale_ok);
+            self.value(3, "url", &traced(url, url.value.as_str()));
+            self.value(3, "key", key);
+            self.maybe(3, "host_key", host_key.as_ref());
+            self.maybe(3, "alias", alias.as_ref());
+            self.value(3, "refs", refs);
+            self.value(3, "on_match", on_match);
+            self.value(3, "stale_ok", stale_ok);
         }
     }
 
     fn resources(&mut self, resources: &Resources) {
+        let Resources { cpus, memory, pids, disk, nested } = resources;
         self.head(0, "resources");
-        self.maybe(1, "cpus", resources.cpus.as_ref());
-        self.maybe(1, "memory", resources.memory.as_ref());
-        self.value(1, "pids", &resources.pids);
-        self.maybe(1, "disk", resources.disk.as_ref());
-        self.value(1, "nested", &resources.nested);
+        self.maybe(1, "cpus", cpus.as_ref());
+        self.maybe(1, "memory", memory.as_ref());
+        self.value(1, "pids", pids);
+        self.maybe(1, "disk", disk.as_ref());
+        self.value(1, "nested", nested);
     }
 
     fn head(&mut self, depth: usize, key: &str) {

@@ -2,11 +2,12 @@
 //!
 //! | kind | rule | function |
 //! |---|---|---|
-//! | `env` | union, later wins per name | [`env()`] |
-//! | `git-gate.user` | per field, later non-empty wins | [`git_user`] |
+//! | `env` | union, later wins per name | [`Folded::merge`] |
+//! | `git-gate.user` | per field, later non-empty wins | [`Folded::merge`] |
 //! | `git-gate.repos` | union by name, later wins per field; `{}` removes the repositories of the file's ancestors | [`repos`] |
 //! | `egress.routes` | concatenated; two routes for one host must be equal | [`routes`] |
-//! | the rest, `agent_provider` as a whole | the last layer that declares it wins | [`last`] |
+//! | `agent_provider` | as a whole, the last layer that declares it wins | [`provider`] |
+//! | the rest | the last layer that declares it wins | [`Folded::merge`] |
 
 use std::collections::BTreeMap;
 
@@ -18,13 +19,15 @@ use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
 use super::provider_route;
 use super::resolved::{Egress, GitUser, Repo, Resources};
+use crate::manifest::egress::EgressLayer;
 use crate::manifest::env_value::EnvValue;
-use crate::manifest::git_gate::{OnMatch, RefRules, RepoLayer, RepoUrl};
+use crate::manifest::git_gate::{GitGateLayer, RepoLayer, RepoUrl, UserLayer};
 use crate::manifest::git_key::KeySource;
 use crate::manifest::origin::{Origin, Traced};
-use crate::manifest::provider::{ProviderLayer, SettingsLayer, Template};
-use crate::manifest::{AgentManifest, Located, ManifestError};
-use crate::provider::{ProviderConfig, ProviderSettings};
+use crate::manifest::provider::{ProviderLayer, SettingsLayer};
+use crate::manifest::resources::ResourcesLayer;
+use crate::manifest::{AgentManifest, BottleLayer, ManifestError, Spanned};
+use crate::provider::ProviderConfig;
 
 /// The merged layers.
 #[cfg_attr(test, derive(serde::Serialize))]
@@ -46,48 +49,89 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
     if let Some(route) = &provider_route {
         provider_route::refuse_duplicate(route, provider.template.value, layers)?;
     }
-    Ok(Folded {
-        env: env(layers),
+    let mut folded = Folded {
+        env: BTreeMap::new(),
         provider,
-        git_user: git_user(layers),
+        git_user: GitUser::default(),
         repos: repos(layers)?,
         egress: Egress {
-            log: last(layers, |layer| layer.body.egress.log.as_ref())
-                .unwrap_or(Traced::default_of(LogLevel::Off)),
+            log: Traced::default_of(LogLevel::Off),
             routes: provider_route.into_iter().chain(routes(layers)?).collect(),
-            ca_bundle: last(layers, |layer| layer.body.egress.ca_bundle.as_ref()),
-            upstream_proxy: last(layers, |layer| layer.body.egress.upstream_proxy.as_ref()),
+            ca_bundle: None,
+            upstream_proxy: None,
         },
-        supervise: last(layers, |layer| layer.body.supervise.as_ref()).unwrap_or(Traced::default_of(true)),
-        backend: last(layers, |layer| layer.body.backend.as_ref()),
-        resources: resources(layers),
-    })
-}
-
-/// The value of the last layer that has the field.
-fn last<'a, T: Clone + 'a>(
-    layers: &'a [Layer],
-    field: impl Fn(&'a Layer) -> Option<&'a Located<T>>,
-) -> Option<Traced<T>> {
-    layers.iter().rev().find_map(|layer| field(layer).map(|value| Traced::in_layer(layer, value)))
-}
-
-/// Union; later wins per name.
-fn env(layers: &[Layer]) -> BTreeMap<String, Traced<EnvValue>> {
-    let mut env = BTreeMap::new();
+        supervise: Traced::default_of(true),
+        backend: None,
+        resources: Resources {
+            cpus: None,
+            memory: None,
+            pids: Traced::default_of(DEFAULT_PIDS),
+            disk: None,
+            nested: Traced::default_of(false),
+        },
+    };
     for layer in layers {
-        for (name, value) in &layer.body.env {
-            env.insert(name.clone(), Traced::in_layer(layer, value));
+        folded.merge(layer);
+    }
+    Ok(folded)
+}
+
+impl Folded {
+    /// Overrides the fields that a layer declares; [`repos`], [`routes`] and [`provider`] merge theirs. It names
+    /// every key, so that a new one does not compile before it is merged.
+    fn merge(&mut self, layer: &Layer) {
+        let BottleLayer {
+            name: _,
+            source: _,
+            extends: _,
+            provider: _,
+            env,
+            git_gate,
+            egress,
+            supervise,
+            backend,
+            resources,
+        } = &layer.body;
+        let GitGateLayer { user: UserLayer { name, email }, repos: _ } = git_gate;
+        let EgressLayer { log, routes: _, ca_bundle, upstream_proxy } = egress;
+        let ResourcesLayer { cpus, memory, pids, disk, nested } = resources;
+        for (name, value) in env {
+            self.env.insert(name.clone(), Traced::in_layer(layer, value));
+        }
+        self.git_user.name.declare(layer, name);
+        self.git_user.email.declare(layer, email);
+        self.egress.log.declare(layer, log);
+        self.egress.ca_bundle.declare(layer, ca_bundle);
+        self.egress.upstream_proxy.declare(layer, upstream_proxy);
+        self.supervise.declare(layer, supervise);
+        self.backend.declare(layer, backend);
+        self.resources.cpus.declare(layer, cpus);
+        self.resources.memory.declare(layer, memory);
+        self.resources.pids.declare(layer, pids);
+        self.resources.disk.declare(layer, disk);
+        self.resources.nested.declare(layer, nested);
+    }
+}
+
+/// A field of which the last declaration wins.
+trait Field<T> {
+    /// Overrides the value if the layer declares one.
+    fn declare(&mut self, layer: &Layer, declared: &Option<Spanned<T>>);
+}
+
+impl<T: Clone> Field<T> for Traced<T> {
+    fn declare(&mut self, layer: &Layer, declared: &Option<Spanned<T>>) {
+        if let Some(value) = declared {
+            *self = Self::in_layer(layer, value);
         }
     }
-    env
 }
 
-/// Per field, later non-empty wins (an empty one counts as absent).
-fn git_user(layers: &[Layer]) -> GitUser {
-    GitUser {
-        name: last(layers, |layer| layer.body.git_gate.user.name.as_ref()),
-        email: last(layers, |layer| layer.body.git_gate.user.email.as_ref()),
+impl<T: Clone> Field<T> for Option<Traced<T>> {
+    fn declare(&mut self, layer: &Layer, declared: &Option<Spanned<T>>) {
+        if let Some(value) = declared {
+            *self = Some(Traced::in_layer(layer, value));
+        }
     }
 }
 
@@ -148,12 +192,25 @@ fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
 /// One layer's entry for one repository.
 struct Declaration<'a> {
     layer: &'a Layer,
-    repo: &'a Located<RepoLayer>,
+    repo: &'a Spanned<RepoLayer>,
 }
 
 fn repo(name: &Name, entry: &[Declaration<'_>]) -> Result<Repo, ManifestError> {
-    let url = last_declared(entry, |repo| repo.url.as_ref()).ok_or_else(|| lacks(name, "url", entry))?;
-    let key = last_declared(entry, |repo| repo.key.as_ref()).ok_or_else(|| lacks(name, "key", entry))?;
+    let (mut last_url, mut last_key, mut last_host_key, mut last_alias) = (None, None, None, None);
+    let (mut last_refs, mut last_on_match, mut last_stale_ok) =
+        (Traced::default(), Traced::default(), Traced::default());
+    for Declaration { layer, repo } in entry {
+        let RepoLayer { url, key, host_key, alias, refs, on_match, stale_ok } = &repo.value;
+        last_url.declare(layer, url);
+        last_key.declare(layer, key);
+        last_host_key.declare(layer, host_key);
+        last_alias.declare(layer, alias);
+        last_refs.declare(layer, refs);
+        last_on_match.declare(layer, on_match);
+        last_stale_ok.declare(layer, stale_ok);
+    }
+    let url: Traced<RepoUrl> = last_url.ok_or_else(|| lacks(name, "url", entry))?;
+    let key: Traced<KeySource> = last_key.ok_or_else(|| lacks(name, "key", entry))?;
     let token = matches!(key.value, KeySource::Token { .. });
     if token != matches!(url.value, RepoUrl::Https(_)) {
         let message = format!(
@@ -166,13 +223,11 @@ fn repo(name: &Name, entry: &[Declaration<'_>]) -> Result<Repo, ManifestError> {
     Ok(Repo {
         url,
         key,
-        host_key: last_declared(entry, |repo| repo.host_key.as_ref()),
-        alias: last_declared(entry, |repo| repo.alias.as_ref()),
-        refs: last_declared(entry, |repo| repo.refs.as_ref())
-            .unwrap_or(Traced::default_of(RefRules::default())),
-        on_match: last_declared(entry, |repo| repo.on_match.as_ref())
-            .unwrap_or(Traced::default_of(OnMatch::default())),
-        stale_ok: last_declared(entry, |repo| repo.stale_ok.as_ref()).unwrap_or(Traced::default_of(false)),
+        host_key: last_host_key,
+        alias: last_alias,
+        refs: last_refs,
+        on_match: last_on_match,
+        stale_ok: last_stale_ok,
     })
 }
 
@@ -191,76 +246,50 @@ fn at_last(entry: &[Declaration<'_>], message: String) -> ManifestError {
     }
 }
 
-fn last_declared<'a, T: Clone + 'a>(
-    entry: &[Declaration<'a>],
-    field: impl Fn(&'a RepoLayer) -> Option<&'a Located<T>>,
-) -> Option<Traced<T>> {
-    entry.iter().rev().find_map(|declaration| {
-        field(&declaration.repo.value).map(|value| Traced::in_layer(declaration.layer, value))
-    })
-}
-
 /// As a whole: the last layer that has the key; its absent fields have their defaults.
 fn provider(layers: &[Layer]) -> ProviderConfig {
-    let declared =
-        layers.iter().rev().find_map(|layer| layer.body.provider.as_ref().map(|provider| (layer, provider)));
-    let nothing = ProviderLayer::default();
-    let (layer, provider) = match declared {
-        Some((layer, provider)) => (Some(layer), &provider.value),
-        None => (None, &nothing),
-    };
-    let from = Declared { layer };
-    ProviderConfig {
-        template: from.or(provider.template.as_ref(), Template::default()),
-        dockerfile: from.maybe(provider.dockerfile.as_ref()),
-        image: from.maybe(provider.image.as_ref()),
-        command: from.maybe(provider.command.as_ref()),
-        auth_token: from.maybe(provider.auth_token.as_ref()),
-        forward_host_credentials: from.or(provider.forward_host_credentials.as_ref(), false),
-        route: from.maybe(provider.route.as_ref()),
-        settings: from.settings(&provider.settings),
-    }
-}
-
-/// The layer that declares the provider, if any.
-struct Declared<'a> {
-    layer: Option<&'a Layer>,
-}
-
-impl Declared<'_> {
-    fn maybe<T: Clone>(&self, value: Option<&Located<T>>) -> Option<Traced<T>> {
-        Some(Traced::in_layer(self.layer?, value?))
-    }
-
-    fn or<T: Clone>(&self, value: Option<&Located<T>>, default: T) -> Traced<T> {
-        self.maybe(value).unwrap_or(Traced::default_of(default))
-    }
-
-    fn settings(&self, settings: &SettingsLayer) -> ProviderSettings {
-        ProviderSettings {
-            startup_args: self.or(settings.startup_args.as_ref(), Vec::new()),
-            provider: self.maybe(settings.provider.as_ref()),
-            base_url: self.maybe(settings.base_url.as_ref()),
-            api: self.maybe(settings.api.as_ref()),
-            api_key: self.maybe(settings.api_key.as_ref()),
-            api_key_env: self.maybe(settings.api_key_env.as_ref()),
-            models: self.or(settings.models.as_ref(), Vec::new()),
-            max_tokens_field: self.maybe(settings.max_tokens_field.as_ref()),
-            supports_developer_role: self.maybe(settings.supports_developer_role.as_ref()),
-            supports_reasoning_effort: self.maybe(settings.supports_reasoning_effort.as_ref()),
-        }
-    }
-}
-
-/// Each field separately.
-fn resources(layers: &[Layer]) -> Resources {
-    Resources {
-        cpus: last(layers, |layer| layer.body.resources.cpus.as_ref()),
-        memory: last(layers, |layer| layer.body.resources.memory.as_ref()),
-        pids: last(layers, |layer| layer.body.resources.pids.as_ref())
-            .unwrap_or(Traced::default_of(DEFAULT_PIDS)),
-        disk: last(layers, |layer| layer.body.resources.disk.as_ref()),
-        nested: last(layers, |layer| layer.body.resources.nested.as_ref())
-            .unwrap_or(Traced::default_of(false)),
-    }
+    let mut config = ProviderConfig::default();
+    let declared = layers.iter().rev().find_map(|layer| Some((layer, layer.body.provider.as_ref()?)));
+    let Some((layer, provider)) = declared else { return config };
+    let ProviderLayer {
+        template,
+        dockerfile,
+        image,
+        command,
+        auth_token,
+        forward_host_credentials,
+        route,
+        settings,
+    } = &provider.value;
+    config.template.declare(layer, template);
+    config.dockerfile.declare(layer, dockerfile);
+    config.image.declare(layer, image);
+    config.command.declare(layer, command);
+    config.auth_token.declare(layer, auth_token);
+    config.forward_host_credentials.declare(layer, forward_host_credentials);
+    config.route.declare(layer, route);
+    let SettingsLayer {
+        startup_args,
+        provider,
+        base_url,
+        api,
+        api_key,
+        api_key_env,
+        models,
+        max_tokens_field,
+        supports_developer_role,
+        supports_reasoning_effort,
+    } = settings;
+    let settings = &mut config.settings;
+    settings.startup_args.declare(layer, startup_args);
+    settings.provider.declare(layer, provider);
+    settings.base_url.declare(layer, base_url);
+    settings.api.declare(layer, api);
+    settings.api_key.declare(layer, api_key);
+    settings.api_key_env.declare(layer, api_key_env);
+    settings.models.declare(layer, models);
+    settings.max_tokens_field.declare(layer, max_tokens_field);
+    settings.supports_developer_role.declare(layer, supports_developer_role);
+    settings.supports_reasoning_effort.declare(layer, supports_reasoning_effort);
+    config
 }

@@ -10,7 +10,7 @@ use bottle_contract::names::Name;
 
 use super::error::{ResolveError, names_hint};
 use crate::manifest::origin::{Origin, Traced, Via};
-use crate::manifest::{BottleLayer, Located, ManifestError, Position, Source};
+use crate::manifest::{BottleLayer, ManifestError, Position, Source, Spanned};
 
 /// Most files of one selection: far above any sensible tree.
 const MAX_LAYERS: usize = 1_000;
@@ -159,10 +159,10 @@ impl Via {
 
 impl<T> Traced<T> {
     /// A value of a layer.
-    pub(super) fn in_layer(layer: &Layer, located: &Located<T>) -> Self
+    pub(super) fn in_layer(layer: &Layer, spanned: &Spanned<T>) -> Self
     where
         T: Clone,
     {
-        Self { value: located.value.clone(), origin: Origin::in_layer(layer, located.at) }
+        Self { value: spanned.value.clone(), origin: Origin::in_layer(layer, spanned.at) }
     }
 }

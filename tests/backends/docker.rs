@@ -631,7 +631,9 @@ async fn only_a_host_route_reaches_the_users_machine() {
         let port = listener.local_addr().expect("address").port();
         drop(listener);
         bottle.plan.egress.routes =
-            format!("routes: [{{host: own.example, ports: [80], connect_to: 'host:{port}'}}]\n");
+            format!("routes: [{{host: own.example, ports: [80], connect_to: 'host:{port}'}}]\n")
+                .parse()
+                .expect("routes");
         bottle.begin().await;
         bottle.start_bundle().await;
         let format = "{{range .IPAM.Config}}{{.Gateway}}{{end}}";

@@ -447,7 +447,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         files: Vec::new(),
         transcript: Vec::new(),
         egress: Egress {
-            routes: "routes: []\n".to_owned(),
+            routes: Default::default(),
             log: Default::default(),
             log_keep: 1 << 20,
             limits: Default::default(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use bottle::host::Host;
 use bottle::plan::{self, Flags, Plan, Value, Workspace};
 use bottle::resolve::Resolved;
+use bottle_contract::route::render_routes;
 use bottle_contract::session::guest::{SecretText, Size};
 
 /// The plans of a case with `runs.txt`: one run per line, with the words `terminal`, `resumed`, `-p TASK` (one word)
@@ -33,14 +34,14 @@ pub(super) fn shown(case: &Path, resolved: &Resolved) -> String {
         let ids = plan.secrets.iter().map(|need| need.id.clone());
         let values: BTreeMap<String, SecretText> = ids.map(|id| (id, secret.into())).collect();
         let _ = writeln!(text, "settled with {secret}");
-        changes(&mut text, &plan, &plan.clone().settle(&values));
+        changes(&mut text, &plan, &plan.clone().settle(&values).expect("settled"));
     }
     text
 }
 
 fn whole(text: &mut String, plan: &Plan) {
     env(text, plan, |_| true);
-    let _ = write!(text, "routes\n{}", indented(&plan.egress.routes));
+    let _ = write!(text, "routes\n{}", indented(&render_routes(&plan.egress.routes)));
     for need in &plan.secrets {
         let _ = writeln!(text, "secret {}: {:?}, {}", need.id, need.source, need.purpose);
     }
@@ -52,7 +53,7 @@ fn changes(text: &mut String, before: &Plan, after: &Plan) {
     assert_eq!(after.unsettled, None);
     env(text, after, |name| !before.env.contains_key(name));
     if before.egress.routes != after.egress.routes {
-        let _ = write!(text, "routes\n{}", indented(&after.egress.routes));
+        let _ = write!(text, "routes\n{}", indented(&render_routes(&after.egress.routes)));
     }
     files(text, after, before.files.len());
 }

@@ -115,6 +115,6 @@ fn provision(site: &Site, detectors: Detectors) -> Provision {
         credentials: vec![Credential { binding, value: Some("real-key".into()) }],
         known_secrets: known.collect(),
         upstream_roots: site.authority.pem().to_owned(),
-        ..Provision::of_routes("bench".parse().expect("a good slug"), yaml)
+        ..Provision::of_routes("bench".parse().expect("a good slug"), yaml.parse().expect("routes"))
     }
 }

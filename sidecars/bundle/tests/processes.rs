@@ -15,6 +15,7 @@ use bottle_bundle::{BundleConfig, Control, Identity, ListenerConfig};
 use bottle_channel::{Channel, Side, Stream, rejoin};
 use bottle_contract::credential::{Binding, Scheme};
 use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
+use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{
     BundleEvent, BundleRequest, Credential, Daemon, LogLevel, Provision, Routes, SuperviseProvision,
 };
@@ -227,7 +228,8 @@ fn provision() -> BundleRequest {
             "routes:
 - host: api.example.com
 "
-            .into(),
+            .parse()
+            .expect("routes"),
         )
     }))
 }
@@ -276,8 +278,8 @@ async fn lifecycle() -> Result<()> {
     let daemon = daemon(&keeper).await?;
     ensure!(daemon.up && daemon.revision == Some(1) && daemon.name == "egress");
     ensure!(daemon.resident.is_some_and(|bytes| bytes > 1 << 20), "{:?}", daemon.resident);
-    let yaml = "routes:\n- host: other.example.com\n".to_owned();
-    let routes = BundleRequest::Routes(Routes { revision: 2, ..Routes::first(yaml) });
+    let table = "routes:\n- host: other.example.com\n".parse()?;
+    let routes = BundleRequest::Routes(Routes { revision: 2, ..Routes::first(table) });
     ensure!(request(&keeper, &routes).await? == BundleEvent::Live { revision: 2 });
     ensure!(running.get("http://_egress.local/allowlist")?.contains("other.example.com"));
     let egress = running.egress()?;
@@ -293,13 +295,13 @@ async fn lifecycle() -> Result<()> {
 async fn rejected() -> Result<()> {
     let running = Running::start(None)?;
     let keeper = running.keeper().await?;
-    let early = Routes { revision: 2, ..Routes::first("routes: []".into()) };
+    let early = Routes { revision: 2, ..Routes::first(RouteTable::default()) };
     let rejected = |event| matches!(event, BundleEvent::Rejected { .. });
     ensure!(rejected(request(&keeper, &BundleRequest::Routes(early)).await?));
-    let BundleRequest::Provision(mut bad) = provision() else { bail!("unreachable") };
-    bad.routes.yaml = "routes:\n- hots: x\n".into();
-    let answer = request(&keeper, &BundleRequest::Provision(bad)).await?;
-    ensure!(matches!(&answer, BundleEvent::Rejected { message } if message.contains("hots")), "{answer:?}");
+    let mut bad = serde_json::to_value(provision())?;
+    bad["routes"]["table"] = serde_json::json!({"routes": [{"hots": "x"}]});
+    let answer = keeper.open(&bad).await?.receive::<BundleEvent>().await.expect_err("refused").to_string();
+    ensure!(answer.contains("hots"), "{answer}");
     ensure!(!running.proxy(9099).exists());
     ensure!(matches!(request(&keeper, &provision()).await?, BundleEvent::Ready { .. }));
     ensure!(rejected(request(&keeper, &provision()).await?), "provisioned twice");
@@ -363,7 +365,7 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
     };
     let provision = Provision {
         credentials: vec![Credential { binding, value: Some(KEY.into()) }],
-        ..Provision::of_routes("tested".parse()?, yaml.into())
+        ..Provision::of_routes("tested".parse()?, yaml.parse()?)
     };
     let ready = request(&keeper, &BundleRequest::Provision(Box::new(provision))).await?;
     ensure!(matches!(ready, BundleEvent::Ready { .. }), "{ready:?}");
@@ -387,7 +389,7 @@ async fn with_every_daemon() -> Result<(Running, Channel)> {
     };
     let open = request(&keeper, &BundleRequest::Gate(Box::new(gate))).await?;
     ensure!(open == BundleEvent::GateOpen, "{open:?}");
-    let supervise = SuperviseProvision { routes: Routes::first(yaml.into()), call_seconds: 1 };
+    let supervise = SuperviseProvision { routes: Routes::first(yaml.parse()?), call_seconds: 1 };
     let open = request(&keeper, &BundleRequest::Supervise(supervise)).await?;
     ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
     Ok((running, keeper))
@@ -425,7 +427,7 @@ async fn locked_out() -> Result<()> {
         bail!("provisioned again")
     };
     let routes =
-        Routes { revision: 2, ..Routes::first("routes:\n- host: api.example.com\n  ports: [80]\n".into()) };
+        Routes { revision: 2, ..Routes::first("routes:\n- host: api.example.com\n  ports: [80]\n".parse()?) };
     ensure!(request(&keeper, &BundleRequest::Routes(routes)).await? == BundleEvent::Live { revision: 2 });
     ensure!(running.post("hello")?.contains("x-bottle-reason: locked-out"));
     ensure!(request(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
@@ -503,7 +505,7 @@ async fn buffers_bodies() -> Result<()> {
         let BundleRequest::Provision(mut wanted) = provision() else { bail!("unreachable") };
         let yaml = "routes:\n- host: api.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:1'\n  \
                     dlp: {outbound_on_match: block}\n";
-        wanted.routes.yaml = yaml.into();
+        wanted.routes.table = yaml.parse()?;
         wanted.canary = Some("Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4".into());
         let answer = request(&keeper, &BundleRequest::Provision(wanted)).await?;
         ensure!(matches!(answer, BundleEvent::Ready { .. }), "{answer:?}");

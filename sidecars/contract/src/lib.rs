@@ -20,6 +20,7 @@
 //! lock_out   stops a bottle that guesses at credentials
 //! usage      token counts of model responses
 //! dns        answers of the bottle's resolver
+//! suggest    the nearest known word for a mistyped one
 //! terminal   filters agent output before it reaches the user's terminal
 //! yaml       strict, bounded YAML reader and writer with positions
 //! session    frames and messages between host, guest and bundle
@@ -40,6 +41,7 @@ pub mod queue;
 pub mod route;
 pub mod secret;
 pub mod session;
+pub mod suggest;
 pub mod terminal;
 pub mod usage;
 pub mod yaml;

@@ -1,7 +1,7 @@
 //! Holds the current routes and the one-time grants.
 //!
 //! Routes are replaced as a whole: a request uses the routes that are current at its decision to its end. Routes that
-//! do not parse, or that would move a credential, change nothing.
+//! would move a credential change nothing.
 //!
 //! A one-time grant lets a single request pass that the routes deny.
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bottle_contract::credential::{self, Binding};
 use bottle_contract::proposal;
 use bottle_contract::queue::Id;
-use bottle_contract::route::{Form, Route, RouteTable, parse_routes};
+use bottle_contract::route::{Route, RouteTable};
 use bottle_contract::session::bundle::{self, BundleEvent, Routes};
 
 use crate::upstream::Target;
@@ -131,7 +131,7 @@ fn parse(
     bindings: &[Binding],
     previous: &[Arc<OneTimeGrant>],
 ) -> Result<CurrentRoutes, String> {
-    let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
+    let table = routes.table.clone();
     credential::check_moves(bindings, &table).map_err(|error| error.to_string())?;
     let grants =
         routes.once.iter().map(|once| parse_grant(once, &table, previous)).collect::<Result<_, _>>()?;

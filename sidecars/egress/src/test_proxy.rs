@@ -88,5 +88,5 @@ fn listener_in(folder: &Path) -> ListenerConfig {
 
 /// Provisions `yaml` and nothing else.
 pub(crate) fn provision(yaml: &str) -> Provision {
-    Provision::of_routes("test".parse().expect("slug"), yaml.to_owned())
+    Provision::of_routes("test".parse().expect("slug"), yaml.parse().expect("routes"))
 }

@@ -71,10 +71,11 @@ impl Serve for SuperviseDaemon {
     async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
         match (asked, self.proposals.get()) {
             (BundleRequest::Supervise(_), Some(_)) => Err("supervise is provisioned already".to_owned()),
-            (BundleRequest::Supervise(provision), None) => self.open(&provision).await,
+            (BundleRequest::Supervise(provision), None) => self.open(provision).await,
             (BundleRequest::Routes(routes), Some(proposals)) => {
-                proposals.replace(&routes)?;
-                Ok(BundleEvent::Live { revision: routes.revision })
+                let revision = routes.revision;
+                proposals.replace(routes);
+                Ok(BundleEvent::Live { revision })
             }
             (BundleRequest::Routes(_), None) => Err("supervise is not provisioned yet".to_owned()),
             _ => Err("this request is not for supervise".to_owned()),
@@ -109,9 +110,9 @@ impl SuperviseDaemon {
         Self { config, questions: Questions::default(), lockout, proposals: OnceLock::new() }
     }
 
-    async fn open(&self, provision: &SuperviseProvision) -> Result<BundleEvent, String> {
+    async fn open(&self, provision: SuperviseProvision) -> Result<BundleEvent, String> {
         let proposals =
-            Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), &provision.routes)?);
+            Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), provision.routes));
         let call_timeout = Duration::from_secs(provision.call_seconds);
         let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await;
         let listener = listener.map_err(|error| format!("supervise's {error}"))?;

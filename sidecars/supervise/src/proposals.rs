@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bottle_contract::proposal::{self, Proposal, ProposalError};
 use bottle_contract::queue::{Answer, Id, MAX_TEXT, Tool};
-use bottle_contract::route::{Form, RouteTable, parse_routes};
+use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::Routes;
 use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
@@ -78,12 +78,9 @@ pub(crate) enum ProposeError {
 
 impl Proposals {
     /// For a bottle with these live routes.
-    ///
-    /// # Errors
-    /// The error in the routes.
-    pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: &Routes) -> Result<Self, String> {
-        let live = RwLock::new(Arc::new(read(routes)?));
-        Ok(Self { questions, lockout, live, stored: Mutex::default() })
+    pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: Routes) -> Self {
+        let live = RwLock::new(Arc::new(routes.into()));
+        Self { questions, lockout, live, stored: Mutex::default() }
     }
 
     /// Whether the bottle is locked: then allowed requests are denied too.
@@ -92,13 +89,8 @@ impl Proposals {
     }
 
     /// Replaces the live routes.
-    ///
-    /// # Errors
-    /// The error in the routes.
-    pub(crate) fn replace(&self, routes: &Routes) -> Result<(), String> {
-        let new = Arc::new(read(routes)?);
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = new;
-        Ok(())
+    pub(crate) fn replace(&self, routes: Routes) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes.into());
     }
 
     /// The live routes.
@@ -155,9 +147,10 @@ impl Proposals {
     }
 }
 
-fn read(routes: &Routes) -> Result<Current, String> {
-    let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
-    Ok(Current { revision: routes.revision, table })
+impl From<Routes> for Current {
+    fn from(routes: Routes) -> Self {
+        Self { revision: routes.revision, table: routes.table }
+    }
 }
 
 #[cfg(test)]
@@ -167,9 +160,9 @@ mod tests {
     fn proposals() -> Proposals {
         let yaml = "routes:\n- host: open.example\n- host: key.example\n  matches: [{methods: [GET]}]\n  \
                     auth: {scheme: Bearer, slot: s}\n";
-        let routes = Routes { revision: 2, ..Routes::first(yaml.to_owned()) };
+        let routes = Routes { revision: 2, ..Routes::first(yaml.parse().expect("routes")) };
         let lockout = Arc::new(Lockout::new("supervise", None));
-        Proposals::new(Questions::default(), lockout, &routes).expect("routes")
+        Proposals::new(Questions::default(), lockout, routes)
     }
 
     fn propose(proposals: &Proposals, text: &str, revision: Option<u64>) -> Result<Proposed, ProposeError> {
@@ -205,14 +198,12 @@ mod tests {
     #[tokio::test]
     async fn does_not_ask_for_routes_that_are_live() {
         let proposals = proposals();
-        let yaml = "routes: [{host: new.example}]\n".to_owned();
-        proposals.replace(&Routes { revision: 3, ..Routes::first(yaml) }).expect("replaced");
+        let table = "routes: [{host: new.example}]\n".parse().expect("routes");
+        proposals.replace(Routes { revision: 3, ..Routes::first(table) });
         assert_eq!(
             propose(&proposals, "[{host: new.example}]", None).expect("asked"),
             Proposed::AlreadyAllowed
         );
-        assert_eq!(proposals.current().revision, 3);
-        assert!(proposals.replace(&Routes { revision: 4, ..Routes::first("routes: {".to_owned()) }).is_err());
         assert_eq!(proposals.current().revision, 3);
     }
 }

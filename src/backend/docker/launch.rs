@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bollard::models::{NetworkConnectRequest, VolumeCreateRequest};
 use bottle_channel::rejoin;
 use bottle_contract::names::Slug;
-use bottle_contract::route::{Form, OWN_MACHINE, parse_routes};
+use bottle_contract::route::{OWN_MACHINE, RouteTable};
 
 use super::agent::Agent;
 use super::attach::{Attached, attach};
@@ -293,8 +293,7 @@ fn for_another() -> BackendError {
 }
 
 /// Whether any of these routes connects to the user's machine. False for routes that do not parse.
-fn has_route_to_machine(routes: &str) -> bool {
-    let Ok(table) = parse_routes(routes, Form::Runtime) else { return false };
+fn has_route_to_machine(table: &RouteTable) -> bool {
     table.routes().iter().any(|route| route.connect_to.as_ref().is_some_and(|to| to.host == OWN_MACHINE))
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bottle_contract::credential::strip::StrippedHeaders;
 use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::{Form, OutboundDetector, Route, RouteTable, parse_routes};
+use bottle_contract::route::{OutboundDetector, Route, RouteTable};
 use bottle_scan::{Detector, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
 use clap::{ArgGroup, Subcommand};
 use http::HeaderMap;
@@ -83,9 +83,8 @@ impl PolicySource {
                 record.slug
             ));
         }
-        let table = parse_routes(&plan.egress.routes, Form::Runtime)
-            .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
-        Ok(Decider { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
+        let rules = Arc::new(OwnRules::load(host)?.rules);
+        Ok(Decider { table: plan.egress.routes, manifest: resolved.manifest, rules })
     }
 
     /// Returns the agent, its bottles, and the record of the bottle, if one is meant.

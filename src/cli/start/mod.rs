@@ -255,7 +255,7 @@ impl ConfirmedLaunch {
         // Asked before the images are built, which takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
         let prepared = prepare::prepare(&*backend, &plan, &shown_notes, signals, output).await?;
-        let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets) };
+        let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets)? };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use bottle_contract::route::render_routes;
 use serde::Serialize;
 
 use crate::backend::{Backend, Exposed, Preview};
@@ -50,7 +51,7 @@ struct DryRun<'a> {
     limits: &'a [String],
     weaker: Vec<WeakeningSetting>,
     manifest: &'a ResolvedManifest,
-    routes: &'a str,
+    routes: String,
 }
 
 #[derive(Serialize)]
@@ -78,7 +79,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         limits: &view.preview.limits,
         weaker: weakening_settings(&view.resolved.manifest),
         manifest: &view.resolved.manifest,
-        routes: &plan.egress.routes,
+        routes: render_routes(&plan.egress.routes),
     })
 }
 

@@ -3,7 +3,7 @@
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::Proposal;
-use bottle_contract::route::{Form, parse_routes, render_routes};
+use bottle_contract::route::render_routes;
 use bottle_contract::session::bundle::Routes;
 use similar::{ChangeTag, TextDiff};
 
@@ -52,23 +52,22 @@ pub(super) fn route_change(
         return None;
     }
     let now = routes::read(&Store::of(host).folder(&proposal.bottle_slug)).ok().flatten()?;
-    RouteChange::new(&now, text)
+    Some(RouteChange::new(&now, text))
 }
 
 impl RouteChange {
     /// Computes the effect on the given routes.
-    pub(super) fn new(now: &Routes, text: &str) -> Option<Result<Self, String>> {
-        let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
-        let merged = proposal::parse(text).and_then(|asked| {
-            proposal::merge(&table, &asked).map(|merged| (asked.international_hosts(), merged))
-        });
-        let route_change = merged.map(|(disguised, merged)| Self {
-            disguised,
-            gains: decisions::gains(&table, &merged),
-            diff: if merged == table { Vec::new() } else { changed(&now.yaml, &render_routes(&merged)) },
+    pub(super) fn new(now: &Routes, text: &str) -> Result<Self, String> {
+        let table = &now.table;
+        let asked = proposal::parse(text).map_err(|error| error.to_string())?;
+        let merged = proposal::merge(table, &asked).map_err(|error| error.to_string())?;
+        let same = merged == *table;
+        Ok(Self {
+            disguised: asked.international_hosts(),
+            gains: decisions::gains(table, &merged),
+            diff: if same { Vec::new() } else { changed(&render_routes(table), &render_routes(&merged)) },
             revision: now.revision,
-        });
-        Some(route_change.map_err(|error| error.to_string()))
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::decide::{Verdict, decide_url};
 use crate::route::{Form, arbitrary, parse_routes};
 
 fn table(yaml: &str) -> RouteTable {
+    let yaml = if yaml.is_empty() { " []" } else { yaml };
     parse_routes(&format!("routes:\n{yaml}"), Form::Runtime).expect(yaml)
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{Proposal, ProposalError, ProposedRoute};
 use crate::route::{Form, RouteSpec, RoutesError};
-use crate::yaml::{self, Position, Spanned};
+use crate::yaml::{self, Spanned};
 
 /// The most routes in a proposal; a user has to read them.
 const MAX_PROPOSED: usize = 50;
@@ -36,7 +36,7 @@ fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError
     let spec = &written.value;
     if let Some(key) = spec.keys().find(|key| !OPEN_KEYS.contains(key)) {
         let host = spec.host().value.escape_debug().to_string();
-        return Err(ProposalError::NotYours { host, key, at: Position::from_spanned(written) });
+        return Err(ProposalError::NotYours { host, key, at: Some(written.at) });
     }
     let route = spec.check(Form::Manifest).map_err(RoutesError::from)?;
     Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })

@@ -48,12 +48,12 @@ fn rejects_keys_that_only_the_user_may_set() {
     for (text, part) in [
         ("[]", "no route"),
         ("routes: []", "no route"),
-        ("host: a.example", "accepted: `routes`"),
+        ("host: a.example", "accepted here: `routes`"),
         ("- a.example", "a map"),
         ("- host: a.example\n  matches: []", "leave the key out"),
         ("- host: 10.0.0.1", "private"),
         ("- host: egress", "own name"),
-        ("- hots: a.example", "accepted: `host`"),
+        ("- hots: a.example", "accepted here: `host`"),
     ] {
         let error = parse(text).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");

@@ -1,22 +1,25 @@
 //! Converts the serialized form to a route: fills in defaults, converts values to canonical form, checks
 //! every rule.
 
-use serde::Deserialize;
+use std::str::FromStr;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::values::Checker;
 use super::{Dlp, HostPattern, Narrowing, Route, RouteError, RouteSpec, RouteTable, RoutesError, rules};
-use crate::yaml::{self, Position, Spanned, Strict};
+use crate::yaml::{self, Position, Spanned};
 
 /// The file in which a route is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A bottle's `egress.routes`, written by the user: `auth.token_ref`.
     Manifest,
-    /// The generated `routes.yaml`: `auth.slot`, and `provider`.
+    /// The routes that a plan generates for the proxy: `auth.slot`, and `provider`.
     Runtime,
 }
 
-/// The document `routes.yaml`.
+/// A list of routes as a document or a message.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -32,19 +35,38 @@ struct Document {
 /// [`RoutesError`] with the position of the problem.
 pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
     let document: Document = yaml::from_str(text)?;
-    let mut routes = Vec::with_capacity(document.routes.len());
-    for spec in &document.routes {
-        routes.push(spec.value.check(form)?);
+    Ok(document.check(form)?)
+}
+
+impl Document {
+    fn check(self, form: Form) -> Result<RouteTable, RouteError> {
+        let routes = self.routes.iter().map(|spec| spec.value.check(form)).collect::<Result<_, _>>()?;
+        let table = RouteTable::new(routes).map_err(|mut error| {
+            let names = |spec: &Spanned<RouteSpec>| {
+                HostPattern::parse(&spec.value.host.value).map(|host| host.to_string())
+            };
+            let culprit = self.routes.iter().rev().find(|spec| names(spec).as_ref() == Ok(&error.host));
+            error.at = error.at.or_else(|| culprit.map(|spec| spec.at));
+            error
+        })?;
+        Ok(table.with_forges(self.forges))
     }
-    let table = RouteTable::new(routes).map_err(|mut error| {
-        let names = |spec: &Spanned<RouteSpec>| {
-            HostPattern::parse(&spec.value.host.value).map(|host| host.to_string())
-        };
-        let culprit = document.routes.iter().rev().find(|spec| names(spec).as_ref() == Ok(&error.host));
-        error.at = error.at.or_else(|| culprit.and_then(Position::from_spanned));
-        RoutesError::from(error)
-    })?;
-    Ok(table.with_forges(document.forges))
+}
+
+/// Parses the runtime form, as [`super::render_routes`] writes it.
+impl FromStr for RouteTable {
+    type Err = RoutesError;
+
+    fn from_str(text: &str) -> Result<Self, RoutesError> {
+        parse_routes(text, Form::Runtime)
+    }
+}
+
+/// Reads the runtime form from a message. Every rule of a document holds.
+impl<'de> Deserialize<'de> for RouteTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Document::deserialize(deserializer)?.check(Form::Runtime).map_err(D::Error::custom)
+    }
 }
 
 /// Parses one route without a surrounding document.
@@ -79,14 +101,12 @@ impl RouteSpec {
         if let Some(to) = &self.connect_to {
             route.connect_to = Some(checker.connect_to(to)?);
         }
-        let on = |flag: &Option<Spanned<Strict<bool>>>, default| {
-            flag.as_ref().map_or(default, |flag| flag.value.0)
-        };
+        let on = |flag: &Option<Spanned<bool>>, default| flag.as_ref().map_or(default, |flag| flag.value);
         route.pass_credentials = on(&self.pass_credentials, false);
         route.inspect = on(&self.inspect, true);
         route.private = on(&self.private, false);
         route.provider = on(&self.provider, false);
-        route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch.0);
+        route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch);
         route.websocket = self.websocket.as_ref().map_or_else(Default::default, |choice| choice.value);
         route.dlp = self.dlp.as_ref().map_or_else(Dlp::default, |dlp| dlp.value.read());
         rules::check_route(&route).map_err(|violation| {
@@ -122,41 +142,50 @@ impl RouteSpec {
 
     /// The position of the violated rule's key, otherwise of the route.
     fn position(&self, field: &str) -> Option<Position> {
-        let key = match field.split('.').next().unwrap_or_default() {
-            "ports" => self.ports.as_ref().and_then(Position::from_spanned),
-            "auth" => self.auth.as_ref().and_then(Position::from_spanned),
-            "pass_credentials" => self.pass_credentials.as_ref().and_then(Position::from_spanned),
-            "matches" => self.matches.as_ref().and_then(Position::from_spanned),
-            "git" => self.git.as_ref().and_then(Position::from_spanned),
-            "inspect" => self.inspect.as_ref().and_then(Position::from_spanned),
-            "connect_to" => self.connect_to.as_ref().and_then(Position::from_spanned),
-            "websocket" => self.websocket.as_ref().and_then(Position::from_spanned),
-            "dlp" => self.dlp.as_ref().and_then(Position::from_spanned),
-            _ => None,
-        };
-        key.or_else(|| Position::from_spanned(&self.host))
+        let key = field.split('.').next().unwrap_or_default();
+        self.set_keys().find(|(name, _)| *name == key).map(|(_, at)| at).or(Some(self.host.at))
     }
-}
 
-impl RouteSpec {
     /// The keys that are set besides `host`, for rules about who may set them.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.set_keys().map(|(key, _)| key)
+    }
+
+    fn set_keys(&self) -> impl Iterator<Item = (&'static str, Position)> {
+        fn at<T>(value: &Option<Spanned<T>>) -> Option<Position> {
+            value.as_ref().map(|value| value.at)
+        }
+        let Self {
+            host: _,
+            ports,
+            auth,
+            pass_credentials,
+            matches,
+            git,
+            inspect,
+            private,
+            connect_to,
+            websocket,
+            dlp,
+            provider,
+            role,
+        } = self;
         [
-            (self.ports.is_some(), "ports"),
-            (self.auth.is_some(), "auth"),
-            (self.pass_credentials.is_some(), "pass_credentials"),
-            (self.matches.is_some(), "matches"),
-            (self.git.is_some(), "git"),
-            (self.inspect.is_some(), "inspect"),
-            (self.private.is_some(), "private"),
-            (self.connect_to.is_some(), "connect_to"),
-            (self.websocket.is_some(), "websocket"),
-            (self.dlp.is_some(), "dlp"),
-            (self.provider.is_some(), "provider"),
-            (self.role.is_some(), "role"),
+            ("ports", at(ports)),
+            ("auth", at(auth)),
+            ("pass_credentials", at(pass_credentials)),
+            ("matches", at(matches)),
+            ("git", at(git)),
+            ("inspect", at(inspect)),
+            ("private", at(private)),
+            ("connect_to", at(connect_to)),
+            ("websocket", at(websocket)),
+            ("dlp", at(dlp)),
+            ("provider", at(provider)),
+            ("role", at(role)),
         ]
         .into_iter()
-        .filter_map(|(set, key)| set.then_some(key))
+        .filter_map(|(key, at)| Some((key, at?)))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Routes: the requests that a bottle may send to one host. Contains the parser and the renderer.
 //!
-//! A bottle's `egress.routes` and the generated `routes.yaml` share one format, except that `auth` names a
+//! A bottle's `egress.routes` and the generated routes of the proxy share one format, except that `auth` names a
 //! secret reference in the first and a slot in the second ([`Form`]).
 //!
 //! ```text
-//! text ──yaml──▶ RouteSpec ──check(form)──▶ Route ──RouteTable::new──▶ RouteTable
-//!   ▲              (as written, positions)   (values, defaults filled)   (one entry a host, look-up)
-//!   └───────────────── render ◀── RouteSpec ◀── Route ◀──────────────────────┘
+//! text, message ──▶ RouteSpec ──check(form)──▶ Route ──RouteTable::new──▶ RouteTable
+//!   ▲                 (as written, positions)   (values, defaults filled)   (one entry a host, look-up)
+//!   └──────────────────── render ◀── RouteSpec ◀── Route ◀──────────────────────┘
 //! ```
 //! [`RouteSpec`] defines the format once, for reading and writing. A [`RouteTable`] contains only routes that
 //! pass every rule, whatever their source.
@@ -83,7 +83,7 @@ pub struct Auth {
 pub enum AuthSource {
     /// `token_ref`, a secret reference.
     Reference(String),
-    /// `slot`, in `routes.yaml` only.
+    /// `slot`, in generated routes only.
     Slot(String),
 }
 

@@ -1,6 +1,6 @@
 //! Renders a route: canonical, defaults omitted, every string escaped by the serializer.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::spec::{
     AuthSpec, Detectors, DlpSpec, GitSpec, HeaderKind, HeaderSpec, MatchSpec, PathKind, PathSpec,
@@ -9,7 +9,7 @@ use super::{
     Auth, AuthSource, Dlp, HeaderMatch, HeaderValueMatch, PathMatch, RequestMatch, Route, RouteSpec,
     RouteTable, WebSocket,
 };
-use crate::yaml::{self, Spanned, Strict, without_position};
+use crate::yaml::{self, Spanned};
 
 #[derive(Serialize)]
 struct Document<'t> {
@@ -25,9 +25,14 @@ struct Document<'t> {
 /// Never: YAML can represent every string, number and list.
 #[must_use]
 pub fn render_routes(table: &RouteTable) -> String {
-    let routes = table.routes().iter().map(RouteSpec::from).collect();
-    yaml::to_string(&Document { forges: table.forges(), routes })
-        .expect("strings, numbers and lists serialize")
+    yaml::to_string(table).expect("strings, numbers and lists serialize")
+}
+
+impl Serialize for RouteTable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let routes = self.routes().iter().map(RouteSpec::from).collect();
+        Document { forges: self.forges(), routes }.serialize(serializer)
+    }
 }
 
 /// Renders `routes: [...]` of routes outside a table: hosts may appear twice.
@@ -64,30 +69,27 @@ pub fn display_value(route: &Route) -> serde_json::Value {
 }
 
 fn optional<T>(value: Option<T>) -> Option<Spanned<T>> {
-    value.map(without_position)
+    value.map(Spanned::from)
 }
 
-fn flag(value: bool, default: bool) -> Option<Spanned<Strict<bool>>> {
-    optional((value != default).then_some(Strict(value)))
+fn flag(value: bool, default: bool) -> Option<Spanned<bool>> {
+    optional((value != default).then_some(value))
 }
 
 fn list<'a, T, W>(values: &'a [T], write: impl Fn(&'a T) -> W) -> Option<Spanned<Vec<Spanned<W>>>> {
-    optional(
-        (!values.is_empty()).then(|| values.iter().map(|value| without_position(write(value))).collect()),
-    )
+    optional((!values.is_empty()).then(|| values.iter().map(|value| write(value).into()).collect()))
 }
 
 impl From<&Route> for RouteSpec {
     fn from(route: &Route) -> Self {
         let default = Route::to(route.host.clone());
-        let ports = || route.ports.iter().map(|port| Strict(*port)).collect();
         Self {
-            host: without_position(route.host.to_string()),
-            ports: optional((route.ports != default.ports).then(ports)),
+            host: route.host.to_string().into(),
+            ports: optional((route.ports != default.ports).then(|| route.ports.clone())),
             auth: optional(route.auth.as_ref().map(AuthSpec::from)),
             pass_credentials: flag(route.pass_credentials, false),
             matches: list(&route.matches, MatchSpec::from),
-            git: optional(route.git_fetch.then_some(GitSpec { fetch: Strict(true) })),
+            git: optional(route.git_fetch.then_some(GitSpec { fetch: true })),
             inspect: flag(route.inspect, true),
             private: flag(route.private, false),
             connect_to: optional(route.connect_to.as_ref().map(ToString::to_string)),
@@ -127,7 +129,7 @@ impl From<&PathMatch> for PathSpec {
             PathMatch::Exact(value) => (PathKind::Exact, value.as_str()),
             PathMatch::Regex(pattern) => (PathKind::Regex, pattern.as_str()),
         };
-        Self { kind, value: without_position(value.to_owned()) }
+        Self { kind, value: value.to_owned().into() }
     }
 }
 
@@ -137,7 +139,7 @@ impl From<&HeaderMatch> for HeaderSpec {
             HeaderValueMatch::Exact(value) => (HeaderKind::Exact, value.as_str()),
             HeaderValueMatch::Regex(pattern) => (HeaderKind::Regex, pattern.as_str()),
         };
-        Self { name: without_position(header.name.clone()), kind, value: without_position(value.to_owned()) }
+        Self { name: header.name.clone().into(), kind, value: value.to_owned().into() }
     }
 }
 

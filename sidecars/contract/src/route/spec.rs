@@ -3,43 +3,43 @@
 use std::fmt;
 
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{InboundDetector, OnMatch, OutboundDetector, WebSocket};
 use crate::credential::Scheme;
-use crate::yaml::{Reserved, Spanned, Strict, present};
+use crate::yaml::Spanned;
 
-/// One entry of `egress.routes` or `routes.yaml`, as written. Each value has its position; an absent key is
+/// One entry of `egress.routes` or of generated routes, as written. Each value has its position; an absent key is
 /// `None`. [`RouteSpec::check`] converts it to a [`super::Route`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
     pub(super) host: Spanned<String>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub(super) ports: Option<Spanned<Vec<Strict<u16>>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ports: Option<Spanned<Vec<u16>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) auth: Option<Spanned<AuthSpec>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub(super) pass_credentials: Option<Spanned<Strict<bool>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pass_credentials: Option<Spanned<bool>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) git: Option<Spanned<GitSpec>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub(super) inspect: Option<Spanned<Strict<bool>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub(super) private: Option<Spanned<Strict<bool>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inspect: Option<Spanned<bool>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) private: Option<Spanned<bool>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connect_to: Option<Spanned<String>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) websocket: Option<Spanned<WebSocket>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dlp: Option<Spanned<DlpSpec>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub(super) provider: Option<Spanned<Strict<bool>>>,
-    #[serde(default, deserialize_with = "reserved", skip_serializing)]
-    pub(super) role: Option<Spanned<Reserved>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) provider: Option<Spanned<bool>>,
+    #[serde(skip_serializing)]
+    pub(super) role: Option<Spanned<IgnoredAny>>,
 }
 
 /// `agent_provider.route`: how a bottle narrows the provider route: which requests are allowed, how they are
@@ -47,11 +47,11 @@ pub struct RouteSpec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connect_to: Option<Spanned<String>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dlp: Option<Spanned<DlpSpec>>,
 }
 
@@ -59,22 +59,22 @@ pub struct Narrowing {
 #[serde(deny_unknown_fields)]
 pub(super) struct AuthSpec {
     pub(super) scheme: Scheme,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) header: Option<Spanned<String>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token_ref: Option<Spanned<String>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) slot: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MatchSpec {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) paths: Option<Spanned<Vec<Spanned<PathSpec>>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) methods: Option<Spanned<Vec<Spanned<String>>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) headers: Option<Spanned<Vec<Spanned<HeaderSpec>>>>,
 }
 
@@ -115,17 +115,17 @@ pub(super) enum HeaderKind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitSpec {
-    pub(super) fetch: Strict<bool>,
+    pub(super) fetch: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DlpSpec {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outbound_detectors: Option<Detectors<OutboundDetector>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) inbound_detectors: Option<Detectors<InboundDetector>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outbound_on_match: Option<OnMatch>,
 }
 
@@ -159,9 +159,4 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Detectors<T> {
         }
         deserializer.deserialize_any(Choice(std::marker::PhantomData)).map(Self)
     }
-}
-
-/// Unlike [`present`], accepts null: `role:` alone is as reserved as `role: x`.
-fn reserved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Spanned<Reserved>>, D::Error> {
-    Spanned::deserialize(deserializer).map(Some)
 }

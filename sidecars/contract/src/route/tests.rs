@@ -183,18 +183,18 @@ fn rule_violations_name_the_correction() {
 fn unknown_words_list_the_accepted_ones() {
     for (text, part) in [
         ("hots: a.example", "`host`, `ports`, `auth`"),
-        ("host: a.example\nauth: {scheme: bearer, token_ref: T}", "`Bearer`, `token`, `basic`, `header`"),
-        ("host: a.example\nwebsocket: no", "`allow`, `refuse`"),
+        ("host: a.example\nauth: {scheme: bearer, token_ref: T}", "`Bearer`, `token`, `basic` or `header`"),
+        ("host: a.example\nwebsocket: no", "`allow` or `refuse`"),
         (
             "host: a.example\ndlp: {outbound_detectors: [tokens]}",
-            "`token_patterns`, `known_secrets`, `entropy`",
+            "`token_patterns`, `known_secrets` or `entropy`",
         ),
         ("host: a.example\ndlp: {outbound_detectors: true}", "`false` or a list"),
-        ("host: a.example\nmatches:", "a value is missing"),
+        ("host: a.example\nmatches:", "`matches` has no value"),
         ("host: a.example\nports: 443", "a list"),
-        ("host: a.example\ninspect: no", "`true` or `false`"),
+        ("host: a.example\ninspect: no", "must be true or false"),
         ("host: a.example\nhost: b.example", "appears twice"),
-        ("ports: [443]", "`host` is missing"),
+        ("ports: [443]", "lacks the key `host`"),
     ] {
         let error = one(text).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");
@@ -311,6 +311,21 @@ fn validates_routes_built_in_code() {
     assert!(RouteTable::new(vec![good]).is_ok());
 }
 
+#[test]
+fn refuses_a_message_that_a_document_could_not_be() {
+    for (message, part) in [
+        (r#"{"routes": [{"hots": "a.example"}]}"#, "hots"),
+        (r#"{"routes": [{"host": "a.example", "ports": [0]}]}"#, "1 to 65535"),
+        (r#"{"routes": [{"host": "a.example"}, {"host": "a.example"}]}"#, "appears twice"),
+        (r#"{"routes": [{"host": "a.example", "auth": {"scheme": "Bearer", "token_ref": "T"}}]}"#, "`slot`"),
+        (r#"{"routes": [], "more": 1}"#, "more"),
+        ("{}", "routes"),
+    ] {
+        let error = serde_json::from_str::<RouteTable>(message).expect_err(message).to_string();
+        assert!(error.contains(part), "{message}: {error}");
+    }
+}
+
 proptest! {
     #[test]
     fn rendering_round_trips(table in arbitrary::table(Form::Runtime)) {
@@ -318,6 +333,12 @@ proptest! {
         let read = parse_routes(&text, Form::Runtime).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
         prop_assert_eq!(&read, &table);
         prop_assert_eq!(render_routes(&read), text);
+    }
+
+    #[test]
+    fn a_message_round_trips(table in arbitrary::table(Form::Runtime)) {
+        let message = serde_json::to_string(&table).expect("a message");
+        prop_assert_eq!(serde_json::from_str::<RouteTable>(&message).expect("routes"), table);
     }
 
     #[test]

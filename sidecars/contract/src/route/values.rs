@@ -7,7 +7,7 @@ use super::{
 };
 use crate::canonical;
 use crate::credential::Scheme;
-use crate::yaml::{Position, Spanned, Strict};
+use crate::yaml::Spanned;
 
 /// The context of errors: the route's host.
 pub(super) struct Checker<'a> {
@@ -22,7 +22,7 @@ impl Checker<'_> {
         problem: impl Into<String>,
     ) -> RouteError {
         let host = self.host.escape_debug().to_string();
-        RouteError { host, field, problem: problem.into(), at: Position::from_spanned(at) }
+        RouteError { host, field, problem: problem.into(), at: Some(at.at) }
     }
 
     /// Adds host, key and position to a rule's error.
@@ -37,8 +37,8 @@ impl Checker<'_> {
 }
 
 impl Checker<'_> {
-    pub(super) fn ports(&self, written: &Spanned<Vec<Strict<u16>>>) -> Result<Vec<u16>, RouteError> {
-        let mut ports: Vec<u16> = written.value.iter().map(|port| port.0).collect();
+    pub(super) fn ports(&self, written: &Spanned<Vec<u16>>) -> Result<Vec<u16>, RouteError> {
+        let mut ports: Vec<u16> = written.value.clone();
         ports.sort_unstable();
         ports.dedup();
         self.validate("ports", written, rules::ports(&ports))?;

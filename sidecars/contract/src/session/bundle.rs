@@ -14,6 +14,7 @@ use crate::decide::Reason;
 use crate::lock_out::LockOut;
 use crate::names::Slug;
 use crate::queue::{Id, Question};
+use crate::route::RouteTable;
 use crate::usage::Usage;
 
 /// The request that opens a stream to the bundle. Each returns one [`BundleEvent`], except the subscriptions
@@ -103,10 +104,10 @@ pub struct Provision {
 impl Provision {
     /// A provision with routes only: no credentials, secrets, approvals or log.
     #[must_use]
-    pub fn of_routes(slug: Slug, yaml: String) -> Self {
+    pub fn of_routes(slug: Slug, table: RouteTable) -> Self {
         Self {
             slug,
-            routes: Routes::first(yaml),
+            routes: Routes::first(table),
             credentials: Vec::new(),
             known_secrets: Vec::new(),
             marked: Vec::new(),
@@ -169,8 +170,8 @@ pub const FIRST_REVISION: u64 = 1;
 pub struct Routes {
     /// The revision; grows by one with each change.
     pub revision: u64,
-    /// `routes.yaml`, the rendered runtime form ([`crate::route`]).
-    pub yaml: String,
+    /// The routes. A message with an invalid one is refused.
+    pub table: RouteTable,
     /// One-time grants, in the order of their approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub once: Vec<OneTimeGrant>,
@@ -179,8 +180,8 @@ pub struct Routes {
 impl Routes {
     /// The first revision, for provisioning.
     #[must_use]
-    pub fn first(yaml: String) -> Self {
-        Self { revision: FIRST_REVISION, yaml, once: Vec::new() }
+    pub fn first(table: RouteTable) -> Self {
+        Self { revision: FIRST_REVISION, table, once: Vec::new() }
     }
 }
 

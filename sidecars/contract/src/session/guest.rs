@@ -378,3 +378,22 @@ pub enum Reach {
     /// The attempt was inconclusive.
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Reach;
+
+    #[test]
+    fn reads_results_by_their_old_names() {
+        for (written, result) in [
+            ("closed", Reach::Blocked),
+            ("blocked", Reach::Blocked),
+            ("open", Reach::Reached),
+            ("reached", Reach::Reached),
+        ] {
+            let read: Reach = serde_json::from_value(written.into()).expect(written);
+            assert_eq!(read, result, "{written}");
+        }
+        assert_eq!(serde_json::to_value(Reach::Blocked).expect("written"), "blocked");
+    }
+}

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 /// The protocol version. Both sides send theirs in the hello, and they must be equal, because guest, bundle
 /// and host are one program. A bottle that an updated keeper adopts may have an older one; the keeper then
 /// reports that.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The first message of each side, in a [`frame::Kind::Hello`] frame on stream 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

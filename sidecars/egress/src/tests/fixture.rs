@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::queue::Id;
+use bottle_contract::route::RouteTable;
 use bottle_contract::session::bundle::{
     BundleEvent, Credential, LogLevel, OneTimeGrant, Provision, Refused, Routes,
 };
@@ -221,14 +222,18 @@ impl ProxyFixture {
             proposal: Id::from_random([*question; 16]),
             routes: (*routes).to_owned(),
         });
-        let yaml = routes(self.site.address().port(), route, "");
-        self.egress.live.replace(&Routes { revision, yaml, once: once.collect() })
+        let table = parsed(&routes(self.site.address().port(), route, ""))?;
+        self.egress.live.replace(&Routes { revision, table, once: once.collect() })
     }
 
     /// Replaces all routes as `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
-        self.egress.live.replace(&Routes { revision, ..Routes::first(yaml) })
+        self.egress.live.replace(&Routes { revision, ..Routes::first(parsed(&yaml)?) })
     }
+}
+
+fn parsed(yaml: &str) -> Result<RouteTable, String> {
+    yaml.parse::<RouteTable>().map_err(|error| error.to_string())
 }
 
 /// Keys of a route that injects the credential of the slot `key`.

@@ -107,7 +107,7 @@ impl Scene {
         ensure!(hello.role == Role::Supervise);
         let asked = Arc::default();
         let scene = Self { folder, process, channel, asked };
-        let first = Routes::first(ROUTES.to_owned());
+        let first = Routes::first(ROUTES.parse()?);
         let provision = SuperviseProvision { routes: first, call_seconds };
         let open = scene.ask(&BundleRequest::Supervise(provision)).await?;
         ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
@@ -159,7 +159,7 @@ impl Scene {
 
     /// Replaces the live routes.
     pub(crate) async fn routes(&self, revision: u64, yaml: &str) -> Result<()> {
-        let routes = BundleRequest::Routes(Routes { revision, ..Routes::first(yaml.to_owned()) });
+        let routes = BundleRequest::Routes(Routes { revision, ..Routes::first(yaml.parse()?) });
         let live = self.ask(&routes).await?;
         ensure!(live == BundleEvent::Live { revision }, "{live:?}");
         Ok(())

@@ -111,7 +111,7 @@ fn show(state: &mut State, size: (u16, u16)) {
 
 fn set_known(state: &mut State, routes: &str, revision: u64) {
     let Some(EffectInput { pending, text, scope }) = state.effect_input() else { return };
-    let now = Routes { revision, ..Routes::first(routes.to_owned()) };
+    let now = Routes { revision, ..Routes::first(routes.parse().expect("routes")) };
     let grant = match scope {
         RequestedScope::Once => Ok(GrantScope::Once),
         RequestedScope::Run => Ok(GrantScope::Run),
@@ -123,7 +123,7 @@ fn set_known(state: &mut State, routes: &str, revision: u64) {
         wanted: scope,
         grant,
         files: vec!["dev".parse().expect("name")],
-        route_change: RouteChange::new(&now, text),
+        route_change: Some(RouteChange::new(&now, text)),
         since: None,
     };
     state.set_known(known);
@@ -548,9 +548,12 @@ fn draws_changed_routes_and_an_answer_in_progress() {
     let mut state = state(some());
     press(&mut state, "\na");
     let text = state.effect_input().map(|effect_input| effect_input.text.to_owned()).expect("routes");
-    let live = Routes { revision: 3, ..Routes::first(format!("{ROUTES}- host: nodejs.org\n")) };
+    let live = Routes {
+        revision: 3,
+        ..Routes::first(format!("{ROUTES}- host: nodejs.org\n").parse().expect("routes"))
+    };
     let since = Some(Ok(vec!["nodejs.org: a new host".to_owned(), "nodejs.org: every request".to_owned()]));
-    let (route_change, files) = (RouteChange::new(&live, &text), Vec::new());
+    let (route_change, files) = (Some(RouteChange::new(&live, &text)), Vec::new());
     state.set_known(KnownEffect {
         id: id(1),
         route_change,

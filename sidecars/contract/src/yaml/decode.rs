@@ -1,65 +1,59 @@
-//! Decodes the YAML tree into the wire types of [`super::schema`], strictly.
+//! Decodes a YAML tree into any type, strictly.
 //!
 //! A serde deserializer over [`Node`] without conversions: a string is not a number, a number is not a string, an
-//! empty value is not a missing one. It adds to serde's errors the path (`egress.routes[2].host`), the position, the
-//! type that was found, and the nearest key.
+//! empty value is not a missing one. It adds to serde's errors the path (`egress.routes[2].host`), the position and
+//! the type that was found.
 
-mod access;
-mod error;
-mod spanned;
-#[cfg(test)]
-mod tests;
-
+use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-use super::error::Fault;
-use super::located;
-use super::placed::SPANNED;
-use super::yaml::{Node, Value};
-use access::{Fields, Items, Word};
-use error::DecodeError;
-use spanned::{Parts, WithPlace};
+use super::access::{Fields, Items, Parts};
+use super::spanned::MARKER;
+use super::{Node, Value, YamlError};
 
 /// Decodes `node` as a `T`.
-pub(super) fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
-    T::deserialize(At(node)).map_err(DecodeError::into_fault)
+///
+/// # Errors
+/// [`YamlError`] with path and position.
+pub fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, YamlError> {
+    T::deserialize(At(node))
 }
 
 /// A node as a deserializer.
 #[derive(Clone, Copy)]
-struct At<'a>(&'a Node);
+pub(super) struct At<'a>(pub(super) &'a Node);
 
 impl At<'_> {
-    fn wrong<T>(self, wanted: &str) -> Result<T, DecodeError> {
-        Err(DecodeError::wrong_type(self.0, wanted))
+    fn wrong<T>(self, wanted: &str) -> Result<T, YamlError> {
+        Err(YamlError::wrong_type(self.0, wanted))
     }
 
-    fn integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match self.0.value {
             Value::Integer(n) => match (u64::try_from(n), i64::try_from(n)) {
                 (Ok(n), _) => visitor.visit_u64(n),
                 (_, Ok(n)) => visitor.visit_i64(n),
-                _ => Err(DecodeError::predicate("is out of range".to_owned(), None)),
+                _ => Err(YamlError::predicate("is out of range".to_owned(), None)),
             },
             _ => self.wrong("a whole number"),
         }
     }
 
-    fn text<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn text<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match &self.0.value {
             Value::Text(text) => visitor.visit_str(text),
             _ => self.wrong("a string"),
         }
     }
 
-    fn list<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn list<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match &self.0.value {
             Value::List(items) => visitor.visit_seq(Items::new(items)),
             _ => self.wrong("a list"),
         }
     }
 
-    fn map<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn map<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match &self.0.value {
             Value::Map(entries) => visitor.visit_map(Fields::new(entries)),
             _ => self.wrong("a map"),
@@ -70,14 +64,14 @@ impl At<'_> {
 /// Methods that decode one kind of value and add its position to errors.
 macro_rules! placed {
     ($($method:ident => $read:ident),+ $(,)?) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
             self.$read(visitor).map_err(|error| error.placed(self.0.at))
         }
     )+};
 }
 
 impl<'de> Deserializer<'de> for At<'_> {
-    type Error = DecodeError;
+    type Error = YamlError;
 
     placed! {
         deserialize_i8 => integer, deserialize_i16 => integer, deserialize_i32 => integer,
@@ -88,7 +82,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         deserialize_seq => list, deserialize_map => map,
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match &self.0.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -101,18 +95,18 @@ impl<'de> Deserializer<'de> for At<'_> {
         .map_err(|error| error.placed(self.0.at))
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match self.0.value {
             Value::Bool(value) => visitor.visit_bool(value),
             _ => self.wrong("true or false"),
         }
     }
 
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         self.deserialize_f64(visitor)
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match self.0.value {
             // Exact for every sensible integer; the value's own bound refuses larger ones.
             #[allow(clippy::cast_precision_loss)]
@@ -120,11 +114,11 @@ impl<'de> Deserializer<'de> for At<'_> {
             Value::Float(n) => visitor.visit_f64(n),
             _ => self.wrong("a number"),
         }
-        .map_err(|error: DecodeError| error.placed(self.0.at))
+        .map_err(|error: YamlError| error.placed(self.0.at))
     }
 
     /// A present key must have a value: an empty one is a type error, never “absent”.
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         visitor.visit_some(self)
     }
 
@@ -132,10 +126,9 @@ impl<'de> Deserializer<'de> for At<'_> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    ) -> Result<V::Value, YamlError> {
         match name {
-            located::MARKER => visitor.visit_seq(Parts::new(self.0)),
-            SPANNED => visitor.visit_newtype_struct(WithPlace(self.0)),
+            MARKER => visitor.visit_seq(Parts::new(self.0)),
             _ => visitor.visit_newtype_struct(self),
         }
         .map_err(|error| error.placed(self.0.at))
@@ -146,7 +139,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    ) -> Result<V::Value, YamlError> {
         self.deserialize_map(visitor)
     }
 
@@ -155,15 +148,15 @@ impl<'de> Deserializer<'de> for At<'_> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    ) -> Result<V::Value, YamlError> {
         match &self.0.value {
-            Value::Text(word) => visitor.visit_enum(Word(word)),
+            Value::Text(word) => visitor.visit_enum(StrDeserializer::<YamlError>::new(word)),
             _ => self.wrong("a string"),
         }
         .map_err(|error| error.placed(self.0.at))
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         visitor.visit_unit()
     }
 

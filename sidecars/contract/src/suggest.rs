@@ -3,7 +3,8 @@
 /// The word among `known` that is nearest to `word`, if one is near enough.
 ///
 /// Case and the difference between `-` and `_` are ignored; up to a third of the word may differ.
-pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let flat = |text: &str| text.to_lowercase().replace('_', "-");
     let wanted = flat(word);
     known

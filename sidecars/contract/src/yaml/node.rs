@@ -1,30 +1,37 @@
-//! Parses YAML into a tree of values with type and position.
+//! A YAML document as a tree of values with type and position.
 //!
-//! Limits and strictness are those of [`bottle_contract::yaml`], the only YAML parser. The tree adds two things: the
-//! spelling of a scalar decides its type (`8080` is a number, `"8080"` a string), and every value keeps its position.
+//! The spelling of a scalar decides its type: `8080` is a number, `"8080"` a string.
 
 use std::fmt;
 
-use bottle_contract::yaml::{self, YamlError};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::error::Fault;
-use super::located::{Located, Position, START};
-use super::placed::Placed;
+use super::Position;
 
 /// A value with its position.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) at: Position,
-    pub(super) value: Value,
+pub struct Node {
+    /// The first character.
+    pub at: Position,
+    /// The value.
+    pub value: Value,
 }
 
 impl Node {
     /// The text of a string; empty for other types.
-    pub(super) fn text(&self) -> &str {
+    #[must_use]
+    pub fn text(&self) -> &str {
         match &self.value {
             Value::Text(text) => text,
             _ => "",
+        }
+    }
+
+    /// The entries of a map, key and value.
+    pub fn entries_mut(&mut self) -> Option<&mut Vec<(Node, Node)>> {
+        match &mut self.value {
+            Value::Map(entries) => Some(entries),
+            _ => None,
         }
     }
 }
@@ -38,14 +45,20 @@ impl PartialEq for Node {
 
 /// A YAML value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub enum Value {
+    /// No value.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A number without a fraction.
     Integer(i128),
+    /// Any other number.
     Float(f64),
+    /// A string.
     Text(String),
+    /// A list.
     List(Vec<Node>),
-    /// Keys are [`Value::Text`].
+    /// A map in the order of the text. Keys are [`Value::Text`].
     Map(Vec<(Node, Node)>),
 }
 
@@ -63,34 +76,27 @@ impl Value {
     }
 }
 
-/// Parses one document. An empty one is an empty map.
-pub(super) fn parse(text: &str) -> Result<Node, Fault> {
-    let root: Node = yaml::from_str(text).map_err(|error| fault(&error))?;
-    Ok(match root.value {
-        Value::Null => Node { at: START, value: Value::Map(Vec::new()) },
-        _ => root,
-    })
-}
-
-fn fault(error: &YamlError) -> Fault {
-    let fault = Fault::new(error.at.unwrap_or(START), format!("cannot parse the YAML: {}", error.problem));
-    // An unquoted sentence with a colon causes this, often in a subagent's description.
-    if error.problem.contains("mapping values are not allowed") {
-        return fault.hint("put text that contains `: ` in quotes");
-    }
-    fault
-}
-
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Placed(Located { value, at }) = Placed::deserialize(deserializer)?;
-        Ok(Self { at, value })
+        let serde_yaml::Spanned { value, referenced, .. } = serde_yaml::Spanned::deserialize(deserializer)?;
+        Ok(Self { at: Position::new(referenced).unwrap_or(Position::START), value })
     }
 }
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// A map's key, always read as text.
+struct Key(Node);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let key = serde_yaml::Spanned::<String>::deserialize(deserializer)?;
+        let at = Position::new(key.referenced).unwrap_or(Position::START);
+        Ok(Self(Node { at, value: Value::Text(key.value) }))
     }
 }
 
@@ -153,8 +159,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Vec::new();
-        while let Some((Placed(key), value)) = entries.next_entry()? {
-            map.push((Node { at: key.at, value: Value::Text(key.value) }, value));
+        while let Some((Key(key), value)) = entries.next_entry()? {
+            map.push((key, value));
         }
         Ok(Value::Map(map))
     }
