@@ -15,6 +15,7 @@
 //! backend.
 
 pub mod docker;
+#[cfg(feature = "test-parts")]
 pub mod fake;
 pub mod guest_entry;
 pub(crate) mod image;

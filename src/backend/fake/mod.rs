@@ -1,10 +1,11 @@
 //! A test backend without isolation: the real guest and the real bundle run as plain processes over folders in the
-//! home. It is used only when named.
+//! home. It is used only when named, and is part of test builds alone (feature `test-parts`).
 //!
 //! Its bottles consist of processes and files, so they outlive the command that started them like any other. An agent
 //! can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its process.
 
 mod failing;
+pub(crate) mod guest;
 pub mod programs;
 
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use bottle_contract::names::{AGENT_USER, Slug};
 use jiff::Timestamp;
 
 use self::failing::{Failing, Step};
-use super::guest_entry::{GuestSpec, PlainSpec};
+use self::guest::PlainSpec;
+use super::guest_entry::GuestSpec;
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
