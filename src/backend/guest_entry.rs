@@ -17,7 +17,8 @@ use super::linux::spec::SandboxSpec;
 use super::linux::sys::close_inherited;
 use super::local::spawn_ipc::ChildEnd;
 
-/// The specification that the backend hands off.
+/// The specification that the backend hands off. A backend names it and this module runs it, so the two import each
+/// other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "guest", rename_all = "kebab-case")]
 pub(crate) enum GuestSpec {

@@ -12,19 +12,16 @@ use bollard::query_parameters::{
 };
 use bottle_contract::names::Slug;
 
-use super::commit::{commit, list_labelled};
+use super::commit::{KEPT_HOME, KEPT_SLUG, commit, list_labelled};
 use super::container::{find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
-use super::inventory::{IMAGE, resource};
 use super::names::{Names, Part};
 use crate::backend::{BackendError, Launch, Resource};
 
 /// The repository of these images.
 const REPOSITORY: &str = "bottle-kept";
-/// The label with the home's hash.
-pub(super) const HOME: &str = "bottle.kept";
-/// The label with the bottle's slug.
-pub(super) const SLUG: &str = "bottle.kept.of";
+/// [`Resource::kind`] of an image of a kept container that no container uses.
+pub(super) const IMAGE: &str = "kept-image";
 
 /// Commits the kept container, sets it aside, and returns the image's id.
 ///
@@ -45,7 +42,7 @@ pub(super) async fn commit_kept(
     let kept = kept.ok_or_else(gone)?;
     set_aside(engine, names, slug).await.map_err(failed)?;
     let tag = format!("{}-{slug}", names.home());
-    let labels = [(HOME, names.home()), (SLUG, slug.as_str())];
+    let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
     // Until a container uses the image, cleanup finds it by its label; afterwards it is removed with the container.
     commit(engine, &kept.id, (REPOSITORY, &tag), &labels).await.map_err(failed)
 }
@@ -84,11 +81,11 @@ pub(super) async fn unused(
     names: &Names,
     used: &[String],
 ) -> Result<Vec<Resource>, EngineError> {
-    let images = list_labelled(engine, HOME, names.home()).await?;
+    let images = list_labelled(engine, KEPT_HOME, names.home()).await?;
     let free = images.into_iter().filter(|image| !used.contains(&image.id));
     let ours = free.filter_map(|image| {
-        let slug: Slug = image.labels.get(SLUG)?.parse().ok()?;
-        Some(resource(&slug, IMAGE, image.id))
+        let slug: Slug = image.labels.get(KEPT_SLUG)?.parse().ok()?;
+        Some(Resource::new(&slug, IMAGE, image.id))
     });
     Ok(ours.collect())
 }
@@ -105,7 +102,7 @@ pub(super) async fn is_there(engine: &Engine, names: &Names, resource: &Resource
     };
     let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
     let label = |name: &str| labels.get(name).map(String::as_str);
-    let ours = label(HOME) == Some(names.home()) && label(SLUG) == Some(resource.slug.as_str());
+    let ours = label(KEPT_HOME) == Some(names.home()) && label(KEPT_SLUG) == Some(resource.slug.as_str());
     if ours { Ok(true) } else { Err("it is not this bottle's, by its labels".to_owned()) }
 }
 
@@ -122,7 +119,7 @@ pub(super) async fn base_image(
     let container = engine.call(asked).await?;
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     // A container has the labels of its image.
-    Ok(container.image.filter(|_| labels.get(HOME).is_some_and(|home| home == names.home())))
+    Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
 /// Removes an image of a kept container; an image in use stays.

@@ -27,7 +27,7 @@ const RETRIES: usize = 3;
 /// Timeout of the query: millions of files.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Implements [`crate::backend::Backend::holds_work`]. False when the container does not exist.
+/// Implements [`crate::backend::Lifecycle::holds_work`]. False when the container does not exist.
 ///
 /// # Errors
 /// [`BackendError`] when pid 1 does not start or does not answer.

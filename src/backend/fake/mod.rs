@@ -20,10 +20,10 @@ use super::guest_entry::GuestSpec;
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
-use super::local::roles::{self, NoIdMap, listen, socket_fds};
+use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Launch,
-    Prepared, Preview, ProgressSink, Resource, Snapshot,
+    Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, Images, Launch, Lifecycle,
+    Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -72,13 +72,15 @@ impl Backend for FakeBackend {
             ];
             return BackendError::reject_unsupported_limits(self.name(), &limits);
         }
-        Err(BackendError {
-            kind: BackendErrorKind::Unsupported,
-            message: format!("the fake backend runs only programs of its own, and {name:?} is none of them"),
-            hint: Some(format!("use one of {}, or another backend", programs::NAMES.join(", "))),
-        })
+        Err(BackendError::unsupported(
+            format!("the fake backend runs only programs of its own, and {name:?} is none of them"),
+            format!("use one of {}, or another backend", programs::NAMES.join(", ")),
+        ))
     }
+}
 
+#[async_trait]
+impl Images for FakeBackend {
     async fn preview(&self, _: &Plan) -> Result<Preview, BackendError> {
         Ok(Preview::default())
     }
@@ -87,14 +89,17 @@ impl Backend for FakeBackend {
         self.failing.at(Step::Prepare).await?;
         Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
     }
+}
 
+#[async_trait]
+impl Lifecycle for FakeBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
         self.scope.make_folders(launch, Kind::Home, None)?;
         // The guest uses the layers as its root, so the home is at the usual path there.
         let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
         std::fs::create_dir_all(&home)
-            .map_err(|error| BackendError::failed(format!("cannot make {}: {error}", home.display())))
+            .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))
     }
 
     async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
@@ -113,7 +118,7 @@ impl Backend for FakeBackend {
             GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(launch.state).folder().to_owned() });
         let fds = socket_fds(&listener);
         let started = roles::start(&self.scope, Role::Guest, slug, Some(launch.state), &spec, &fds)?;
-        started.wait_until_ready(&NoIdMap, launch.ledger).await.map(drop)
+        started.wait_until_ready(&PlainSetup, launch.ledger).await.map(drop)
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
@@ -134,6 +139,18 @@ impl Backend for FakeBackend {
         self.scope.holds_work(slug, since).await
     }
 
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        self.scope.kept_workspace(slug)
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        self.failing.at(Step::Remove).await?;
+        self.scope.remove(resources).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for FakeBackend {
     async fn freeze(
         &self,
         slug: &Slug,
@@ -161,14 +178,5 @@ impl Backend for FakeBackend {
 
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         self.scope.export_command(snapshot)
-    }
-
-    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        self.scope.kept_workspace(slug)
-    }
-
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        self.failing.at(Step::Remove).await?;
-        self.scope.remove(resources).await
     }
 }

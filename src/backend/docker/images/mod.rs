@@ -59,7 +59,7 @@ use crate::backend::image::build_lock::{self, BuildLock};
 use crate::backend::image::config;
 use crate::backend::image::hash::Hash;
 use crate::backend::image::local;
-use crate::backend::{BackendError, BackendErrorKind, ProgressSink, Step, Unused};
+use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
 use crate::manifest::provider::Template;
@@ -444,7 +444,7 @@ impl Images {
             let (running, home) = (self.host.program.clone(), self.host.home.clone());
             let find = move || program::find(&running, &architecture, ProgramHashCache::read(&home).as_ref());
             let found = tokio::task::spawn_blocking(find).await;
-            found.map_err(|error| BackendError::failed(format!("cannot read the program: {error}")))?
+            found.map_err(|error| BackendError::failed("cannot read the program").because(error))?
         });
         program.await
     }
@@ -559,11 +559,7 @@ fn failed(what: impl Display, error: Error) -> BackendError {
 }
 
 fn unsupported(message: String) -> BackendError {
-    BackendError {
-        kind: BackendErrorKind::Unsupported,
-        message,
-        hint: Some("name another image in `agent_provider`".to_owned()),
-    }
+    BackendError::unsupported(message, "name another image in `agent_provider`")
 }
 
 /// Whether the object does not exist.

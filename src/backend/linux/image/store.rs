@@ -25,7 +25,7 @@ use crate::backend::image::{build_lock, local};
 use crate::backend::linux::spec;
 use crate::backend::local::layer_snapshots::IMAGES;
 use crate::backend::local::{layers, tree_into};
-use crate::backend::{BackendError, BackendErrorKind, ImageInfo, Preview, ProgressSink, Step, Unused};
+use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused};
 use crate::host::Host;
 use crate::manifest::host_path;
 
@@ -127,7 +127,7 @@ impl Images {
     pub(in crate::backend::linux) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let mut preview = Preview::default();
-        match self.find(&source.name).map_err(|error| unreadable(&named, &error))? {
+        match self.find(&source.name).map_err(|error| unreadable(&named, error))? {
             Some(image) => preview.notes = image.notes(),
             None => preview.makes.push(format!("{named} is unpacked: it is new or has changed")),
         }
@@ -144,7 +144,7 @@ impl Images {
         progress: &ProgressSink<Step>,
     ) -> Result<(ImageInfo, Vec<String>), BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
-        let failed = |error: io::Error| unreadable(&named, &error);
+        let failed = |error: io::Error| unreadable(&named, error);
         let name = source.name.clone();
         let image = match self.open_shared(&name).map_err(failed)? {
             Some(image) => image,
@@ -421,18 +421,14 @@ fn named(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-fn unreadable(named: &str, error: &io::Error) -> BackendError {
-    BackendError::failed(format!("cannot read {named} as unpacked: {error}"))
+fn unreadable(named: &str, error: io::Error) -> BackendError {
+    BackendError::failed(format!("cannot read {named} as unpacked")).because(error)
 }
 
 fn explain(named: &str, error: BadImage) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {
-        BadImage::Refused(why) => BackendError {
-            kind: BackendErrorKind::Unsupported,
-            message: format!("{named} {why}"),
-            hint: Some(IMAGE_HINT.to_owned()),
-        },
+        BadImage::Refused(why) => BackendError::unsupported(format!("{named} {why}"), IMAGE_HINT),
         BadImage::Disk(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
             BackendError::failed(format!("cannot unpack {named}: the disk is full"))
                 .with_hint("free some space; `bottle cleanup` removes unused images")
@@ -445,5 +441,5 @@ async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BackendError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| BackendError::failed(format!("a task of the backend panicked: {error}")))
+    done.map_err(|error| BackendError::failed("a task of the backend panicked").because(error))
 }
