@@ -258,6 +258,14 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// Runs blocking work of a backend on a thread for it.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BackendError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BackendError::failed("a task of the backend panicked").because(error))
+}
+
 /// One launch of a bottle, as the phases of a backend see it.
 pub struct Launch<'a> {
     /// The plan; complete and immutable.

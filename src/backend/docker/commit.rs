@@ -105,15 +105,12 @@ pub(super) async fn list_labelled(
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Committed>, EngineError> {
-    match engine.call(engine.docker().inspect_image(image)).await {
-        Ok(found) => Ok(Some(Committed {
-            id: found.id.unwrap_or_default(),
-            tags: found.repo_tags.unwrap_or_default(),
-            labels: found.config.and_then(|config| config.labels).unwrap_or_default(),
-        })),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let found = engine.call_if_there(engine.docker().inspect_image(image)).await?;
+    Ok(found.map(|found| Committed {
+        id: found.id.unwrap_or_default(),
+        tags: found.repo_tags.unwrap_or_default(),
+        labels: found.config.and_then(|config| config.labels).unwrap_or_default(),
+    }))
 }
 
 impl Committed {
@@ -153,14 +150,8 @@ async fn is_own_layer(
     if !id.starts_with("sha256:") {
         return Ok(false);
     }
-    let image = match engine.call(engine.docker().inspect_image(id)).await {
-        Ok(image) => image,
-        Err(error) if error.is_missing() => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
+    let Some(Committed { labels, tags, .. }) = inspect(engine, id).await? else { return Ok(false) };
     let ours = [SNAPSHOT_HOME, KEPT_HOME].iter().any(|label| labels.get(*label).is_some_and(|of| of == home));
-    let mut tags = image.repo_tags.iter().flatten();
-    let stays = tags.any(|tag| tag.starts_with(SNAPSHOT_REPOSITORY) && replaced != Some(tag.as_str()));
+    let stays = tags.iter().any(|tag| tag.starts_with(SNAPSHOT_REPOSITORY) && replaced != Some(tag.as_str()));
     Ok(ours && !stays)
 }

@@ -113,6 +113,20 @@ impl Engine {
         self.call_within(ANSWERS_WITHIN, call).await
     }
 
+    /// As [`Engine::call`], for a call about one object; `None` when the object does not exist.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub(super) async fn call_if_there<T>(
+        &self,
+        call: impl Future<Output = Result<T, Bollard>>,
+    ) -> Result<Option<T>, EngineError> {
+        match self.call(call).await {
+            Err(error) if error.is_missing() => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     /// Waits for a call with a longer deadline.
     ///
     /// # Errors

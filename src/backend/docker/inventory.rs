@@ -137,9 +137,20 @@ pub(super) async fn remove(
     BackendError::all(&failures)
 }
 
-async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), String> {
+/// Why a resource was not removed.
+#[derive(Debug, thiserror::Error)]
+enum NotRemoved {
+    #[error("it is not an id of this backend")]
+    InvalidId,
+    #[error("it is not this bottle's, by its {0}")]
+    NotOwned(&'static str),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), NotRemoved> {
     if !is_id(resource, names) {
-        return Err("it is not an id of this backend".to_owned());
+        return Err(NotRemoved::InvalidId);
     }
     let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
     loop {
@@ -159,8 +170,9 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
             Err(error) if error.is_missing() => return Ok(()),
             // The next check shows whether it is removed.
             Ok(()) => {}
-            Err(error) if !is_transient(&error) => return Err(error.to_string()),
-            Err(error) if tokio::time::Instant::now() >= deadline => return Err(error.to_string()),
+            Err(error) if !is_transient(&error) || tokio::time::Instant::now() >= deadline => {
+                return Err(error.into());
+            }
             Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
@@ -174,17 +186,21 @@ fn is_transient(error: &EngineError) -> bool {
 }
 
 /// Whether the resource exists; an error when an object of that id is a different resource.
-async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, String> {
-    if resource.kind == IMAGE {
-        return kept::is_there(engine, names, resource).await;
-    }
-    let owned = match inspect(engine, names, resource).await {
-        Ok(owned) => owned,
-        Err(error) if error.is_missing() => return Ok(false),
-        Err(error) => return Err(error.to_string()),
+async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, NotRemoved> {
+    let (owned, by) = match resource.kind.as_str() {
+        IMAGE => (kept::is_owned(engine, names, resource).await, "labels"),
+        kind => {
+            let fits = |(part, slug)| slug == resource.slug && kind_fits(part, kind);
+            let owned = inspect(engine, names, resource).await;
+            (owned.map(|owned| Some(owned.is_some_and(fits))), "name and labels")
+        }
     };
-    let fits = owned.is_some_and(|(part, slug)| slug == resource.slug && kind_fits(part, &resource.kind));
-    if fits { Ok(true) } else { Err("it is not this bottle's, by its name and labels".to_owned()) }
+    match owned {
+        Ok(Some(false)) => Err(NotRemoved::NotOwned(by)),
+        Ok(owned) => Ok(owned.is_some()),
+        Err(error) if error.is_missing() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn kind_fits(part: Part, kind: &str) -> bool {

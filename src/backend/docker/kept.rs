@@ -12,7 +12,7 @@ use bollard::query_parameters::{
 };
 use bottle_contract::names::Slug;
 
-use super::commit::{KEPT_HOME, KEPT_SLUG, commit, list_labelled};
+use super::commit::{KEPT_HOME, KEPT_SLUG, commit, inspect, list_labelled};
 use super::container::{find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::names::{Names, Part};
@@ -66,10 +66,7 @@ pub(super) async fn set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Re
 pub(super) async fn remove_set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let Some(aside) = find(engine, names, Part::Kept, slug).await? else { return Ok(()) };
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-    match engine.call(engine.docker().remove_container(&aside.id, Some(options))).await {
-        Err(error) if !error.is_missing() => Err(error),
-        _ => Ok(()),
-    }
+    engine.call_if_there(engine.docker().remove_container(&aside.id, Some(options))).await.map(drop)
 }
 
 /// The images of kept containers of this home, except those in `used`.
@@ -90,20 +87,18 @@ pub(super) async fn unused(
     Ok(ours.collect())
 }
 
-/// Whether such an image exists; an error when it belongs to another bottle.
+/// Whether this image belongs to the resource's bottle; `None` when it does not exist.
 ///
 /// # Errors
-/// A sentence fragment.
-pub(super) async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, String> {
-    let image = match engine.call(engine.docker().inspect_image(&resource.id)).await {
-        Ok(image) => image,
-        Err(error) if error.is_missing() => return Ok(false),
-        Err(error) => return Err(error.to_string()),
-    };
-    let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
-    let label = |name: &str| labels.get(name).map(String::as_str);
-    let ours = label(KEPT_HOME) == Some(names.home()) && label(KEPT_SLUG) == Some(resource.slug.as_str());
-    if ours { Ok(true) } else { Err("it is not this bottle's, by its labels".to_owned()) }
+/// [`EngineError`] when the engine cannot be queried.
+pub(super) async fn is_owned(
+    engine: &Engine,
+    names: &Names,
+    resource: &Resource,
+) -> Result<Option<bool>, EngineError> {
+    let Some(image) = inspect(engine, &resource.id).await? else { return Ok(None) };
+    let label = |name: &str| image.labels.get(name).map(String::as_str);
+    Ok(Some(label(KEPT_HOME) == Some(names.home()) && label(KEPT_SLUG) == Some(resource.slug.as_str())))
 }
 
 /// The image of a container, if it was committed from a kept container of this home.

@@ -80,10 +80,8 @@ pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) 
     }
     // Removes only the name: layers of bottles and other snapshots stay.
     let options = RemoveImageOptionsBuilder::new().force(true).build();
-    match engine.call(engine.docker().remove_image(&snapshot.reference, Some(options), None)).await {
-        Err(error) if !error.is_missing() => Err(failed(error)),
-        _ => Ok(()),
-    }
+    let removed = engine.docker().remove_image(&snapshot.reference, Some(options), None);
+    engine.call_if_there(removed).await.map(drop).map_err(failed)
 }
 
 /// The image of this snapshot.
@@ -100,11 +98,9 @@ pub(super) async fn image_of(
     if !is_ours(names, snapshot) {
         return Err(gone());
     }
-    match engine.call(engine.docker().inspect_image(&snapshot.reference)).await {
-        Ok(image) => image.id.ok_or_else(gone),
-        Err(error) if error.is_missing() => Err(gone()),
-        Err(error) => Err(error.during("look at the snapshot")),
-    }
+    let image = engine.call_if_there(engine.docker().inspect_image(&snapshot.reference)).await;
+    let image = image.map_err(|error| error.during("look at the snapshot"))?;
+    image.and_then(|image| image.id).ok_or_else(gone)
 }
 
 /// The data that a commit excludes: the image's volumes.

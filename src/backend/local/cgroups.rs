@@ -128,7 +128,8 @@ impl Groups {
             let folder = parent.join(name);
             if !created.0.iter().any(|(_, known)| *known == folder) {
                 record(&folder)?;
-                make_folder(&folder).map_err(|error| failed("make", &folder, error))?;
+                // The folder of a crashed launch is reused.
+                fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, error))?;
             }
             for (file, value, needed) in settings {
                 let path = folder.join(file);
@@ -248,14 +249,6 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
             }
             removed => return removed,
         }
-    }
-}
-
-/// Creates a group's folder, or reuses that of a crashed launch.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        created => created,
     }
 }
 

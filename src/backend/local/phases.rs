@@ -9,7 +9,9 @@ use super::inventory::{self, text};
 use super::layers::Kind;
 use super::runtime_folder::RUNTIME_FOLDER;
 use super::{Scope, connect, roles};
-use crate::backend::{BackendError, ByteStream, LAYERS, Launch, Origin, ProgressSink, Resource};
+use crate::backend::{
+    BackendError, ByteStream, LAYERS, Launch, Origin, ProgressSink, Resource, run_blocking,
+};
 
 impl Scope {
     /// Records and creates the runtime folder and the layers, while the prespawned processes load in parallel.
@@ -106,8 +108,6 @@ impl Scope {
         work: impl FnOnce(&Self) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         let scope = self.clone();
-        tokio::task::spawn_blocking(move || work(&scope)).await.unwrap_or_else(|error| {
-            Err(BackendError::failed("a task of the backend panicked").because(error))
-        })
+        run_blocking(move || work(&scope)).await?
     }
 }

@@ -313,7 +313,7 @@ impl Images {
         path: &Path,
         progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
-        let name = local_image(path);
+        let name = local::named(path);
         let local = self.inspect_local(path).await?;
         if let Some(image) = self.find_ready(&local.found.hash).await? {
             return Ok(image);
@@ -342,8 +342,7 @@ impl Images {
     /// Inspects the folder or archive at this path of the home.
     async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
         let wrong = |why: String| {
-            BackendError::failed(format!("{} {why}", local_image(path)))
-                .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
+            BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)
         };
         let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
         let looking = tokio::task::spawn_blocking(move || local::inspect(&real));
@@ -531,10 +530,6 @@ fn dockerfile_image(path: &Path) -> String {
 
 fn reference_image(reference: &str) -> String {
     format!("the image {reference}")
-}
-
-fn local_image(path: &Path) -> String {
-    format!("the image ./{}", path.display())
 }
 
 /// The recipe of a user's Dockerfile, built without a context.

@@ -20,12 +20,12 @@ use super::tree::Tree;
 use super::{BadImage, layer, ready};
 use crate::backend::image::account::Account;
 use crate::backend::image::config::{Config, notes, variables};
-use crate::backend::image::local::Local;
+use crate::backend::image::local::{IMAGE_HINT, Local, named};
 use crate::backend::image::{build_lock, local};
 use crate::backend::linux::spec;
 use crate::backend::local::layer_snapshots::IMAGES;
 use crate::backend::local::{layers, tree_into};
-use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused};
+use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking};
 use crate::host::Host;
 use crate::manifest::host_path;
 
@@ -46,10 +46,6 @@ const FACTS_MAX: u64 = 1 << 20;
 
 /// Name prefixes of incomplete folders.
 const LEFTOVER_PREFIXES: [&str; 2] = [".new-", ".old-"];
-
-/// The hint for an invalid `agent_provider.image`.
-const IMAGE_HINT: &str =
-    "it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
 /// `image.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -417,10 +413,6 @@ fn unused(id: String, why: &str, bytes: Option<u64>) -> Unused {
     Unused { kind: IMAGE.to_owned(), id, why: why.to_owned(), bytes }
 }
 
-fn named(path: &Path) -> String {
-    format!("the image ./{}", path.display())
-}
-
 fn unreadable(named: &str, error: io::Error) -> BackendError {
     BackendError::failed(format!("cannot read {named} as unpacked")).because(error)
 }
@@ -435,11 +427,4 @@ fn explain(named: &str, error: BadImage) -> BackendError {
         }
         error @ BadImage::Disk(_) => BackendError::failed(format!("{named} {error}")),
     }
-}
-
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, BackendError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| BackendError::failed("a task of the backend panicked").because(error))
 }
