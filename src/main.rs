@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bottle::backend::docker::container_entry;
-use bottle::backend::{fake, guest_entry, local, registry};
+use bottle::backend::{guest_entry, local, registry};
 use bottle::host::Host;
 use bottle_contract::names::ASK_COMMAND;
 
@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         Some("__keeper") => keeper(),
         Some("__git-pipe") => bottle::cli::git_pipe(),
         Some("__probe") => bottle::cli::probe_from_inside(),
-        Some("__fake-program") => fake::programs::run(std::env::args_os().skip(2)),
+        #[cfg(feature = "test-parts")]
+        Some("__fake-program") => bottle::backend::fake::programs::run(std::env::args_os().skip(2)),
         _ => bottle::cli::run(std::env::args_os()),
     }
 }

@@ -15,6 +15,8 @@
 //! backend.
 
 pub mod docker;
+mod error;
+#[cfg(feature = "test-parts")]
 pub mod fake;
 pub mod guest_entry;
 pub(crate) mod image;
@@ -35,13 +37,14 @@ use bottle_contract::session::guest::Overrun;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use self::error::{BackendError, BackendErrorKind};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, Origin, Snapshot};
 use crate::plan::Plan;
 
 /// A backend that isolates bottles.
 #[async_trait]
-pub trait Backend: Send + Sync {
+pub trait Backend: Images + Lifecycle + Snapshots {
     /// The name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
@@ -62,11 +65,15 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// A sentence fragment that names the unsupported feature.
     fn supports(&self, plan: &Plan) -> Result<(), BackendError>;
+}
 
-    /// Previews [`Backend::prepare`] for the user to approve. Creates nothing, and does not use the network.
+/// The inputs of bottles: the agent's program or image.
+#[async_trait]
+pub trait Images: Send + Sync {
+    /// Previews [`Images::prepare`] for the user to approve. Creates nothing, and does not use the network.
     ///
     /// # Errors
-    /// As [`Backend::prepare`], as far as the errors are detectable without creating anything.
+    /// As [`Images::prepare`], as far as the errors are detectable without creating anything.
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
     /// Finds or builds the agent's program or image, and reports progress. Creates nothing that belongs to one bottle.
@@ -76,6 +83,27 @@ pub trait Backend: Send + Sync {
     /// [`BackendError`] naming the program or image and the next step.
     async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
 
+    /// Unused images and similar inputs of earlier bottles. Never anything in use, nor a snapshot. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::enumerate`].
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes the results of [`Images::unused`], except those used since, and returns the removed ones.
+    ///
+    /// # Errors
+    /// [`BackendError`] when one cannot be removed.
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        drop(unused);
+        Ok(Vec::new())
+    }
+}
+
+/// The resources of one bottle, from its network to its removal.
+#[async_trait]
+pub trait Lifecycle: Send + Sync {
     /// Creates the bottle's private network and the folder of its proxy's sockets. Starts nothing. With
     /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files stay unchanged.
     ///
@@ -86,7 +114,7 @@ pub trait Backend: Send + Sync {
     /// Starts the bundle, unprovisioned: its proxy accepts no connections until the keeper provisions it.
     ///
     /// # Errors
-    /// As [`Backend::make_network`].
+    /// As [`Lifecycle::make_network`].
     async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Starts pid 1, isolated and unprovisioned; no program of the image or the agent runs yet. Its files come from the
@@ -94,7 +122,7 @@ pub trait Backend: Send + Sync {
     /// new ones, complete.
     ///
     /// # Errors
-    /// As [`Backend::make_network`]; also when the snapshot no longer exists.
+    /// As [`Lifecycle::make_network`]; also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Opens the channel to the bundle. Another process may open it again after it closed.
@@ -137,6 +165,20 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// The host folder with the workspace of a stopped bottle, if there is one.
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
+
+    /// Removes resources: processes first, then the resources they used. A missing resource is no error. All are tried,
+    /// and every failure is reported.
+    ///
+    /// # Errors
+    /// [`BackendError`] with all failures in its message.
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
+}
+
+/// The snapshots of bottles.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
     /// Data of this bottle that a snapshot excludes, a sentence fragment each (`the volume /data`). The user is warned
     /// of them before a snapshot.
     ///
@@ -154,80 +196,35 @@ pub trait Backend: Send + Sync {
     /// [`Frozen::notes`] reports files that kept changing. The snapshot excludes files of a single launch, and labels
     /// that would make a copy of it look like a bottle.
     ///
-    /// `previous` is the bottle's last snapshot. It stays unchanged until [`Backend::remove_snapshot`]; a backend may
+    /// `previous` is the bottle's last snapshot. It stays unchanged until [`Snapshots::remove_snapshot`]; a backend may
     /// share unchanged files with it. A failure leaves nothing of the new snapshot; a crash leaves only resources that
-    /// [`Backend::enumerate`] or [`Backend::snapshots`] finds.
+    /// [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] finds.
     ///
     /// # Errors
-    /// [`BackendError`], of kind `Unsupported` when this backend has no snapshots.
+    /// [`BackendError`]
     async fn freeze(
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
-        let _ = (slug, previous, progress);
-        Err(BackendError {
-            kind: BackendErrorKind::Unsupported,
-            message: format!("the {} backend makes no snapshots", self.name()),
-            hint: None,
-        })
-    }
+    ) -> Result<Frozen, BackendError>;
 
     /// Every complete snapshot of this home, the newest of a bottle last. Independent of metadata, like
-    /// [`Backend::enumerate`], which does not list them.
+    /// [`Lifecycle::enumerate`], which does not list them.
     ///
     /// # Errors
-    /// As [`Backend::enumerate`].
-    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
-        Ok(Vec::new())
-    }
+    /// As [`Lifecycle::enumerate`].
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError>;
 
     /// Removes a snapshot of this home, and nothing that another snapshot shares with it. A missing snapshot is no
     /// error.
     ///
     /// # Errors
     /// [`BackendError`] when it cannot be removed, or belongs to another home.
-    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
-        Err(BackendError::failed(format!(
-            "the {} backend makes no snapshots, so {} is none of its",
-            self.name(),
-            snapshot.reference
-        )))
-    }
-
-    /// Unused images and similar inputs of earlier bottles. Never anything in use, nor a snapshot. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`Backend::enumerate`].
-    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        Ok(Vec::new())
-    }
-
-    /// Removes the results of [`Backend::unused`], except those used since, and returns the removed ones.
-    ///
-    /// # Errors
-    /// [`BackendError`] when one cannot be removed.
-    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
-        drop(unused);
-        Ok(Vec::new())
-    }
+    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
 
     /// The shell command that exports a snapshot for another machine, if there is one.
-    fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
-        let _ = snapshot;
-        None
-    }
-
-    /// The host folder with the workspace of a stopped bottle, if there is one.
-    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
-
-    /// Removes resources: processes first, then the resources they used. A missing resource is no error. All are tried,
-    /// and every failure is reported.
-    ///
-    /// # Errors
-    /// [`BackendError`] with all failures in its message.
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
+    fn export_command(&self, snapshot: &Snapshot) -> Option<String>;
 }
 
 /// The folder of the sidecars' logs, in a bottle's folder. When root starts a bottle, the sidecars run as another user
@@ -260,6 +257,14 @@ pub type ByteStream = Box<dyn Stream>;
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Runs blocking work of a backend on a thread for it.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BackendError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BackendError::failed("a task of the backend panicked").because(error))
+}
 
 /// One launch of a bottle, as the phases of a backend see it.
 pub struct Launch<'a> {
@@ -299,6 +304,12 @@ pub struct Resource {
     pub kind: String,
     /// The backend's id (`pid:start-time`, a path, an engine's id).
     pub id: String,
+}
+
+impl Resource {
+    pub(crate) fn new(slug: &Slug, kind: &str, id: String) -> Self {
+        Self { slug: slug.clone(), kind: kind.to_owned(), id }
+    }
 }
 
 /// Something that no bottle uses any more.
@@ -345,7 +356,7 @@ pub struct Finding {
     pub fix: String,
 }
 
-/// The result of [`Backend::preview`].
+/// The result of [`Images::preview`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Preview {
     /// Host paths that the bottle will see read-only, besides the system folders.
@@ -360,7 +371,7 @@ pub struct Preview {
     pub limits: Vec<String>,
 }
 
-/// The result of [`Backend::prepare`], an input of [`Backend::start_guest`].
+/// The result of [`Images::prepare`], an input of [`Lifecycle::start_guest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Prepared {
     /// Host paths that the bottle sees read-only, besides the system folders.
@@ -413,72 +424,4 @@ pub struct Exposed {
     pub path: PathBuf,
     /// Why the agent needs it (`mini's virtual environment`).
     pub why: String,
-}
-
-/// A backend's error: a lower-case fragment and a hint.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}")]
-pub struct BackendError {
-    /// Its kind, which determines the exit code.
-    pub kind: BackendErrorKind,
-    /// The failed action, its object and the cause.
-    pub message: String,
-    /// The next step for the user.
-    pub hint: Option<String>,
-}
-
-/// The kind of a [`BackendError`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BackendErrorKind {
-    /// The backend is not usable on this machine (exit 4).
-    Unavailable,
-    /// The plan needs a feature that the backend lacks (exit 4).
-    Unsupported,
-    /// The agent's program does not exist (exit 127 with `-p`, else 4).
-    ProgramMissing,
-    /// The bottle exists and cannot be contacted now (exit 1).
-    Busy,
-    /// Any other failure (exit 1).
-    Failed,
-}
-
-impl BackendError {
-    /// An error of kind [`BackendErrorKind::Failed`].
-    #[must_use]
-    pub fn failed(message: impl Into<String>) -> Self {
-        Self { kind: BackendErrorKind::Failed, message: message.into(), hint: None }
-    }
-
-    /// An error of kind [`BackendErrorKind::Busy`].
-    #[must_use]
-    pub fn busy(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind: BackendErrorKind::Busy, message: message.into(), hint: Some(hint.into()) }
-    }
-
-    /// An error of kind [`BackendErrorKind::Unavailable`].
-    #[must_use]
-    pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind: BackendErrorKind::Unavailable, message: message.into(), hint: Some(hint.into()) }
-    }
-
-    /// Rejects limits that a backend cannot enforce. `limits` are pairs of whether the plan sets the limit and its key
-    /// under `resources`.
-    ///
-    /// # Errors
-    /// Names the first limit that is set.
-    pub(crate) fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
-        let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
-        Err(Self {
-            kind: BackendErrorKind::Unsupported,
-            message: format!("`resources.{key}` is not available on the {backend} backend"),
-            hint: Some(format!("take `{key}` out of the manifest, or use another backend")),
-        })
-    }
-
-    /// Adds a hint.
-    #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
 }

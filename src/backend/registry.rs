@@ -2,17 +2,18 @@
 
 use super::Backend;
 use super::docker::DockerBackend;
-use super::fake::FakeBackend;
 use super::linux::LinuxBackend;
 use crate::host::Host;
 
-/// Every backend of this build, the preferred one first. The fake backend is last: it is never chosen, only named.
+/// Every backend of this build, the preferred one first. The fake backend of a test build is last: it is never chosen,
+/// only named.
 #[must_use]
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     vec![
         Box::new(LinuxBackend::new(host)),
         Box::new(DockerBackend::new(host)),
-        Box::new(FakeBackend::new(host)),
+        #[cfg(feature = "test-parts")]
+        Box::new(super::fake::FakeBackend::new(host)),
     ]
 }
 

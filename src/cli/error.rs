@@ -9,6 +9,7 @@ use std::io;
 use serde::Serialize;
 
 use super::exit;
+use crate::causes;
 
 /// The error that ends a command.
 #[derive(Debug)]
@@ -153,13 +154,12 @@ impl From<crate::host::OwnRulesError> for CliError {
 impl From<crate::backend::BackendError> for CliError {
     fn from(error: crate::backend::BackendError) -> Self {
         use crate::backend::BackendErrorKind;
+        let failed = |kind| Self::new(kind, causes::one_line(&error));
         let failed = match error.kind {
-            BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => {
-                Self::new(Kind::Backend, error.message)
-            }
-            BackendErrorKind::ProgramMissing => Self::new(Kind::Program, error.message).exit(exit::BACKEND),
-            BackendErrorKind::Busy => Self::new(Kind::State, error.message),
-            BackendErrorKind::Failed => Self::failed(error.message),
+            BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => failed(Kind::Backend),
+            BackendErrorKind::ProgramMissing => failed(Kind::Program).exit(exit::BACKEND),
+            BackendErrorKind::Busy => failed(Kind::State),
+            BackendErrorKind::Failed => failed(Kind::Failed),
         };
         failed.hint_if(error.hint)
     }

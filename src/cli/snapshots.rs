@@ -15,6 +15,7 @@ use super::json_schema::ListedSnapshot;
 use super::layout::Table;
 use super::output::{Output, one_line};
 use crate::backend::{Snapshot, registry};
+use crate::causes;
 use crate::host::Host;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store, snapshots};
@@ -90,7 +91,7 @@ async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliEr
     for backend in registry::all(host) {
         match backend.snapshots().await {
             Ok(all) => drop(there.insert(backend.name(), all)),
-            Err(error) => output.warn(format!("{}: {error}", backend.name())),
+            Err(error) => output.warn(format!("{}: {}", backend.name(), causes::one_line(&error))),
         }
     }
     let mut found = Vec::new();

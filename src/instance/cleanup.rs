@@ -19,6 +19,7 @@ use super::snapshots;
 use super::store::{ClaimError, State, Store, Unlistable};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
+use crate::causes;
 use crate::host::Host;
 use crate::host::settings::Settings;
 
@@ -160,7 +161,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
     for backend in backends {
         match backend.unused().await {
             Ok(all) => found.unused.extend(all.into_iter().map(|unused| (backend.name(), unused))),
-            Err(error) => found.errors.push(format!("{}: {error}", backend.name())),
+            Err(error) => found.errors.push(format!("{}: {}", backend.name(), causes::one_line(&error))),
         }
     }
     found.litter.extend(stale_sockets(host, &store));
@@ -187,7 +188,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
     // Before their bottles, whose state names the snapshot to keep.
     for unnamed in &found.snapshots {
         if let Err(failure) = remove_unnamed(&store, backends, unnamed).await {
-            failures.push(format!("{}: {failure}", unnamed.snapshot.slug));
+            failures.push(format!("{}: {}", unnamed.snapshot.slug, causes::one_line(&*failure)));
         }
     }
     for orphan in &found.orphans {
@@ -196,7 +197,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             Err(error) => Err(error),
         };
         if let Err(failure) = removed {
-            failures.push(format!("{}: {failure}", orphan.slug));
+            failures.push(format!("{}: {}", orphan.slug, causes::one_line(&*failure)));
         }
     }
     // After the bottles, which use them.
@@ -206,7 +207,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
         if !own.is_empty()
             && let Err(error) = backend.remove_unused(own).await
         {
-            failures.push(format!("{}: {error}", backend.name()));
+            failures.push(format!("{}: {}", backend.name(), causes::one_line(&error)));
         }
     }
     for path in &found.litter {
@@ -261,7 +262,9 @@ async fn inspect_dead(
         let note = match backend.connect_guest(&record.slug).await {
             Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
             // It may be running.
-            Err(error) if error.kind == BackendErrorKind::Busy => Some(format!("is left alone: {error}")),
+            Err(error) if error.kind == BackendErrorKind::Busy => {
+                Some(format!("is left alone: {}", causes::one_line(&error)))
+            }
             Err(_) => None,
         };
         if let Some(note) = note {
@@ -302,7 +305,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
         let all = match backend.snapshots().await {
             Ok(all) => all,
             Err(error) => {
-                found.errors.push(format!("{}: {error}", backend.name()));
+                found.errors.push(format!("{}: {}", backend.name(), causes::one_line(&error)));
                 continue;
             }
         };
@@ -421,7 +424,7 @@ async fn enumerate(
     for backend in backends {
         match backend.enumerate().await {
             Ok(all) => drop(resources.insert(backend.name(), all)),
-            Err(error) => errors.push(format!("{}: {error}", backend.name())),
+            Err(error) => errors.push(format!("{}: {}", backend.name(), causes::one_line(&error))),
         }
     }
     resources

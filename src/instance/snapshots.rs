@@ -17,6 +17,7 @@ use super::committed::{self, Committed};
 use super::record::Record;
 use super::store::Claim;
 use crate::backend::{Backend, BackendError, ProgressSink, Snapshot};
+use crate::causes;
 use crate::host::clock;
 
 /// The result of a commit.
@@ -63,7 +64,7 @@ pub async fn commit(
     // Cleanup finds the leftovers of a killed commit.
     if let Some(previous) = previous.filter(|previous| previous.reference != committed.snapshot.reference) {
         let removed = backend.remove_snapshot(&previous).await;
-        notes.extend(removed.err().map(|error| error.to_string()));
+        notes.extend(removed.err().map(|error| causes::one_line(&error)));
     }
     Ok(Commit { snapshot: committed.snapshot, notes })
 }
@@ -101,12 +102,12 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
 async fn remove_each(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
     let all = match backend.snapshots().await {
         Ok(all) => all,
-        Err(error) => return vec![error.to_string()],
+        Err(error) => return vec![causes::one_line(&error)],
     };
     let mut failures = Vec::new();
     for snapshot in all.iter().filter(|found| found.slug == *slug) {
         if let Err(error) = backend.remove_snapshot(snapshot).await {
-            failures.push(error.to_string());
+            failures.push(causes::one_line(&error));
         }
     }
     failures

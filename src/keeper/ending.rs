@@ -28,6 +28,7 @@ use bottle_scan::Redactor;
 use super::protocol::{EndCause, EndChoice, Ended, Resumable};
 use super::transcript;
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
+use crate::causes;
 use crate::host::Host;
 use crate::instance::Claim;
 use crate::instance::audit::Trail;
@@ -229,7 +230,7 @@ impl Teardown<'_> {
         resources.reverse();
         match self.backend.remove(&resources).await {
             Ok(()) => Vec::new(),
-            Err(error) => vec![error.to_string()],
+            Err(error) => vec![causes::one_line(&error)],
         }
     }
 }
@@ -261,6 +262,7 @@ fn work_in(answer: Result<GuestEvent, ChannelError>) -> Option<bool> {
 /// An unknown answer counts as work.
 fn work_or_unknown(found: Result<bool, BackendError>) -> bool {
     found.unwrap_or_else(|error| {
+        let error = causes::one_line(&error);
         tracing::warn!("cannot search the workspace for unsaved work, so it is preserved: {error}");
         true
     })

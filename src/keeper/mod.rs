@@ -45,6 +45,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::backend::{Backend, BackendError};
+use crate::causes;
 use crate::host::process::ProcessId;
 use crate::host::{Host, disk};
 use crate::instance::deploy_keys::{self, Tokens};
@@ -447,5 +448,5 @@ fn backend_failure(error: &BackendError) -> LaunchFailure {
         Kind::ProgramMissing => 127,
         Kind::Busy | Kind::Failed => 1,
     };
-    LaunchFailure { exit, message: error.message.clone(), hint: error.hint.clone(), left: Vec::new() }
+    LaunchFailure { exit, message: causes::one_line(error), hint: error.hint.clone(), left: Vec::new() }
 }

@@ -32,6 +32,7 @@ use tokio::task::JoinHandle;
 
 use self::order::LaunchOrder;
 use crate::backend::{Backend, BackendError, LAYERS, Launch, ProgressSink};
+use crate::causes;
 use crate::forge::ForgeError;
 use crate::host::{Host, roots};
 use crate::instance::Claim;
@@ -209,7 +210,7 @@ async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
         Err(error) => left.push(error.to_string()),
     }
     resources.retain(|resource| !kept || resource.kind != LAYERS);
-    left.extend(backend.remove(&resources).await.err().map(|error| error.to_string()));
+    left.extend(backend.remove(&resources).await.err().map(|error| causes::one_line(&error)));
     left
 }
 

@@ -503,7 +503,7 @@ async fn an_exhausted_subnet_range_is_reported_and_leaves_nothing() {
         first.start_bundle().await;
         let second = fixture.planned("second");
         let error = fixture.backend.make_network(&second.launch()).await.expect_err("no room");
-        assert!(error.message.contains("10.214.99.0/27"), "{error}");
+        assert!(error.one_line().contains("10.214.99.0/27"), "{error}");
         assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("docker.subnets")), "{error:?}");
         second.remove().await;
         assert_eq!(second.found().await, [], "{}", fixture.name());
@@ -554,13 +554,13 @@ async fn a_taken_container_name_is_reported_and_its_container_stays() {
         let name = format!("bottle-{}-agent-taken", fixture.host.home_hash());
         let foreign = said(&["create", "--name", &name, "--entrypoint", "/bin/true", engine::BASE_IMAGE]);
         let error = fixture.backend.start_guest(&bottle.launch(), &bottle.prepared).await.expect_err("taken");
-        assert!(error.message.contains("already in use") && error.hint.is_some(), "{error:?}");
+        assert!(error.one_line().contains("already in use") && error.hint.is_some(), "{error:?}");
         // It has our name but not our labels: it is neither found nor removed, even when a ledger names it.
         assert!(bottle.found().await.iter().all(|resource| resource.id != foreign));
         let claimed =
             Resource { slug: bottle.slug().clone(), kind: "layers".to_owned(), id: foreign.clone() };
         let error = fixture.backend.remove(&[claimed]).await.expect_err("refused");
-        assert!(error.message.contains("not this bottle's"), "{error}");
+        assert!(error.one_line().contains("not this bottle's"), "{error}");
         assert_eq!(said(&["inspect", "--format", "{{.Id}}", &foreign]), foreign);
         said(&["rm", &foreign]);
         bottle.remove().await;
@@ -583,7 +583,7 @@ async fn an_absent_engine_is_reported_as_one_cause() {
         let bottle = fixture.planned("nowhere");
         let error = backend.make_network(&bottle.launch()).await.expect_err("no engine");
         assert_eq!(error.kind, BackendErrorKind::Unavailable, "{error}");
-        assert!(error.message.contains(words) && error.hint.is_some(), "{error:?}");
+        assert!(error.one_line().contains(words) && error.hint.is_some(), "{error:?}");
         assert!(bottle.ledger.all().is_empty());
     }
     let env = BTreeMap::from([("DOCKER_HOST".into(), socket.as_str().into())]);

@@ -21,7 +21,7 @@ async fn a_failed_setup_names_its_step_and_leaves_no_process() {
             let nowhere = format!("{kind}{}", "0".repeat(64));
             prepared.inside.as_mut().expect("images").image.clone_from(&nowhere);
             let error = fixture.backend.start_guest(&bottle.launch(), &prepared).await.expect_err("fails");
-            assert!(error.message.contains(said) && error.hint.is_some(), "{error}");
+            assert!(error.one_line().contains(said) && error.hint.is_some(), "{error}");
             bottle.remove().await;
             assert_eq!(bottle.found().await, [], "{}", fixture.name());
             continue;
@@ -34,7 +34,7 @@ async fn a_failed_setup_names_its_step_and_leaves_no_process() {
         let exposed = vec![exposed(&inner), exposed(std::path::Path::new("/proc/self/../stat"))];
         let prepared = Prepared { exposed, ..Prepared::default() };
         let error = fixture.backend.start_guest(&bottle.launch(), &prepared).await.expect_err("fails");
-        assert!(error.message.contains("/proc/self/../stat"), "{}: {error}", fixture.name());
+        assert!(error.one_line().contains("/proc/self/../stat"), "{}: {error}", fixture.name());
         let left = bottle.found().await;
         assert!(
             left.iter().all(|resource| !resource.kind.ends_with("process")),
@@ -51,9 +51,9 @@ async fn connecting_to_a_missing_bottle_names_it() {
     for fixture in every_backend().await {
         let bottle = fixture.planned("absent");
         let error = fixture.backend.connect_guest(bottle.slug()).await.err().expect("nothing is there");
-        assert!(error.message.contains("absent"), "{}: {error}", fixture.name());
+        assert!(error.one_line().contains("absent"), "{}: {error}", fixture.name());
         let error = fixture.backend.connect_bundle(bottle.slug()).await.err().expect("nothing is there");
-        assert!(error.message.contains("absent"), "{}: {error}", fixture.name());
+        assert!(error.one_line().contains("absent"), "{}: {error}", fixture.name());
     }
 }
 

@@ -155,7 +155,10 @@ async fn a_too_deep_tree_is_reported_and_leaves_nothing() {
         bottle.shell("i=0; while [ $i -lt 300 ]; do mkdir deeper; cd deeper; i=$((i+1)); done").await;
         let error =
             fixture.backend.freeze(bottle.slug(), None, ProgressSink::discard()).await.expect_err("too deep");
-        assert!(error.message.contains("more than 128 folders deep") && error.message.len() < 400, "{error}");
+        assert!(
+            error.one_line().contains("more than 128 folders deep") && error.one_line().len() < 400,
+            "{error}"
+        );
         assert!(
             error.hint.is_some_and(|hint| hint.contains("bottle exec deep -- rm -r")),
             "{}",

@@ -156,7 +156,7 @@ async fn a_crafted_snapshot_is_harmless() {
     let prepared = fixture.prepared().await.expect("prepared");
     fixture.backend.make_network(&bottle.launch()).await.expect("network");
     let error = fixture.backend.start_guest(&bottle.launch(), &prepared).await.expect_err("a link");
-    assert!(error.message.contains("/etc"), "{error}");
+    assert!(error.one_line().contains("/etc"), "{error}");
     assert_eq!(std::fs::read_to_string(outside.path().join("hosts")).expect("read"), "the host's");
     bottle.remove().await;
 }
@@ -174,6 +174,6 @@ async fn reports_a_missing_image_of_a_snapshot() {
     let prepared = fixture.prepared().await.expect("prepared");
     fixture.backend.make_network(&again.launch()).await.expect("network");
     let error = fixture.backend.start_guest(&again.launch(), &prepared).await.expect_err("it is gone");
-    assert!(error.message.contains("the image that they are based on was removed"), "{error}");
+    assert!(error.one_line().contains("the image that they are based on was removed"), "{error}");
     again.remove().await;
 }

@@ -115,7 +115,7 @@ async fn each_snapshot_is_independent() {
         let gone = bottle::backend::Launch { origin: &Origin::Snapshot(two), ..bottle.launch() };
         fixture.backend.make_network(&gone).await.expect("network");
         let error = fixture.backend.start_guest(&gone, &prepared).await.expect_err("it is gone");
-        assert!(error.message.contains("several"), "{}: {error}", fixture.name());
+        assert!(error.one_line().contains("several"), "{}: {error}", fixture.name());
         bottle.remove().await;
         for snapshot in [one, three] {
             fixture.backend.remove_snapshot(&snapshot).await.expect("removed");
@@ -187,7 +187,7 @@ async fn freezing_a_missing_bottle_fails_and_leaves_nothing() {
             .freeze(bottle.slug(), None, ProgressSink::discard())
             .await
             .expect_err("nothing there");
-        assert!(error.message.contains("nothing"), "{}: {error}", fixture.name());
+        assert!(error.one_line().contains("nothing"), "{}: {error}", fixture.name());
         assert_eq!(fixture.backend.snapshots().await.expect("listed"), [], "{}", fixture.name());
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
     }

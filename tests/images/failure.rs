@@ -19,7 +19,7 @@ async fn a_failed_build_shows_the_builders_output() {
         "FROM debian:bookworm-slim\nRUN echo so far so good && echo but not this >&2 && exit 7 # {word}"
     );
     let error = fixture.of_dockerfile(&text).await.expect_err("it fails");
-    let message = &error.message;
+    let message = &error.one_line();
     assert!(message.starts_with("cannot build the image of the Dockerfile Dockerfile: "), "{message}");
     assert!(message.contains("returned a non-zero code: 7"), "{message}");
     assert!(message.contains("\nso far so good\n") && message.contains("but not this"), "{message}");
@@ -28,7 +28,7 @@ async fn a_failed_build_shows_the_builders_output() {
     assert!(!containers.contains(&word), "a container was left: {containers}");
     let error =
         fixture.of_dockerfile("FROM debian:bookworm-slim\nNONSENSE").await.expect_err("no instruction");
-    assert!(error.message.contains("unknown instruction: NONSENSE"), "{error}");
+    assert!(error.one_line().contains("unknown instruction: NONSENSE"), "{error}");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_missing_base_image_is_reported_with_a_hint() {
     let images = Images::new(&docker, &fixture.host);
     let error = images.agent(&fixture.plan(), &ProgressSink::discard()).await.expect_err("no base");
     let expected = "the base image debian:bookworm-slim is not on this engine and cannot be pulled: no route to the registry";
-    assert_eq!(error.message, expected);
+    assert_eq!(error.one_line(), expected);
     assert!(error.hint.is_some_and(|hint| hint.contains("scripts/base-image")));
     engine.abort();
 }

@@ -193,24 +193,27 @@ async fn an_unusable_image_is_reported_with_the_reason() {
     let error = fixture.agent(&plan("./foreign.tar")).await.expect_err("another processor");
     assert_eq!(error.kind, BackendErrorKind::Unsupported);
     assert!(
-        error.message.starts_with("the image ./foreign.tar is for s390x, not for this engine ("),
+        error.one_line().starts_with("the image ./foreign.tar is for s390x, not for this engine ("),
         "{error}"
     );
     // An archive without an image.
     let error = fixture.agent(&plan("bottle.invalid/nothing:1")).await.expect_err("not there");
-    assert!(error.message.starts_with("the image bottle.invalid/nothing:1 is not on this engine"), "{error}");
+    assert!(
+        error.one_line().starts_with("the image bottle.invalid/nothing:1 is not on this engine"),
+        "{error}"
+    );
     let error = fixture.agent(&plan("./nothing.tar")).await.expect_err("not there");
-    assert!(error.message.starts_with("the image ./nothing.tar cannot be read"), "{error}");
+    assert!(error.one_line().starts_with("the image ./nothing.tar cannot be read"), "{error}");
     // An unknown user.
     let error = fixture.of_dockerfile(&format!("{BASE}\nUSER somebody")).await.expect_err("no user");
-    assert!(error.message.contains("has `USER somebody`, but no such user"), "{error}");
+    assert!(error.one_line().contains("has `USER somebody`, but no such user"), "{error}");
     // An unreadable file in a folder.
     fixture.write("folder/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
     let unread = fixture.host.home.join("folder/etc/passwd");
     std::fs::set_permissions(&unread, std::fs::Permissions::from_mode(0o000)).expect("mode");
     if std::fs::read(&unread).is_err() {
         let error = fixture.agent(&plan("./folder")).await.expect_err("unreadable");
-        assert!(error.message.contains("cannot read the image ./folder"), "{error}");
+        assert!(error.one_line().contains("cannot read the image ./folder"), "{error}");
     }
     assert_eq!(fixture.stand_ins(), "", "a container was left");
 }

@@ -15,6 +15,9 @@ use crate::elf;
 /// Where the program is written, from the workspace's root.
 const OUTPUT: &str = "dist/bottle";
 
+/// A variable of the fake backend, which only test builds have.
+const TEST_PART: &[u8] = b"BOTTLE_FAKE_FAIL";
+
 /// Builds, checks and copies.
 pub(crate) fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
@@ -22,6 +25,8 @@ pub(crate) fn run() -> Result<()> {
     let built = build(root, target)?;
     let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
     elf::expect_static(&program).map_err(|why| anyhow!("{} {why}", built.display()))?;
+    let has_test_parts = program.windows(TEST_PART.len()).any(|bytes| bytes == TEST_PART);
+    ensure!(!has_test_parts, "{} has the parts for tests", built.display());
     let output = root.join(OUTPUT);
     fs::create_dir_all(output.parent().context("the output's folder")?)?;
     // Beside and renamed: a bottle that runs the old program keeps it.

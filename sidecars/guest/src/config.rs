@@ -70,7 +70,8 @@ pub enum Transport {
 pub enum Programs {
     /// Any program of the bottle.
     Any,
-    /// Only programs that are built into this one: `ARGV` becomes `exe __fake-program ARGV…`.
+    /// Only the test backend's programs, which are built into this one: `ARGV` becomes `exe __fake-program ARGV…`.
+    #[cfg(feature = "test-parts")]
     BuiltIn {
         /// The program itself.
         exe: PathBuf,

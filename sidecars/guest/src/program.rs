@@ -46,6 +46,7 @@ pub(crate) fn command(
             command.arg0(name).args(arguments);
             command
         }
+        #[cfg(feature = "test-parts")]
         Programs::BuiltIn { exe } => {
             let mut command = Command::new(exe);
             command.arg("__fake-program").args(&process.argv);

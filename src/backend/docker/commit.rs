@@ -10,10 +10,23 @@ use bollard::models::ContainerConfig;
 use bollard::query_parameters::CommitContainerOptionsBuilder;
 
 use super::engine::{Engine, EngineError};
-use super::{kept, listing, names, snapshot_images};
+use super::{listing, names};
 
 /// Timeout of a commit, which copies every changed file of the bottle.
 const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
+
+/// The repository of all snapshots.
+pub(super) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
+/// The label of a snapshot with the home's hash.
+pub(super) const SNAPSHOT_HOME: &str = "bottle.snapshot";
+/// The label of a snapshot with the bottle's slug.
+pub(super) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
+/// The label of a snapshot with its moment.
+pub(super) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
+/// The label of a kept container's image with the home's hash.
+pub(super) const KEPT_HOME: &str = "bottle.kept";
+/// The label of a kept container's image with the bottle's slug.
+pub(super) const KEPT_SLUG: &str = "bottle.kept.of";
 
 /// Labels that identify a bottle's containers and images. A commit keeps a container's labels unless they are
 /// overwritten.
@@ -21,11 +34,11 @@ const OWN_LABELS: [&str; 8] = [
     names::HOME,
     names::SLUG,
     names::ROLE,
-    snapshot_images::HOME,
-    snapshot_images::SLUG,
-    snapshot_images::MADE_AT,
-    kept::HOME,
-    kept::SLUG,
+    SNAPSHOT_HOME,
+    SNAPSHOT_SLUG,
+    SNAPSHOT_MADE_AT,
+    KEPT_HOME,
+    KEPT_SLUG,
 ];
 
 /// A committed image.
@@ -92,15 +105,12 @@ pub(super) async fn list_labelled(
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Committed>, EngineError> {
-    match engine.call(engine.docker().inspect_image(image)).await {
-        Ok(found) => Ok(Some(Committed {
-            id: found.id.unwrap_or_default(),
-            tags: found.repo_tags.unwrap_or_default(),
-            labels: found.config.and_then(|config| config.labels).unwrap_or_default(),
-        })),
-        Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let found = engine.call_if_there(engine.docker().inspect_image(image)).await?;
+    Ok(found.map(|found| Committed {
+        id: found.id.unwrap_or_default(),
+        tags: found.repo_tags.unwrap_or_default(),
+        labels: found.config.and_then(|config| config.labels).unwrap_or_default(),
+    }))
 }
 
 impl Committed {
@@ -140,17 +150,8 @@ async fn is_own_layer(
     if !id.starts_with("sha256:") {
         return Ok(false);
     }
-    let image = match engine.call(engine.docker().inspect_image(id)).await {
-        Ok(image) => image,
-        Err(error) if error.is_missing() => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
-    let ours = [snapshot_images::HOME, kept::HOME]
-        .iter()
-        .any(|label| labels.get(*label).is_some_and(|of| of == home));
-    let mut tags = image.repo_tags.iter().flatten();
-    let stays =
-        tags.any(|tag| tag.starts_with(snapshot_images::REPOSITORY) && replaced != Some(tag.as_str()));
+    let Some(Committed { labels, tags, .. }) = inspect(engine, id).await? else { return Ok(false) };
+    let ours = [SNAPSHOT_HOME, KEPT_HOME].iter().any(|label| labels.get(*label).is_some_and(|of| of == home));
+    let stays = tags.iter().any(|tag| tag.starts_with(SNAPSHOT_REPOSITORY) && replaced != Some(tag.as_str()));
     Ok(ours && !stays)
 }

@@ -67,11 +67,7 @@ pub(super) async fn find(
 ) -> Result<Option<Found>, EngineError> {
     let name = names.name(part, slug);
     let asked = engine.docker().inspect_container(&name, None::<InspectContainerOptions>);
-    let container = match engine.call(asked).await {
-        Ok(container) => container,
-        Err(error) if error.is_missing() => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(container) = engine.call_if_there(asked).await? else { return Ok(None) };
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     let owned = names.owned(&name, &labels).is_some_and(|(own, of)| own == part && of == *slug);
     let state = container.state.unwrap_or_default();

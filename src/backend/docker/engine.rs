@@ -113,6 +113,20 @@ impl Engine {
         self.call_within(ANSWERS_WITHIN, call).await
     }
 
+    /// As [`Engine::call`], for a call about one object; `None` when the object does not exist.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub(super) async fn call_if_there<T>(
+        &self,
+        call: impl Future<Output = Result<T, Bollard>>,
+    ) -> Result<Option<T>, EngineError> {
+        match self.call(call).await {
+            Err(error) if error.is_missing() => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     /// Waits for a call with a longer deadline.
     ///
     /// # Errors
@@ -161,15 +175,12 @@ impl EngineError {
 
     /// Converts it into a [`BackendError`] for an action (`start the agent's container`).
     pub(super) fn during(self, doing: &str) -> BackendError {
-        let kind = match self.is_unusable() {
-            true => BackendErrorKind::Unavailable,
-            false => BackendErrorKind::Failed,
+        let hint = self.hint().map(str::to_owned);
+        let error = match self.is_unusable() {
+            true => BackendError::new(BackendErrorKind::Unavailable, self.to_string()),
+            false => BackendError::failed(format!("cannot {doing}")).because(self),
         };
-        let message = match kind {
-            BackendErrorKind::Unavailable => self.to_string(),
-            _ => format!("cannot {doing}: {self}"),
-        };
-        BackendError { kind, message, hint: self.hint().map(str::to_owned) }
+        BackendError { hint, ..error }
     }
 
     /// The next step for the user.
@@ -330,7 +341,7 @@ mod tests {
     fn a_refusal_names_the_action_and_a_hint() {
         let refused = |message: &str| EngineError::Refused { status: 500, message: message.to_owned() };
         let full = refused("write /x: no space left on device").during("make a container");
-        assert_eq!(full.message, "cannot make a container: write /x: no space left on device");
+        assert_eq!(full.one_line(), "cannot make a container: write /x: no space left on device");
         assert!(full.hint.expect("hint").contains("free space"));
         assert!(refused("Pool overlaps with other one on this address space").is_subnet_overlap());
         assert!(

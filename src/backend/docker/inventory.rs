@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use super::container::find_agent;
 use super::engine::{Engine, EngineError};
-use super::kept;
+use super::kept::{self, IMAGE};
 use super::names::{Names, Part};
 use crate::backend::{BackendError, LAYERS, Resource};
 
@@ -25,8 +25,6 @@ pub(super) const BUNDLE: &str = "bundle-process";
 pub(super) const NETWORK: &str = "network";
 /// [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";
-/// [`Resource::kind`] of an image of a kept container that no container uses.
-pub(super) const IMAGE: &str = "kept-image";
 
 /// How long a resource may stay in use by a removed one, or another process's removal may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,14 +76,14 @@ async fn containers(engine: &Engine, names: &Names) -> Result<Containers, Engine
         let (Some((part, slug)), Some(id)) = (owned, container.id) else { continue };
         all.used.extend(container.image_id);
         match part {
-            Part::Bundle => all.found.push(resource(&slug, BUNDLE, id)),
+            Part::Bundle => all.found.push(Resource::new(&slug, BUNDLE, id)),
             Part::Agent | Part::Kept => {
                 if is_alive(container.state) {
-                    all.found.push(resource(&slug, GUEST, id.clone()));
+                    all.found.push(Resource::new(&slug, GUEST, id.clone()));
                 } else {
                     all.kept.push(slug.clone());
                 }
-                all.found.push(resource(&slug, LAYERS, id));
+                all.found.push(Resource::new(&slug, LAYERS, id));
             }
             Part::Inner | Part::Outer | Part::Sockets => {}
         }
@@ -103,7 +101,7 @@ async fn networks(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engin
     let networks = engine.call(engine.docker().list_networks(Some(options))).await?;
     let ours = networks.into_iter().filter_map(|network| {
         let (_, slug) = names.owned(&network.name?, &network.labels?)?;
-        Some(resource(&slug, NETWORK, network.id?))
+        Some(Resource::new(&slug, NETWORK, network.id?))
     });
     Ok(ours.collect())
 }
@@ -113,13 +111,9 @@ async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engine
     let volumes = engine.call(engine.docker().list_volumes(Some(options))).await?.volumes.unwrap_or_default();
     let ours = volumes.into_iter().filter_map(|volume| {
         let (_, slug) = names.owned(&volume.name, &volume.labels)?;
-        Some(resource(&slug, VOLUME, volume.name))
+        Some(Resource::new(&slug, VOLUME, volume.name))
     });
     Ok(ours.collect())
-}
-
-pub(super) fn resource(slug: &Slug, kind: &str, id: String) -> Resource {
-    Resource { slug: slug.clone(), kind: kind.to_owned(), id }
 }
 
 /// Removes resources: containers first, then what they used. Tries all of them.
@@ -140,12 +134,23 @@ pub(super) async fn remove(
             failures.extend(removed.err().map(|why| format!("{} {}: {why}", resource.kind, resource.id)));
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(BackendError::failed(failures.join("; "))) }
+    BackendError::all(&failures)
 }
 
-async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), String> {
+/// Why a resource was not removed.
+#[derive(Debug, thiserror::Error)]
+enum NotRemoved {
+    #[error("it is not an id of this backend")]
+    InvalidId,
+    #[error("it is not this bottle's, by its {0}")]
+    NotOwned(&'static str),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), NotRemoved> {
     if !is_id(resource, names) {
-        return Err("it is not an id of this backend".to_owned());
+        return Err(NotRemoved::InvalidId);
     }
     let deadline = tokio::time::Instant::now() + RELEASE_TIMEOUT;
     loop {
@@ -165,8 +170,9 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
             Err(error) if error.is_missing() => return Ok(()),
             // The next check shows whether it is removed.
             Ok(()) => {}
-            Err(error) if !is_transient(&error) => return Err(error.to_string()),
-            Err(error) if tokio::time::Instant::now() >= deadline => return Err(error.to_string()),
+            Err(error) if !is_transient(&error) || tokio::time::Instant::now() >= deadline => {
+                return Err(error.into());
+            }
             Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
@@ -180,17 +186,21 @@ fn is_transient(error: &EngineError) -> bool {
 }
 
 /// Whether the resource exists; an error when an object of that id is a different resource.
-async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, String> {
-    if resource.kind == IMAGE {
-        return kept::is_there(engine, names, resource).await;
-    }
-    let owned = match inspect(engine, names, resource).await {
-        Ok(owned) => owned,
-        Err(error) if error.is_missing() => return Ok(false),
-        Err(error) => return Err(error.to_string()),
+async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, NotRemoved> {
+    let (owned, by) = match resource.kind.as_str() {
+        IMAGE => (kept::is_owned(engine, names, resource).await, "labels"),
+        kind => {
+            let fits = |(part, slug)| slug == resource.slug && kind_fits(part, kind);
+            let owned = inspect(engine, names, resource).await;
+            (owned.map(|owned| Some(owned.is_some_and(fits))), "name and labels")
+        }
     };
-    let fits = owned.is_some_and(|(part, slug)| slug == resource.slug && kind_fits(part, &resource.kind));
-    if fits { Ok(true) } else { Err("it is not this bottle's, by its name and labels".to_owned()) }
+    match owned {
+        Ok(Some(false)) => Err(NotRemoved::NotOwned(by)),
+        Ok(owned) => Ok(owned.is_some()),
+        Err(error) if error.is_missing() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn kind_fits(part: Part, kind: &str) -> bool {
@@ -265,7 +275,7 @@ async fn is_held_by_kept_container(engine: &Engine, names: &Names, volume: &Reso
 
 /// Removes the volume of a bottle's proxy, if it exists and is unused.
 async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
-    let proxy = resource(slug, VOLUME, names.name(Part::Sockets, slug));
+    let proxy = Resource::new(slug, VOLUME, names.name(Part::Sockets, slug));
     let ours = inspect(engine, names, &proxy).await.is_ok_and(|owned| owned.is_some());
     if ours {
         let removed =
@@ -327,7 +337,7 @@ mod tests {
             (IMAGE, &id, false),
             ("runtime-folder", &id, false),
         ] {
-            assert_eq!(is_id(&resource(&slug, kind, id.to_owned()), &names), good, "{kind} {id}");
+            assert_eq!(is_id(&Resource::new(&slug, kind, id.to_owned()), &names), good, "{kind} {id}");
         }
     }
 

@@ -12,19 +12,16 @@ use bollard::query_parameters::{
 };
 use bottle_contract::names::Slug;
 
-use super::commit::{commit, list_labelled};
+use super::commit::{KEPT_HOME, KEPT_SLUG, commit, inspect, list_labelled};
 use super::container::{find, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
-use super::inventory::{IMAGE, resource};
 use super::names::{Names, Part};
 use crate::backend::{BackendError, Launch, Resource};
 
 /// The repository of these images.
 const REPOSITORY: &str = "bottle-kept";
-/// The label with the home's hash.
-pub(super) const HOME: &str = "bottle.kept";
-/// The label with the bottle's slug.
-pub(super) const SLUG: &str = "bottle.kept.of";
+/// [`Resource::kind`] of an image of a kept container that no container uses.
+pub(super) const IMAGE: &str = "kept-image";
 
 /// Commits the kept container, sets it aside, and returns the image's id.
 ///
@@ -45,7 +42,7 @@ pub(super) async fn commit_kept(
     let kept = kept.ok_or_else(gone)?;
     set_aside(engine, names, slug).await.map_err(failed)?;
     let tag = format!("{}-{slug}", names.home());
-    let labels = [(HOME, names.home()), (SLUG, slug.as_str())];
+    let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
     // Until a container uses the image, cleanup finds it by its label; afterwards it is removed with the container.
     commit(engine, &kept.id, (REPOSITORY, &tag), &labels).await.map_err(failed)
 }
@@ -69,10 +66,7 @@ pub(super) async fn set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Re
 pub(super) async fn remove_set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let Some(aside) = find(engine, names, Part::Kept, slug).await? else { return Ok(()) };
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-    match engine.call(engine.docker().remove_container(&aside.id, Some(options))).await {
-        Err(error) if !error.is_missing() => Err(error),
-        _ => Ok(()),
-    }
+    engine.call_if_there(engine.docker().remove_container(&aside.id, Some(options))).await.map(drop)
 }
 
 /// The images of kept containers of this home, except those in `used`.
@@ -84,29 +78,27 @@ pub(super) async fn unused(
     names: &Names,
     used: &[String],
 ) -> Result<Vec<Resource>, EngineError> {
-    let images = list_labelled(engine, HOME, names.home()).await?;
+    let images = list_labelled(engine, KEPT_HOME, names.home()).await?;
     let free = images.into_iter().filter(|image| !used.contains(&image.id));
     let ours = free.filter_map(|image| {
-        let slug: Slug = image.labels.get(SLUG)?.parse().ok()?;
-        Some(resource(&slug, IMAGE, image.id))
+        let slug: Slug = image.labels.get(KEPT_SLUG)?.parse().ok()?;
+        Some(Resource::new(&slug, IMAGE, image.id))
     });
     Ok(ours.collect())
 }
 
-/// Whether such an image exists; an error when it belongs to another bottle.
+/// Whether this image belongs to the resource's bottle; `None` when it does not exist.
 ///
 /// # Errors
-/// A sentence fragment.
-pub(super) async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, String> {
-    let image = match engine.call(engine.docker().inspect_image(&resource.id)).await {
-        Ok(image) => image,
-        Err(error) if error.is_missing() => return Ok(false),
-        Err(error) => return Err(error.to_string()),
-    };
-    let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
-    let label = |name: &str| labels.get(name).map(String::as_str);
-    let ours = label(HOME) == Some(names.home()) && label(SLUG) == Some(resource.slug.as_str());
-    if ours { Ok(true) } else { Err("it is not this bottle's, by its labels".to_owned()) }
+/// [`EngineError`] when the engine cannot be queried.
+pub(super) async fn is_owned(
+    engine: &Engine,
+    names: &Names,
+    resource: &Resource,
+) -> Result<Option<bool>, EngineError> {
+    let Some(image) = inspect(engine, &resource.id).await? else { return Ok(None) };
+    let label = |name: &str| image.labels.get(name).map(String::as_str);
+    Ok(Some(label(KEPT_HOME) == Some(names.home()) && label(KEPT_SLUG) == Some(resource.slug.as_str())))
 }
 
 /// The image of a container, if it was committed from a kept container of this home.
@@ -122,7 +114,7 @@ pub(super) async fn base_image(
     let container = engine.call(asked).await?;
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     // A container has the labels of its image.
-    Ok(container.image.filter(|_| labels.get(HOME).is_some_and(|home| home == names.home())))
+    Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
 /// Removes an image of a kept container; an image in use stays.

@@ -17,13 +17,13 @@ use super::attach::{Attached, attach};
 use super::bundle::Bundle;
 use super::container::{self, create, start};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
-use super::inventory::{BUNDLE, GUEST, VOLUME, resource};
+use super::inventory::{BUNDLE, GUEST, VOLUME};
 use super::names::{Names, Part};
 use super::network::{self, Net};
 use super::{agent, bundle, kept, snapshot_images, subnets};
 use crate::backend::{
-    BackendError, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, LAYERS, Launch, Origin, Prepared,
-    SIDECAR_LOGS,
+    BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, LAYERS, Launch,
+    Origin, Prepared, Resource, SIDECAR_LOGS,
 };
 use crate::host::docker_settings::{DockerSettings, DockerTransport};
 
@@ -52,7 +52,7 @@ enum OwnedTransport {
 }
 
 impl Launches {
-    /// Implements [`crate::backend::Backend::make_network`]. The outer network belongs to the bundle alone and is
+    /// Implements [`crate::backend::Lifecycle::make_network`]. The outer network belongs to the bundle alone and is
     /// created with it, while pid 1 starts: an engine creates networks one after the other.
     pub(super) async fn make_network(
         &self,
@@ -75,7 +75,7 @@ impl Launches {
         Ok(())
     }
 
-    /// Implements [`crate::backend::Backend::start_bundle`].
+    /// Implements [`crate::backend::Lifecycle::start_bundle`].
     pub(super) async fn start_bundle(
         &self,
         engine: &Engine,
@@ -134,7 +134,7 @@ impl Launches {
         Ok(())
     }
 
-    /// Implements [`crate::backend::Backend::start_guest`].
+    /// Implements [`crate::backend::Lifecycle::start_guest`].
     pub(super) async fn start_guest(
         &self,
         engine: &Engine,
@@ -170,12 +170,12 @@ impl Launches {
             api: engine.pong.api,
         };
         let id = create(engine, &names.name(Part::Agent, slug), agent.body()).await.map_err(failed)?;
-        launch.ledger.record(resource(slug, LAYERS, id.clone()))?;
+        launch.ledger.record(Resource::new(slug, LAYERS, id.clone()))?;
         if *launch.origin != Origin::New {
             kept::remove_set_aside(engine, names, slug).await.map_err(failed)?;
         }
         let attached = attach(engine, &id, Some(&log_of(launch.state, "guest"))).await.map_err(failed)?;
-        launch.ledger.record(resource(slug, GUEST, id.clone()))?;
+        launch.ledger.record(Resource::new(slug, GUEST, id.clone()))?;
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((slug.clone(), Part::Agent), attached);
         Ok(())
@@ -206,16 +206,16 @@ impl Launches {
                     .with_hint(PART_REMOVED_HINT));
                 };
                 if found.paused {
-                    return Err(BackendError::busy(
-                        format!("cannot connect to the {who} of {slug}: its container is paused"),
-                        "wait for a snapshot to finish, or run `docker unpause`",
-                    ));
+                    let message = format!("cannot connect to the {who} of {slug}: its container is paused");
+                    return Err(BackendError::new(BackendErrorKind::Busy, message)
+                        .with_hint("wait for a snapshot to finish, or run `docker unpause`"));
                 }
                 attach(engine, &found.id, None).await.map_err(unreachable)?
             }
         };
         let joined = rejoin(attached).await.map_err(|error| {
-            BackendError::failed(format!("cannot connect to the {who} of {slug}: {error}"))
+            BackendError::failed(format!("cannot connect to the {who} of {slug}"))
+                .because(error)
                 .with_hint(PART_REMOVED_HINT)
         })?;
         Ok(Box::new(joined))
@@ -236,7 +236,7 @@ async fn make_listener_dir(
 ) -> Result<String, BackendError> {
     let slug = &launch.plan.identity.slug;
     let name = names.name(Part::Sockets, slug);
-    launch.ledger.record(resource(slug, VOLUME, name.clone()))?;
+    launch.ledger.record(Resource::new(slug, VOLUME, name.clone()))?;
     let (uid, gid) = bundle_user();
     let options = format!("size={LISTENER_DIR_SIZE},mode=0755,uid={uid},gid={gid},nosuid,nodev,noexec");
     let request = VolumeCreateRequest {
@@ -269,7 +269,7 @@ async fn make_bundle(
     let failed = |error: EngineError| error.during("start the bundle");
     let slug = bundle.slug;
     let id = create(engine, &bundle.names.name(Part::Bundle, slug), bundle.body()).await.map_err(failed)?;
-    launch.ledger.record(resource(slug, BUNDLE, id.clone()))?;
+    launch.ledger.record(Resource::new(slug, BUNDLE, id.clone()))?;
     let attached = attach(engine, &id, Some(&log_of(launch.state, "bundle"))).await.map_err(failed)?;
     Ok((id, attached))
 }
@@ -320,7 +320,7 @@ fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendErr
         std::io::Write::write_all(file, text.as_bytes())?;
         std::os::unix::fs::fchown(file.get_ref(), Some(uid), Some(gid))
     });
-    let failed = |error| BackendError::failed(format!("cannot make {}: {error}", path.display()));
+    let failed = |error| BackendError::failed(format!("cannot make {}", path.display())).because(error);
     written.map(|()| folder).map_err(failed)
 }
 
@@ -332,7 +332,7 @@ fn make_for_bundle(folder: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, B
         }
         Ok(())
     });
-    let failed = |error| BackendError::failed(format!("cannot make {}: {error}", folder.display()));
+    let failed = |error| BackendError::failed(format!("cannot make {}", folder.display())).because(error);
     made.map(|()| folder.clone()).map_err(failed)
 }
 

@@ -58,9 +58,10 @@ use self::images::Images;
 use self::launch::Launches;
 use self::names::{Names, Part};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Launch, Prepared, Preview, ProgressSink,
-    Resource, Snapshot, Step, Unused,
+    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Launch, Lifecycle, Prepared, Preview,
+    ProgressSink, Resource, Snapshot, Snapshots, Step, Unused,
 };
+use crate::causes;
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
 use crate::host::settings::Settings;
@@ -113,7 +114,8 @@ impl DockerBackend {
     }
 
     fn settings(&self) -> Result<DockerSettings, BackendError> {
-        let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
+        let settings =
+            Settings::load(&self.host).map_err(|error| BackendError::failed(causes::one_line(&error)))?;
         let named = self.host.var(RUNTIME_VARIABLE).map(str::to_owned);
         Ok(DockerSettings { runtime: named.or(settings.docker.runtime), ..settings.docker })
     }
@@ -145,7 +147,10 @@ impl Backend for DockerBackend {
             &[(asked.nested, "nested"), (asked.disk.is_some(), "disk")],
         )
     }
+}
 
+#[async_trait]
+impl super::Images for DockerBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         self.images().await?.preview(plan).await
     }
@@ -154,6 +159,20 @@ impl Backend for DockerBackend {
         prepare::prepare(self.images().await?, plan, progress).await
     }
 
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        let doing = "look for unused images";
+        let Some(engine) = self.engine_if_any(doing).await? else { return Ok(Vec::new()) };
+        Images::new(engine.docker(), &self.host).unused().await
+    }
+
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        let engine = self.engine("remove unused images").await?;
+        Images::new(engine.docker(), &self.host).remove_unused(unused).await
+    }
+}
+
+#[async_trait]
+impl Lifecycle for DockerBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let engine = self.engine("make the bottle's network").await?;
         self.launches.make_network(engine, &self.names, &self.settings()?, launch).await
@@ -199,6 +218,22 @@ impl Backend for DockerBackend {
         work::holds_work(engine, &self.names, slug, since).await
     }
 
+    fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {
+        // It is in the engine's store; `bottle cp` and `bottle resume` can read it.
+        None
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        if resources.is_empty() {
+            return Ok(());
+        }
+        let engine = self.engine("remove a bottle's resources").await?;
+        inventory::remove(engine, &self.names, resources).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for DockerBackend {
     async fn snapshot_exclusions(&self, slug: &Slug) -> Result<Vec<String>, BackendError> {
         let engine = self.engine("look at the bottle").await?;
         snapshot_images::snapshot_exclusions(engine, &self.names, slug).await
@@ -225,32 +260,8 @@ impl Backend for DockerBackend {
         snapshot_images::remove(engine, &self.names, snapshot).await
     }
 
-    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        let doing = "look for unused images";
-        let Some(engine) = self.engine_if_any(doing).await? else { return Ok(Vec::new()) };
-        Images::new(engine.docker(), &self.host).unused().await
-    }
-
-    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
-        let engine = self.engine("remove unused images").await?;
-        Images::new(engine.docker(), &self.host).remove_unused(unused).await
-    }
-
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         let Snapshot { slug, reference, .. } = snapshot;
         Some(format!("docker save {reference} | gzip > {slug}.tar.gz"))
-    }
-
-    fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {
-        // It is in the engine's store; `bottle cp` and `bottle resume` can read it.
-        None
-    }
-
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        if resources.is_empty() {
-            return Ok(());
-        }
-        let engine = self.engine("remove a bottle's resources").await?;
-        inventory::remove(engine, &self.names, resources).await
     }
 }

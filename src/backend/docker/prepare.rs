@@ -5,7 +5,7 @@ use crate::backend::image::config::variables;
 use crate::backend::{BackendError, ContainerImages, ImageInfo, Prepared, ProgressSink, Step};
 use crate::plan::Plan;
 
-/// Implements [`crate::backend::Backend::prepare`].
+/// Implements [`crate::backend::Images::prepare`].
 pub(super) async fn prepare(
     images: &Images,
     plan: &Plan,

@@ -7,22 +7,16 @@ use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuild
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
-use super::commit::{Committed, commit, inspect, list_labelled};
+use super::commit::{
+    Committed, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_REPOSITORY, SNAPSHOT_SLUG, commit, inspect,
+    list_labelled,
+};
 use super::container::find_agent;
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::names::Names;
 use crate::backend::{BackendError, Copied, Frozen, ProgressSink, Snapshot};
 
-/// The repository of all snapshots.
-pub(super) const REPOSITORY: &str = "bottle-snapshot";
-/// The label with the home's hash.
-pub(super) const HOME: &str = "bottle.snapshot";
-/// The label with the bottle's slug.
-pub(super) const SLUG: &str = "bottle.snapshot.of";
-/// The label with the moment.
-pub(super) const MADE_AT: &str = "bottle.snapshot.made-at";
-
-/// Implements [`crate::backend::Backend::freeze`].
+/// Implements [`crate::backend::Snapshots::freeze`].
 ///
 /// # Errors
 /// [`BackendError`] when the bottle has no container, or the engine fails.
@@ -43,8 +37,8 @@ pub(super) async fn freeze(
     let made_at = Timestamp::now();
     let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
     let moment = made_at.to_string();
-    let labels = [(HOME, names.home()), (SLUG, slug.as_str()), (MADE_AT, &moment)];
-    let id = commit(engine, &container.id, (REPOSITORY, &tag), &labels).await.map_err(failed)?;
+    let labels = [(SNAPSHOT_HOME, names.home()), (SNAPSHOT_SLUG, slug.as_str()), (SNAPSHOT_MADE_AT, &moment)];
+    let id = commit(engine, &container.id, (SNAPSHOT_REPOSITORY, &tag), &labels).await.map_err(failed)?;
     let image = inspect(engine, &id).await.map_err(failed)?;
     let gone =
         || BackendError::failed(format!("the new snapshot of {slug} was removed")).with_hint(REMOVED_HINT);
@@ -56,20 +50,20 @@ pub(super) async fn freeze(
     Ok(Frozen { snapshot, notes: Vec::new() })
 }
 
-/// Implements [`crate::backend::Backend::snapshots`].
+/// Implements [`crate::backend::Snapshots::snapshots`].
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
 pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snapshot>, EngineError> {
     let mut snapshots = Vec::new();
-    for image in list_labelled(engine, HOME, names.home()).await? {
+    for image in list_labelled(engine, SNAPSHOT_HOME, names.home()).await? {
         snapshots.extend(snapshot_from_image(engine, names.home(), image, None).await?);
     }
     snapshots.sort_by_key(|snapshot| snapshot.made_at);
     Ok(snapshots)
 }
 
-/// Implements [`crate::backend::Backend::remove_snapshot`].
+/// Implements [`crate::backend::Snapshots::remove_snapshot`].
 ///
 /// # Errors
 /// [`BackendError`] when it belongs to another home, or cannot be removed.
@@ -81,15 +75,13 @@ pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) 
     }
     // The labels are checked too: any image can get that name.
     let image = inspect(engine, &snapshot.reference).await.map_err(failed)?;
-    if image.is_none_or(|image| image.labels.get(HOME).is_none_or(|home| home != names.home())) {
+    if image.is_none_or(|image| image.labels.get(SNAPSHOT_HOME).is_none_or(|home| home != names.home())) {
         return Ok(());
     }
     // Removes only the name: layers of bottles and other snapshots stay.
     let options = RemoveImageOptionsBuilder::new().force(true).build();
-    match engine.call(engine.docker().remove_image(&snapshot.reference, Some(options), None)).await {
-        Err(error) if !error.is_missing() => Err(failed(error)),
-        _ => Ok(()),
-    }
+    let removed = engine.docker().remove_image(&snapshot.reference, Some(options), None);
+    engine.call_if_there(removed).await.map(drop).map_err(failed)
 }
 
 /// The image of this snapshot.
@@ -106,11 +98,9 @@ pub(super) async fn image_of(
     if !is_ours(names, snapshot) {
         return Err(gone());
     }
-    match engine.call(engine.docker().inspect_image(&snapshot.reference)).await {
-        Ok(image) => image.id.ok_or_else(gone),
-        Err(error) if error.is_missing() => Err(gone()),
-        Err(error) => Err(error.during("look at the snapshot")),
-    }
+    let image = engine.call_if_there(engine.docker().inspect_image(&snapshot.reference)).await;
+    let image = image.map_err(|error| error.during("look at the snapshot"))?;
+    image.and_then(|image| image.id).ok_or_else(gone)
 }
 
 /// The data that a commit excludes: the image's volumes.
@@ -142,9 +132,10 @@ async fn snapshot_from_image(
 ) -> Result<Option<Snapshot>, EngineError> {
     let label = |name: &str| image.labels.get(name);
     let parsed = (|| {
-        let slug: Slug = label(SLUG)?.parse().ok()?;
-        let made_at: Timestamp = label(MADE_AT)?.parse().ok()?;
-        let reference = image.tags.iter().find(|tag| tag.starts_with(&format!("{REPOSITORY}:")))?.clone();
+        let slug: Slug = label(SNAPSHOT_SLUG)?.parse().ok()?;
+        let made_at: Timestamp = label(SNAPSHOT_MADE_AT)?.parse().ok()?;
+        let reference =
+            image.tags.iter().find(|tag| tag.starts_with(&format!("{SNAPSHOT_REPOSITORY}:")))?.clone();
         Some((slug, made_at, reference))
     })();
     let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
@@ -158,7 +149,7 @@ async fn snapshot_from_image(
 
 /// Whether the reference has the form of this home's snapshots of that slug; others are never used in a request.
 fn is_ours(names: &Names, snapshot: &Snapshot) -> bool {
-    let start = format!("{REPOSITORY}:{}-{}-", names.home(), snapshot.slug);
+    let start = format!("{SNAPSHOT_REPOSITORY}:{}-{}-", names.home(), snapshot.slug);
     snapshot.reference.strip_prefix(&start).is_some_and(|moment| {
         !moment.is_empty() && moment.len() <= 20 && moment.bytes().all(|byte| byte.is_ascii_digit())
     })

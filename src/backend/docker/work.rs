@@ -27,7 +27,22 @@ const RETRIES: usize = 3;
 /// Timeout of the query: millions of files.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Implements [`crate::backend::Backend::holds_work`]. False when the container does not exist.
+/// Why pid 1 did not answer the query.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    #[error("{0}")]
+    Failed(String),
+    #[error("pid 1 sent an unexpected answer")]
+    Unexpected,
+    #[error("no answer in time")]
+    TimedOut,
+}
+
+/// Implements [`crate::backend::Lifecycle::holds_work`]. False when the container does not exist.
 ///
 /// # Errors
 /// [`BackendError`] when pid 1 does not start or does not answer.
@@ -41,8 +56,8 @@ pub(super) async fn holds_work(
     let Some(container) = find_agent(engine, names, slug).await.map_err(failed)? else {
         return Ok(false);
     };
-    let guest_failed = |why: String| {
-        BackendError::failed(format!("cannot look for changes in the workspace of {slug}: {why}"))
+    let guest_failed = |why: NoAnswer| {
+        BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(why)
     };
     let result = async {
         if container.running {
@@ -60,22 +75,19 @@ pub(super) async fn holds_work(
         let _ = engine.call(killed).await;
         result
     };
-    let timed_out = |_| guest_failed("no answer in time".to_owned());
+    let timed_out = |_| guest_failed(NoAnswer::TimedOut);
     tokio::time::timeout(LOOKED_WITHIN, result).await.map_err(timed_out)?
 }
 
 /// Queries the running pid 1, with retries.
-async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool, String> {
-    let mut pending = Err(String::new());
-    for _ in 0..=RETRIES {
-        let attached = attach(engine, id, None).await.map_err(|error| error.to_string())?;
-        pending = ask(attached, since).await;
-        match &pending {
-            Ok(_) => break,
-            Err(why) => tracing::debug!("pid 1 did not answer the query for changes: {why}"),
+async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool, NoAnswer> {
+    for _ in 0..RETRIES {
+        match ask(attach(engine, id, None).await?, since).await {
+            Ok(work) => return Ok(work),
+            Err(error) => tracing::debug!("pid 1 did not answer the query for changes: {error}"),
         }
     }
-    pending
+    ask(attach(engine, id, None).await?, since).await
 }
 
 /// Resolves when the container has stopped; never when the engine cannot report it.
@@ -87,15 +99,13 @@ async fn stopped(engine: &Engine, id: &str) {
     }
 }
 
-async fn ask(attached: Attached, since: Timestamp) -> Result<bool, String> {
-    let text = |error: ChannelError| error.to_string();
-    let stream = rejoin(attached).await.map_err(text)?;
-    let (channel, _, _) =
-        Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await.map_err(text)?;
-    let mut stream = channel.open(&GuestRequest::Changed(Changed { since })).await.map_err(text)?;
-    match stream.receive::<GuestEvent>().await.map_err(text)? {
+async fn ask(attached: Attached, since: Timestamp) -> Result<bool, NoAnswer> {
+    let stream = rejoin(attached).await?;
+    let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
+    let mut stream = channel.open(&GuestRequest::Changed(Changed { since })).await?;
+    match stream.receive::<GuestEvent>().await? {
         GuestEvent::Changed { work } => Ok(work),
-        GuestEvent::Failed(failure) => Err(failure.message),
-        _ => Err("pid 1 sent an unexpected answer".to_owned()),
+        GuestEvent::Failed(failure) => Err(NoAnswer::Failed(failure.message)),
+        _ => Err(NoAnswer::Unexpected),
     }
 }

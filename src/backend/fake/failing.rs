@@ -116,7 +116,7 @@ impl Failing {
 /// Kills this process as a crash or the OOM killer would, without unwinding.
 fn kill_itself() -> Result<(), BackendError> {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
-        .map_err(|error| BackendError::failed(format!("cannot kill itself: {error}")))
+        .map_err(|error| BackendError::failed("cannot kill itself").because(error))
 }
 
 fn parse(asked: &str) -> Option<(Step, How)> {

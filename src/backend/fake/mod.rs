@@ -1,10 +1,11 @@
 //! A test backend without isolation: the real guest and the real bundle run as plain processes over folders in the
-//! home. It is used only when named.
+//! home. It is used only when named, and is part of test builds alone (feature `test-parts`).
 //!
 //! Its bottles consist of processes and files, so they outlive the command that started them like any other. An agent
 //! can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its process.
 
 mod failing;
+pub(crate) mod guest;
 pub mod programs;
 
 use std::path::PathBuf;
@@ -14,14 +15,15 @@ use bottle_contract::names::{AGENT_USER, Slug};
 use jiff::Timestamp;
 
 use self::failing::{Failing, Step};
-use super::guest_entry::{GuestSpec, PlainSpec};
+use self::guest::PlainSpec;
+use super::guest_entry::GuestSpec;
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
-use super::local::roles::{self, NoIdMap, listen, socket_fds};
+use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Launch,
-    Prepared, Preview, ProgressSink, Resource, Snapshot,
+    Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, Images, Launch, Lifecycle,
+    Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -70,13 +72,15 @@ impl Backend for FakeBackend {
             ];
             return BackendError::reject_unsupported_limits(self.name(), &limits);
         }
-        Err(BackendError {
-            kind: BackendErrorKind::Unsupported,
-            message: format!("the fake backend runs only programs of its own, and {name:?} is none of them"),
-            hint: Some(format!("use one of {}, or another backend", programs::NAMES.join(", "))),
-        })
+        Err(BackendError::unsupported(
+            format!("the fake backend runs only programs of its own, and {name:?} is none of them"),
+            format!("use one of {}, or another backend", programs::NAMES.join(", ")),
+        ))
     }
+}
 
+#[async_trait]
+impl Images for FakeBackend {
     async fn preview(&self, _: &Plan) -> Result<Preview, BackendError> {
         Ok(Preview::default())
     }
@@ -85,14 +89,17 @@ impl Backend for FakeBackend {
         self.failing.at(Step::Prepare).await?;
         Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
     }
+}
 
+#[async_trait]
+impl Lifecycle for FakeBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
         self.scope.make_folders(launch, Kind::Home, None)?;
         // The guest uses the layers as its root, so the home is at the usual path there.
         let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
         std::fs::create_dir_all(&home)
-            .map_err(|error| BackendError::failed(format!("cannot make {}: {error}", home.display())))
+            .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))
     }
 
     async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
@@ -111,7 +118,7 @@ impl Backend for FakeBackend {
             GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(launch.state).folder().to_owned() });
         let fds = socket_fds(&listener);
         let started = roles::start(&self.scope, Role::Guest, slug, Some(launch.state), &spec, &fds)?;
-        started.wait_until_ready(&NoIdMap, launch.ledger).await.map(drop)
+        started.wait_until_ready(&PlainSetup, launch.ledger).await.map(drop)
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
@@ -132,6 +139,18 @@ impl Backend for FakeBackend {
         self.scope.holds_work(slug, since).await
     }
 
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        self.scope.kept_workspace(slug)
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        self.failing.at(Step::Remove).await?;
+        self.scope.remove(resources).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for FakeBackend {
     async fn freeze(
         &self,
         slug: &Slug,
@@ -159,14 +178,5 @@ impl Backend for FakeBackend {
 
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         self.scope.export_command(snapshot)
-    }
-
-    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        self.scope.kept_workspace(slug)
-    }
-
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        self.failing.at(Step::Remove).await?;
-        self.scope.remove(resources).await
     }
 }

@@ -37,7 +37,8 @@ pub(crate) async fn lock(
 ) -> Result<BuildLock, BackendError> {
     let folder = folder(host);
     let path = folder.join(hash);
-    let failed = |error: io::Error| BackendError::failed(format!("cannot lock {}: {error}", path.display()));
+    let failed =
+        |error: io::Error| BackendError::failed(format!("cannot lock {}", path.display())).because(error);
     let all = open(&folder).map_err(failed)?;
     while !acquired(all.try_lock_shared()).map_err(failed)? {
         tokio::time::sleep(PAUSE).await;

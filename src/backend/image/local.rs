@@ -12,6 +12,15 @@ const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
 /// More files than any image has.
 const FILES_MAX: usize = 5_000_000;
 
+/// The hint for an invalid `agent_provider.image`.
+pub(crate) const IMAGE_HINT: &str =
+    "it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
+
+/// The image at this path, in messages.
+pub(crate) fn named(path: &Path) -> String {
+    format!("the image ./{}", path.display())
+}
+
 /// An inspected folder or archive, whose content is not read yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Local {

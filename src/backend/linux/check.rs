@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::super::local::cgroups::{self, Controller, Groups};
 use super::landlock;
 use crate::backend::Finding;
-use crate::backend::local::spawn_ipc::SetupFailure;
+use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
 /// The oldest kernel with every call of the setup; `mount_setattr` is the newest of them.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
@@ -197,13 +197,13 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     if let Some(finding) = facts.blockers().into_iter().next() {
         return Some(finding.fix);
     }
-    match (failure.step.as_str(), errno) {
-        ("make /proc", _) => Some(
+    match (failure.part, errno) {
+        (SetupPart::Proc, _) => Some(
             "this machine is itself a container that hides parts of /proc: start it with an unmasked /proc \
              (Docker: --security-opt systempaths=unconfined), or use another backend"
                 .to_owned(),
         ),
-        ("make namespaces" | "map its ids", _) => {
+        (SetupPart::Namespaces, _) => {
             let unknown = "this machine refuses user namespaces: allow them, or use the docker backend";
             Some(facts.outer_cause().map_or(unknown.to_owned(), |outer_cause| outer_cause.fix))
         }
@@ -365,10 +365,11 @@ mod tests {
 
     #[test]
     fn only_a_permission_error_gets_a_fix() {
-        let failure = |step: &str, errno: Errno| {
-            SetupFailure::new(step, io::Error::from_raw_os_error(errno.raw_os_error()))
+        let failure = |errno: Errno| SetupFailure {
+            part: SetupPart::Namespaces,
+            ..SetupFailure::new("make namespaces", io::Error::from_raw_os_error(errno.raw_os_error()))
         };
-        assert!(fix_for(&failure("make namespaces", Errno::PERM)).is_some());
-        assert!(fix_for(&failure("make namespaces", Errno::NOMEM)).is_none());
+        assert!(fix_for(&failure(Errno::PERM)).is_some());
+        assert!(fix_for(&failure(Errno::NOMEM)).is_none());
     }
 }

@@ -13,7 +13,7 @@ use super::mounts::{Tree, file, folder};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
 use crate::backend::local::failure::Step;
-use crate::backend::local::spawn_ipc::SetupFailure;
+use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 use crate::backend::memory;
 
 /// Devices without state or owner.
@@ -66,7 +66,8 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     let shm = quiet | MountAttrFlags::MOUNT_ATTR_NODEV;
     mount(root, "/dev/pts", Tree::new("devpts", &pts, quiet))?;
     mount(root, "/dev/shm", Tree::in_memory("1777", memory::shared(spec.scratch), shm))?;
-    mount(root, "/proc", Tree::new("proc", &[], quiet | MountAttrFlags::MOUNT_ATTR_NODEV))?;
+    let proc = Tree::new("proc", &[], quiet | MountAttrFlags::MOUNT_ATTR_NODEV);
+    mount(root, "/proc", Ok(proc.step_of(SetupPart::Proc, "make /proc")?))?;
     cover(root)
 }
 

@@ -25,7 +25,7 @@ use super::sys::{Forked, fork};
 use super::{identity, landlock, network, privileges, root, seccomp};
 use crate::backend::local::cgroups;
 use crate::backend::local::failure::Step;
-use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure};
+use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure, SetupPart};
 
 /// The process in which [`enter`] returns.
 pub(crate) enum Entered {
@@ -75,7 +75,7 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
         sources
     } else {
         unshare()?;
-        identity::map_self(uid, gid, spec.inside()).step("map its ids")?;
+        identity::map_self(uid, gid, spec.inside()).step_of(SetupPart::Namespaces, "map its ids")?;
         Sources::open(spec)?
     };
     let (outer, inner) = UnixStream::pair().step("make a socket pair")?;
@@ -106,7 +106,7 @@ fn unshare() -> Result<(), SetupFailure> {
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
-    nix::sched::unshare(all).step("make namespaces")
+    nix::sched::unshare(all).step_of(SetupPart::Namespaces, "make namespaces")
 }
 
 fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<Confined, SetupFailure> {

@@ -13,9 +13,8 @@ use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
 use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
 
-use super::mounts::{folder, split};
-use super::root::mount_at;
-use super::sources::{READ_ONLY, Source};
+use super::mounts::{READ_ONLY, folder, split};
+use super::sources::Source;
 use super::spec::SandboxSpec;
 use crate::backend::ROOT_FILES;
 use crate::backend::local::failure::Step;
@@ -62,7 +61,7 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     }
     for path in SHARED.map(Path::new) {
         if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
-            mount_at(root, path, &source)?;
+            source.mount_at(root, path)?;
         }
     }
     for path in ROOT_FILES.map(Path::new) {

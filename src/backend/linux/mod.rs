@@ -56,22 +56,23 @@ use self::image::{Image, Images};
 use self::spec::{AgentIds, ImageSpec, OwnFolders, SandboxSpec};
 use super::guest_entry::GuestSpec;
 use super::local::cgroups::{self, Controller, Groups};
-use super::local::inventory::{resource, text};
+use super::local::inventory::text;
 use super::local::labels::Role;
 use super::local::layer_snapshots::{IMAGES, images_in_use};
 use super::local::layers::{COPY, Kind, Layers};
-use super::local::roles::{self, MapIds, listen, socket_fds};
+use super::local::roles::{self, Setup, listen, socket_fds};
+use super::local::spawn_ipc::{SetupFailure, SetupPart};
 use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Launch,
-    Ledger, Origin, Prepared, Preview, ProgressSink, Resource, Snapshot, Step, Unused,
+    Ledger, Lifecycle, Origin, Prepared, Preview, ProgressSink, Resource, Snapshot, Snapshots, Step, Unused,
 };
+use crate::causes;
 use crate::host::Host;
 use crate::host::settings::Settings;
 use crate::plan::{ImageSource, Plan, Resources};
 
-pub(crate) use self::image::mounted::OVERLAY_STEP;
 pub(crate) use self::root::is_system;
 
 /// The backend that isolates bottles with kernel namespaces.
@@ -120,10 +121,10 @@ impl LinuxBackend {
         fds: &[BorrowedFd<'_>],
         ledger: &dyn Ledger,
     ) -> Result<(), BackendError> {
-        let map_ids = IdMapper { outside_id: spec.outside_id, inside: spec.inside() };
+        let setup = SandboxSetup { outside_id: spec.outside_id, inside: spec.inside() };
         let started =
             roles::start(&self.scope, Role::Guest, slug, state, &GuestSpec::Sandbox(Box::new(spec)), fds)?;
-        started.wait_until_ready(&map_ids, ledger).await.map(drop)
+        started.wait_until_ready(&setup, ledger).await.map(drop)
     }
 
     async fn start(&self, launch: &Launch<'_>, spec: SandboxSpec) -> Result<(), BackendError> {
@@ -142,7 +143,7 @@ impl LinuxBackend {
         let slug = &launch.plan.identity.slug;
         let asked = &launch.plan.resources;
         let groups = Groups::current().make(&self.scope.group(slug), asked, |path| {
-            launch.ledger.record(resource(slug, cgroups::GROUP, text(path)))
+            launch.ledger.record(Resource::new(slug, cgroups::GROUP, text(path)))
         })?;
         let copied = layers.kind() == Some(Kind::Copy);
         let limits = guest_limits(asked, groups.limits(Controller::Memory), image, copied);
@@ -177,8 +178,9 @@ impl LinuxBackend {
         prepared: &Prepared,
     ) -> Result<Option<Image>, BackendError> {
         let slug = &launch.plan.identity.slug;
-        let failed =
-            |error: io::Error| BackendError::failed(format!("cannot read the image of {slug}: {error}"));
+        let failed = |error: io::Error| {
+            BackendError::failed(format!("cannot read the image of {slug}")).because(error)
+        };
         if let (Origin::New, Some(inside)) = (launch.origin, &prepared.inside) {
             layers.set_image(&inside.image).map_err(failed)?;
         }
@@ -215,7 +217,7 @@ impl LinuxBackend {
         copied
             .map_err(io::Error::other)
             .flatten()
-            .map_err(|error| BackendError::failed(format!("cannot copy the image for the bottle: {error}")))
+            .map_err(|error| BackendError::failed("cannot copy the image for the bottle").because(error))
     }
 
     /// Describes the limits that the guest polls because the kernel does not enforce them.
@@ -239,7 +241,8 @@ impl LinuxBackend {
 
     /// Starts a trial sandbox that ends as soon as it is set up.
     async fn try_sandbox(&self) -> Result<(), BackendError> {
-        let slug = Slug::from_label("trial").map_err(|error| BackendError::failed(error.to_string()))?;
+        let slug =
+            Slug::from_label("trial").map_err(|error| BackendError::failed(causes::one_line(&error)))?;
         self.spawn_guest(&slug, None, self.base_spec(&slug)?, &[], &Unrecorded).await
     }
 }
@@ -281,17 +284,29 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
     }
 }
 
-/// Maps a bottle's single id for root; an ordinary user's process maps its own.
-struct IdMapper {
+/// The outside part of a sandbox's setup.
+struct SandboxSetup {
+    /// The bottle's single id, which root maps; an ordinary user's process maps its own.
     outside_id: Option<u32>,
     inside: AgentIds,
 }
 
-impl MapIds for IdMapper {
+impl Setup for SandboxSetup {
     fn map_ids(&self, pid: u32) -> io::Result<()> {
         let id =
             self.outside_id.ok_or_else(|| io::Error::other("an ordinary user's bottle maps its own ids"))?;
         identity::map_from_outside(pid, id, self.inside)
+    }
+
+    fn explain(&self, failure: &SetupFailure, error: BackendError) -> BackendError {
+        if failure.part == SetupPart::Overlay {
+            let fix = "use another disk for $BOTTLE_HOME, or another backend";
+            return BackendError { kind: BackendErrorKind::Unsupported, ..error }.with_hint(fix);
+        }
+        match check::fix_for(failure) {
+            Some(fix) => BackendError { kind: BackendErrorKind::Unavailable, ..error }.with_hint(fix),
+            None => error,
+        }
     }
 }
 
@@ -321,7 +336,7 @@ impl Backend for LinuxBackend {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
             // A finding with the same fix names the cause; the error is redundant then.
             if findings.iter().all(|finding| finding.fix != fix) {
-                findings.insert(0, Finding { what: error.message.clone(), fix });
+                findings.insert(0, Finding { what: causes::one_line(error), fix });
             }
         }
         Check { usable: tried.is_ok(), findings }
@@ -336,22 +351,21 @@ impl Backend for LinuxBackend {
 
     fn supports(&self, plan: &Plan) -> Result<(), BackendError> {
         if let Some(asked) = needs_engine(&plan.image) {
-            return Err(BackendError {
-                kind: BackendErrorKind::Unsupported,
-                message: format!("the linux backend builds and pulls no image, and {asked}"),
-                hint: Some(
-                    "use `--backend docker`, or name a folder or a `docker save` archive in $BOTTLE_HOME as \
-                     `agent_provider.image`"
-                        .to_owned(),
-                ),
-            });
+            return Err(BackendError::unsupported(
+                format!("the linux backend builds and pulls no image, and {asked}"),
+                "use `--backend docker`, or name a folder or a `docker save` archive in $BOTTLE_HOME as \
+                 `agent_provider.image`",
+            ));
         }
         let asked = &plan.resources;
         let cpus = asked.cpus.is_some() && !Groups::current().can_limit(Controller::Cpu);
         BackendError::reject_unsupported_limits(self.name(), &[(cpus, "cpus")])
             .map_err(|error| error.with_hint(cgroups::FIX))
     }
+}
 
+#[async_trait]
+impl super::Images for LinuxBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
             let limits = self.polled_limits(&plan.resources);
@@ -368,10 +382,26 @@ impl Backend for LinuxBackend {
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
         }
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
-        let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
+        let settings =
+            Settings::load(&self.host).map_err(|error| BackendError::failed(causes::one_line(&error)))?;
         program::prepare(&self.host, program, &settings.home_allow)
     }
 
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        let used = images_in_use(&self.scope);
+        used.and_then(|used| self.images.unused(&used))
+            .map_err(|error| BackendError::failed("cannot list the images of this home").because(error))
+    }
+
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        self.images
+            .remove(unused, || images_in_use(&self.scope))
+            .map_err(|error| BackendError::failed("cannot remove an image").because(error))
+    }
+}
+
+#[async_trait]
+impl Lifecycle for LinuxBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let kind = if matches!(launch.plan.image, ImageSource::Path(_)) { Kind::Upper } else { Kind::Home };
         self.scope.make_folders(launch, kind, self.outside_id(&launch.plan.identity.slug, Who::Agent)?)
@@ -421,6 +451,17 @@ impl Backend for LinuxBackend {
         Groups::current().overrun(&self.scope.group(slug))
     }
 
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        self.scope.kept_workspace(slug)
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        self.scope.remove(resources).await
+    }
+}
+
+#[async_trait]
+impl Snapshots for LinuxBackend {
     async fn freeze(
         &self,
         slug: &Slug,
@@ -438,28 +479,8 @@ impl Backend for LinuxBackend {
         self.scope.remove_snapshot(snapshot).await
     }
 
-    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        let used = images_in_use(&self.scope);
-        used.and_then(|used| self.images.unused(&used))
-            .map_err(|error| BackendError::failed(format!("cannot list the images of this home: {error}")))
-    }
-
-    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
-        self.images
-            .remove(unused, || images_in_use(&self.scope))
-            .map_err(|error| BackendError::failed(format!("cannot remove an image: {error}")))
-    }
-
     fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         self.scope.export_command(snapshot)
-    }
-
-    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        self.scope.kept_workspace(slug)
-    }
-
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        self.scope.remove(resources).await
     }
 }
 

@@ -17,6 +17,12 @@ use rustix::mount::{
 use super::sys::{Forbid, restrict_mount};
 use crate::backend::memory;
 
+/// Read-only, without devices.
+pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
+
+/// Writable, without devices.
+pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
+
 /// A detached mount.
 pub(super) struct Tree(OwnedFd);
 

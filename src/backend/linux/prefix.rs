@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat};
 
-use super::mounts::{Tree, folder};
-use super::sources::{READ_ONLY, WRITABLE};
+use super::mounts::{READ_ONLY, Tree, WRITABLE, folder};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 

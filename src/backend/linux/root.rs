@@ -21,8 +21,8 @@ use bottle_contract::names;
 use rustix::fs::{CWD, Mode, OFlags, symlinkat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
-use super::mounts::{Tree, file, folder, split};
-use super::sources::{READ_ONLY, Source, Sources};
+use super::mounts::{READ_ONLY, Tree, file, folder};
+use super::sources::{Source, Sources};
 use super::spec::SandboxSpec;
 use super::sys::{Forbid, restrict_mount};
 use super::{devices, etc, prefix};
@@ -51,7 +51,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     let root = tree.root();
     for path in SYSTEM.map(Path::new) {
         if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
-            mount_at(root, path, &source)?;
+            source.mount_at(root, path)?;
         }
     }
     etc::build(root, spec)?;
@@ -63,7 +63,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     }
     for (path, source) in &sources.exposed {
         if !is_system(path) {
-            mount_at(root, path, source)?;
+            source.mount_at(root, path)?;
         }
     }
     let forbid = Forbid { writes: true, devices: true, programs: true };
@@ -103,7 +103,7 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let over = file(root, program).step_at("make", program)?;
     sources.program.attach(over).step_at("mount", program)?;
     let ask = Path::new(names::COMMANDS_DIR).join(names::ASK_COMMAND);
-    mount_at(root, &ask, &Source::Link(program.into()))?;
+    Source::Link(program.into()).mount_at(root, &ask)?;
     let home = format!("/home/{}", names::AGENT_USER);
     let Some(own) = &sources.own else { return Ok(()) };
     let home = own.home.iter().map(|tree| (home.as_str(), tree));
@@ -112,28 +112,6 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }
     Ok(())
-}
-
-/// Mounts a host path at the same path inside.
-pub(super) fn mount_at(root: BorrowedFd<'_>, path: &Path, source: &Source) -> Result<(), SetupFailure> {
-    match source {
-        Source::Link(target) => {
-            let (parent, name) = split(path).step_at("link", path)?;
-            let parent = folder(root, parent).step_at("make the folder of", path)?;
-            match symlinkat(target, parent, name) {
-                Err(rustix::io::Errno::EXIST) => Ok(()),
-                linked => linked.step_at("link", path),
-            }
-        }
-        Source::Tree(tree) => {
-            let over = if tree.is_folder().step_at("look at", path)? {
-                folder(root, path)
-            } else {
-                file(root, path)
-            };
-            tree.attach(over.step_at("make a mount point for", path)?).step_at("mount", path)
-        }
-    }
 }
 
 /// Makes `root` the root of this process and unmounts the host's file systems.

@@ -4,20 +4,18 @@
 //! user: root's home, for an agent that runs as an unprivileged user.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use super::image::mounted::Files;
-use super::mounts::Tree;
+use rustix::fs::symlinkat;
+use rustix::io::Errno;
+
+use super::image::files::Files;
+use super::mounts::{READ_ONLY, Tree, WRITABLE, file, folder, split};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
-
-/// Read-only, without devices.
-pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
-
-/// Writable, without devices.
-pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
 
 /// All opened sources.
 pub(super) struct Sources {
@@ -60,6 +58,28 @@ impl Source {
             Err(error) => Err(error),
             Ok(metadata) if metadata.is_symlink() => Ok(Some(Self::Link(std::fs::read_link(path)?))),
             Ok(_) => Ok(Some(Self::Tree(Tree::clone_host(path, forbid)?))),
+        }
+    }
+
+    /// Mounts it at this path of the new root.
+    ///
+    /// # Errors
+    /// [`SetupFailure`] naming the path.
+    pub(super) fn mount_at(&self, root: BorrowedFd<'_>, path: &Path) -> Result<(), SetupFailure> {
+        match self {
+            Self::Link(target) => {
+                let (parent, name) = split(path).step_at("link", path)?;
+                let parent = folder(root, parent).step_at("make the folder of", path)?;
+                match symlinkat(target, parent, name) {
+                    Err(Errno::EXIST) => Ok(()),
+                    linked => linked.step_at("link", path),
+                }
+            }
+            Self::Tree(tree) => {
+                let is_folder = tree.is_folder().step_at("look at", path)?;
+                let over = if is_folder { folder(root, path) } else { file(root, path) };
+                tree.attach(over.step_at("make a mount point for", path)?).step_at("mount", path)
+            }
         }
     }
 }

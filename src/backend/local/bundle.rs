@@ -10,7 +10,7 @@ use bottle_bundle::{BundleConfig, Control, Identity, ListenerConfig};
 
 use super::Scope;
 use super::labels::Role;
-use super::roles::{self, NoIdMap};
+use super::roles::{self, PlainSetup};
 use super::spawn_ipc::{ChildEnd, Report};
 use crate::backend::{BackendError, GATE_FOLDER, Launch, SIDECAR_LOGS};
 
@@ -30,7 +30,7 @@ impl Scope {
         make_folder(&runtime_folder.proxy(), 0o755, sidecars_uid)
             .and_then(|()| make_folder(&logs, 0o700, sidecars_uid))
             .and_then(|()| gate.as_ref().map_or(Ok(()), |folder| make_folder(folder, 0o700, sidecars_uid)))
-            .map_err(|error| BackendError::failed(format!("cannot make the sidecars' folders: {error}")))?;
+            .map_err(|error| BackendError::failed("cannot make the sidecars' folders").because(error))?;
         let config = BundleConfig {
             labels: [self.label.clone(), slug.to_string()],
             proxy: ListenerConfig::Socket { folder: runtime_folder.proxy() },
@@ -42,7 +42,7 @@ impl Scope {
             supervise: launch.plan.supervise,
         };
         let started = roles::start(self, Role::Bundle, slug, Some(launch.state), &config, &[])?;
-        started.wait_until_ready(&NoIdMap, launch.ledger).await.map(drop)
+        started.wait_until_ready(&PlainSetup, launch.ledger).await.map(drop)
     }
 }
 

@@ -128,12 +128,13 @@ impl Groups {
             let folder = parent.join(name);
             if !created.0.iter().any(|(_, known)| *known == folder) {
                 record(&folder)?;
-                make_folder(&folder).map_err(|error| failed("make", &folder, &error))?;
+                // The folder of a crashed launch is reused.
+                fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, error))?;
             }
             for (file, value, needed) in settings {
                 let path = folder.join(file);
                 match fs::write(&path, value) {
-                    Err(error) if needed => return Err(failed("limit", &path, &error)),
+                    Err(error) if needed => return Err(failed("limit", &path, error)),
                     _ => {}
                 }
             }
@@ -251,16 +252,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a group's folder, or reuses that of a crashed launch.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        created => created,
-    }
-}
-
-fn failed(verb: &str, path: &Path, error: &io::Error) -> BackendError {
-    BackendError::failed(format!("cannot {verb} {}: {error}", path.display()))
+fn failed(verb: &str, path: &Path, error: io::Error) -> BackendError {
+    BackendError::failed(format!("cannot {verb} {}", path.display())).because(error)
 }
 
 /// The path of a process's group without its leading slash, in the hierarchy with these controllers (cgroups(7)).

@@ -13,12 +13,12 @@ use crate::backend::{BackendError, ByteStream};
 pub(crate) async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
         Ok(stream) => check_peer(stream, what),
-        Err(error) => Err(BackendError::failed(format!("cannot connect to {what}: {error}"))),
+        Err(error) => Err(BackendError::failed(format!("cannot connect to {what}")).because(error)),
     }
 }
 
 fn check_peer(stream: UnixStream, what: &str) -> Result<ByteStream, BackendError> {
-    let peer = stream.peer_cred().map_err(|error| BackendError::failed(format!("{what}: {error}")))?;
+    let peer = stream.peer_cred().map_err(|error| BackendError::failed(what).because(error))?;
     let own = rustix::process::geteuid().as_raw();
     if peer.uid() != own {
         let message = format!("{what} answers on a socket of user {}, not of user {own}", peer.uid());

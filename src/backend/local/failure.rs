@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::backend::local::spawn_ipc::SetupFailure;
+use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
 /// Adds the step to a system error.
 pub(crate) trait Step<T> {
@@ -12,6 +12,9 @@ pub(crate) trait Step<T> {
 
     /// `cannot {verb} {path}: …`
     fn step_at(self, verb: &str, path: &Path) -> Result<T, SetupFailure>;
+
+    /// As [`Step::step`], in a part with fixes of its own.
+    fn step_of(self, part: SetupPart, what: &str) -> Result<T, SetupFailure>;
 }
 
 impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
@@ -21,5 +24,9 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
 
     fn step_at(self, verb: &str, path: &Path) -> Result<T, SetupFailure> {
         self.map_err(|error| SetupFailure::new(format!("{verb} {}", path.display()), error))
+    }
+
+    fn step_of(self, part: SetupPart, what: &str) -> Result<T, SetupFailure> {
+        self.step(what).map_err(|failure| SetupFailure { part, ..failure })
     }
 }

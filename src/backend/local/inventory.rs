@@ -18,23 +18,24 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lists all resources, processes first.
 pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
-    let failed =
-        |what: &str, error: std::io::Error| BackendError::failed(format!("cannot list {what}: {error}"));
+    let failed = |what: &str, error: std::io::Error| {
+        BackendError::failed(format!("cannot list {what}")).because(error)
+    };
     let mut all: Vec<Resource> = labels::find(scope)
         .map_err(|error| failed("processes", error))?
         .into_iter()
-        .map(|found| resource(&found.slug, found.role.kind(), found.process.to_string()))
+        .map(|found| Resource::new(&found.slug, found.role.kind(), found.process.to_string()))
         .collect();
     let folders = runtime_folder::find(&scope.runtime).map_err(|error| failed("runtime folders", error))?;
-    all.extend(folders.into_iter().map(|(slug, path)| resource(&slug, RUNTIME_FOLDER, text(&path))));
+    all.extend(folders.into_iter().map(|(slug, path)| Resource::new(&slug, RUNTIME_FOLDER, text(&path))));
     let layers = layers_of(scope).map_err(|error| failed("layers", error))?;
-    all.extend(layers.into_iter().map(|(slug, path)| resource(&slug, LAYERS, text(&path))));
+    all.extend(layers.into_iter().map(|(slug, path)| Resource::new(&slug, LAYERS, text(&path))));
     let leftovers = layer_snapshots::leftovers(scope).map_err(|error| failed("snapshots", error))?;
-    all.extend(leftovers.into_iter().map(|(slug, path)| resource(&slug, LEFTOVER, text(&path))));
+    all.extend(leftovers.into_iter().map(|(slug, path)| Resource::new(&slug, LEFTOVER, text(&path))));
     let prefix = format!("bottle-{}-", scope.label);
     let groups = cgroups::Groups::current().find(&prefix).into_iter().filter_map(|(name, path)| {
         let slug = name.strip_prefix(&prefix)?.parse().ok()?;
-        Some(resource(&slug, cgroups::GROUP, text(&path)))
+        Some(Resource::new(&slug, cgroups::GROUP, text(&path)))
     });
     all.extend(groups);
     Ok(all)
@@ -81,7 +82,7 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
             }
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(BackendError::failed(failures.join("; "))) }
+    BackendError::all(&failures)
 }
 
 fn remove_layers(scope: &Scope, resource: &Resource) -> std::io::Result<()> {
@@ -121,10 +122,6 @@ fn layers_of(scope: &Scope) -> std::io::Result<Vec<(Slug, PathBuf)>> {
         folder.is_dir().then_some((slug, folder))
     });
     Ok(found.collect())
-}
-
-pub(crate) fn resource(slug: &Slug, kind: &str, id: String) -> Resource {
-    Resource { slug: slug.clone(), kind: kind.to_owned(), id }
 }
 
 pub(crate) fn text(path: &Path) -> String {

@@ -59,7 +59,7 @@ struct Facts {
 }
 
 impl Scope {
-    /// Implements [`crate::backend::Backend::freeze`].
+    /// Implements [`crate::backend::Snapshots::freeze`].
     pub(crate) async fn freeze(
         &self,
         slug: &Slug,
@@ -69,8 +69,9 @@ impl Scope {
         let (slug, previous) = (slug.clone(), previous.cloned());
         self.run_blocking(move |scope| {
             store(scope, &slug, previous.as_ref(), &progress).map_err(|error| {
-                let failed = explain(format!("cannot store the files of {slug}"), &error);
-                if error.kind() != io::ErrorKind::InvalidFilename {
+                let kind = error.kind();
+                let failed = explain(format!("cannot store the files of {slug}"), error);
+                if kind != io::ErrorKind::InvalidFilename {
                     return failed;
                 }
                 failed.with_hint(format!("remove it, `bottle exec {slug} -- rm -r PATH`, and commit again"))
@@ -79,21 +80,22 @@ impl Scope {
         .await
     }
 
-    /// Implements [`crate::backend::Backend::snapshots`].
+    /// Implements [`crate::backend::Snapshots::snapshots`].
     pub(crate) async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
         self.run_blocking(|scope| {
-            list(scope).map_err(|error| BackendError::failed(format!("cannot list snapshots: {error}")))
+            list(scope).map_err(|error| BackendError::failed("cannot list snapshots").because(error))
         })
         .await
     }
 
-    /// Implements [`crate::backend::Backend::remove_snapshot`].
+    /// Implements [`crate::backend::Snapshots::remove_snapshot`].
     pub(crate) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         let snapshot = snapshot.clone();
         self.run_blocking(move |scope| {
             delete_snapshot(scope, &snapshot).map_err(|error| {
                 let Snapshot { slug, reference, .. } = &snapshot;
-                BackendError::failed(format!("cannot remove the snapshot {reference} of {slug}: {error}"))
+                BackendError::failed(format!("cannot remove the snapshot {reference} of {slug}"))
+                    .because(error)
             })
         })
         .await
@@ -114,13 +116,13 @@ impl Scope {
                     return BackendError::failed(format!("the snapshot of {} was removed", snapshot.slug))
                         .with_hint("`bottle resume` again starts without it");
                 }
-                explain(format!("cannot restore the snapshot of {}", snapshot.slug), &error)
+                explain(format!("cannot restore the snapshot of {}", snapshot.slug), error)
             })
         })
         .await
     }
 
-    /// Implements [`crate::backend::Backend::export_command`].
+    /// Implements [`crate::backend::Snapshots::export_command`].
     pub(crate) fn export_command(&self, snapshot: &Snapshot) -> Option<String> {
         let home = self.state.parent()?;
         let Snapshot { slug, reference, .. } = snapshot;
@@ -389,11 +391,11 @@ fn notes(unstable: u64) -> Vec<String> {
     vec![format!("{changed}; commit again while the agent is quiet for an exact copy")]
 }
 
-fn explain(what: String, error: &io::Error) -> BackendError {
+fn explain(what: String, error: io::Error) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     if matches!(error.kind(), StorageFull | QuotaExceeded) {
         return BackendError::failed(format!("{what}: the disk is full"))
             .with_hint("free some space; `bottle snapshots` shows what could go");
     }
-    BackendError::failed(format!("{what}: {error}"))
+    BackendError::failed(what).because(error)
 }

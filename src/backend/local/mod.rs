@@ -72,7 +72,8 @@ impl Scope {
         }
     }
 
-    /// The scope of the `fake` backend. Its names differ, so that neither backend finds the other's bottles.
+    /// The scope of the `fake` backend, which only tests have. Its names differ, so that neither backend finds the other's bottles.
+    #[cfg(feature = "test-parts")]
     pub(crate) fn fake(host: &Host) -> Self {
         let label = format!("{}.fake", host.home_hash());
         // No slug contains a dot.

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
-use super::inventory::{self, resource, text};
+use super::inventory::{self, text};
 use super::layers::Kind;
 use super::runtime_folder::RUNTIME_FOLDER;
 use super::{Scope, connect, roles};
-use crate::backend::{BackendError, ByteStream, LAYERS, Launch, Origin, ProgressSink, Resource};
+use crate::backend::{
+    BackendError, ByteStream, LAYERS, Launch, Origin, ProgressSink, Resource, run_blocking,
+};
 
 impl Scope {
     /// Records and creates the runtime folder and the layers, while the prespawned processes load in parallel.
@@ -21,7 +23,7 @@ impl Scope {
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         let failed = |path: &std::path::Path, error: std::io::Error| {
-            BackendError::failed(format!("cannot make {}: {error}", path.display()))
+            BackendError::failed(format!("cannot make {}", path.display())).because(error)
         };
         roles::prespawn(self, slug, launch.state)?;
         let runtime_folder = self.runtime_folder(slug);
@@ -34,8 +36,8 @@ impl Scope {
             return Err(BackendError::failed(message));
         }
         launch.ledger.record_all(&[
-            resource(slug, RUNTIME_FOLDER, text(runtime_folder.folder())),
-            resource(slug, LAYERS, text(layers.folder())),
+            Resource::new(slug, RUNTIME_FOLDER, text(runtime_folder.folder())),
+            Resource::new(slug, LAYERS, text(layers.folder())),
         ])?;
         runtime_folder.make().map_err(|error| failed(runtime_folder.folder(), error))?;
         // Existing layers determine their kind; for a snapshot, the restore does.
@@ -70,12 +72,12 @@ impl Scope {
         connect::connect(&self.runtime_folder(slug).bundle_socket(), &format!("the bundle of {slug}")).await
     }
 
-    /// Implements [`crate::backend::Backend::enumerate`].
+    /// Implements [`crate::backend::Lifecycle::enumerate`].
     pub(crate) async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
         self.run_blocking(inventory::enumerate).await
     }
 
-    /// Implements [`crate::backend::Backend::remove`].
+    /// Implements [`crate::backend::Lifecycle::remove`].
     pub(crate) async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
         for resource in resources {
             self.prespawned.end(&resource.slug).await;
@@ -84,19 +86,19 @@ impl Scope {
         self.run_blocking(move |scope| inventory::remove(scope, &resources)).await
     }
 
-    /// Implements [`crate::backend::Backend::holds_work`].
+    /// Implements [`crate::backend::Lifecycle::holds_work`].
     pub(crate) async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         let layers = self.layers(slug);
         let slug = slug.clone();
         self.run_blocking(move |_| {
             layers.changed_since(since).map_err(|error| {
-                BackendError::failed(format!("cannot read the workspace of {slug}: {error}"))
+                BackendError::failed(format!("cannot read the workspace of {slug}")).because(error)
             })
         })
         .await
     }
 
-    /// Implements [`crate::backend::Backend::kept_workspace`].
+    /// Implements [`crate::backend::Lifecycle::kept_workspace`].
     pub(crate) fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
         Some(self.layers(slug).workspace()).filter(|folder| folder.is_dir())
     }
@@ -106,8 +108,6 @@ impl Scope {
         work: impl FnOnce(&Self) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         let scope = self.clone();
-        tokio::task::spawn_blocking(move || work(&scope)).await.unwrap_or_else(|error| {
-            Err(BackendError::failed(format!("a task of the backend panicked: {error}")))
-        })
+        run_blocking(move || work(&scope)).await?
     }
 }

@@ -19,11 +19,9 @@ use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use super::Scope;
-use super::inventory::resource;
 use super::labels::{self, Role};
 use super::spawn_ipc::{Report, SetupFailure, Starter};
-use crate::backend::linux::OVERLAY_STEP;
-use crate::backend::{BackendError, Ledger};
+use crate::backend::{BackendError, Ledger, Resource};
 use crate::host::process::ProcessId;
 
 /// A log larger than this is rotated when the next process opens it; one old log is kept.
@@ -110,8 +108,9 @@ pub(crate) fn start<S: Serialize>(
     spec: &S,
     fds: &[BorrowedFd<'_>],
 ) -> Result<Started, BackendError> {
-    let failed =
-        |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.description()));
+    let failed = |error: io::Error| {
+        BackendError::failed(format!("cannot start {}", role.description())).because(error)
+    };
     // A process without a log belongs to no bottle.
     let process = match state.and_then(|_| scope.prespawned.take(role, slug)) {
         Some(process) => process,
@@ -128,8 +127,9 @@ fn spawn(
     slug: &Slug,
     state: Option<&Path>,
 ) -> Result<PrespawnedProcess, BackendError> {
-    let failed =
-        |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.description()));
+    let failed = |error: io::Error| {
+        BackendError::failed(format!("cannot start {}", role.description())).because(error)
+    };
     let (ours, theirs) = Starter::pair().map_err(failed)?;
     let mut command = Command::new(&scope.program);
     command
@@ -148,21 +148,28 @@ fn spawn(
     Ok(PrespawnedProcess { role, slug: slug.clone(), child, ours, log })
 }
 
-/// Maps the ids of a user namespace from outside.
-pub(crate) trait MapIds: Send + Sync {
+/// A backend's part of the setup of a process.
+pub(crate) trait Setup: Send + Sync {
     /// Maps the ids of the new user namespace of process `pid`.
     ///
     /// # Errors
     /// When they cannot be mapped.
     fn map_ids(&self, pid: u32) -> io::Result<()>;
+
+    /// Adds the kind and hint of a failed step, where there is a fix.
+    fn explain(&self, failure: &SetupFailure, error: BackendError) -> BackendError;
 }
 
-/// For a process that stays in the namespaces of its starter, or maps its ids itself.
-pub(crate) struct NoIdMap;
+/// For a process that stays in the namespaces of its starter.
+pub(crate) struct PlainSetup;
 
-impl MapIds for NoIdMap {
+impl Setup for PlainSetup {
     fn map_ids(&self, _: u32) -> io::Result<()> {
         Err(io::Error::other("this process has no ids to map"))
+    }
+
+    fn explain(&self, _: &SetupFailure, error: BackendError) -> BackendError {
+        error
     }
 }
 
@@ -174,10 +181,10 @@ impl Started {
     /// [`BackendError`] with the cause when the setup failed; the process has ended then.
     pub(crate) async fn wait_until_ready(
         mut self,
-        map_ids: &dyn MapIds,
+        setup: &dyn Setup,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
-        let result = self.follow_setup(map_ids, ledger).await;
+        let result = self.follow_setup(setup, ledger).await;
         if result.is_err() {
             self.end().await;
         }
@@ -203,27 +210,30 @@ impl Started {
 
     async fn follow_setup(
         &mut self,
-        map_ids: &dyn MapIds,
+        setup: &dyn Setup,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
         let what = self.role.description();
-        let failed = |error: io::Error| BackendError::failed(format!("cannot set up {what}: {error}"));
+        let failed = |error: io::Error| BackendError::failed(format!("cannot set up {what}")).because(error);
         let mut final_process = None;
         loop {
             match self.starter.next_report().await.map_err(failed)? {
                 Some(Report::AwaitsIds) => {
                     let pid = self.child.id().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-                    map_ids.map_ids(pid).map_err(failed)?;
+                    setup.map_ids(pid).map_err(failed)?;
                     self.starter.proceed().await.map_err(failed)?;
                 }
                 Some(Report::Started { pid }) => {
                     if let Some(process) = ProcessId::of(pid).map_err(failed)? {
-                        ledger.record(resource(&self.slug, self.role.kind(), process.to_string()))?;
+                        ledger.record(Resource::new(&self.slug, self.role.kind(), process.to_string()))?;
                         final_process = Some(process);
                     }
                 }
                 Some(Report::Ready) => return Ok(final_process),
-                Some(Report::Failed(failure)) => return Err(explain(&failure)),
+                Some(Report::Failed(failure)) => {
+                    let error = BackendError::failed("cannot set up the bottle").because(failure.clone());
+                    return Err(setup.explain(&failure, error));
+                }
                 None => return Err(failed(io::Error::other(self.exit_cause()))),
             }
         }
@@ -255,8 +265,9 @@ fn last_line(log: &Path) -> io::Result<String> {
 /// # Errors
 /// When it cannot be bound.
 pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
-    let failed =
-        |error: io::Error| BackendError::failed(format!("cannot listen on {}: {error}", socket.display()));
+    let failed = |error: io::Error| {
+        BackendError::failed(format!("cannot listen on {}", socket.display())).because(error)
+    };
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -267,21 +278,6 @@ pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
 /// The descriptors for a guest's specification.
 pub(crate) fn socket_fds(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
     [listener.as_fd()]
-}
-
-/// Converts a setup failure into an error with a hint, where there is a fix.
-fn explain(failure: &SetupFailure) -> BackendError {
-    let error = BackendError::failed(format!("cannot set up the bottle: {failure}"));
-    if failure.step == OVERLAY_STEP {
-        let fix = "use another disk for $BOTTLE_HOME, or another backend";
-        return BackendError { kind: crate::backend::BackendErrorKind::Unsupported, ..error }.with_hint(fix);
-    }
-    match crate::backend::linux::check::fix_for(failure) {
-        Some(fix) => {
-            BackendError { kind: crate::backend::BackendErrorKind::Unavailable, ..error }.with_hint(fix)
-        }
-        None => error,
-    }
 }
 
 fn log_of(state: &Path, role: Role) -> PathBuf {

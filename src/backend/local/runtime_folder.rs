@@ -54,10 +54,7 @@ impl RuntimeFolder {
     pub(crate) fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700))?;
-        match fs::create_dir(self.proxy()) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(()),
-        }
+        fs::create_dir_all(self.proxy())
     }
 
     /// Removes the folder. A missing folder is no error.

@@ -48,10 +48,28 @@ pub(crate) enum Report {
     Failed(SetupFailure),
 }
 
+/// A part of a setup whose failures have fixes of their own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SetupPart {
+    /// The namespaces and their id map.
+    Namespaces,
+    /// `/proc`.
+    Proc,
+    /// The overlay over an image.
+    Overlay,
+    /// Any other part.
+    #[default]
+    Other,
+}
+
 /// One cause of a failed setup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("cannot {step}: {cause}")]
 pub(crate) struct SetupFailure {
+    /// The part that the step belongs to.
+    #[serde(default)]
+    pub(crate) part: SetupPart,
     /// The failed step, with its object.
     pub(crate) step: String,
     /// The cause.
@@ -64,7 +82,8 @@ impl SetupFailure {
     /// A step that failed with a system error.
     pub(crate) fn new(step: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
-        Self { step: step.into(), errno: cause.raw_os_error(), cause: cause.to_string() }
+        let part = SetupPart::Other;
+        Self { part, step: step.into(), errno: cause.raw_os_error(), cause: cause.to_string() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::choice::unknown_backend;
 use crate::backend::{Backend, Check, registry};
+use crate::causes;
 use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::plan::Plan;
@@ -48,7 +49,7 @@ async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliE
         match backend.supports(plan) {
             Ok(()) => return Ok(backend),
             Err(error) => {
-                reasons.push(format!("{}: {error}", backend.name()));
+                reasons.push(format!("{}: {}", backend.name(), causes::one_line(&error)));
                 only = Some(error.into());
             }
         }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::engine;
 use crate::program::Program;
 use crate::pty::Pty;
 use crate::scrub::Scrub;
@@ -142,7 +143,7 @@ impl TestHome {
         Pty::spawn(self.program(arguments.iter().copied())?.command(), rows, columns)
     }
 
-    /// Why the backend does not work for this home, from `doctor`; none if it works.
+    /// Why the backend does not work for this home, from `doctor` and [`engine::here`]; none if it works.
     ///
     /// # Errors
     /// When `doctor` fails or does not know the backend.
@@ -150,8 +151,12 @@ impl TestHome {
         let doctor = self.program(["doctor", "--json"])?.run()?.json()?;
         let known = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == backend);
         let known = known.with_context(|| format!("doctor does not know the {backend} backend"))?;
-        let why = || format!("the {backend} backend cannot run here: {}", known["findings"]);
-        Ok((known["usable"] != true).then(why))
+        if known["usable"] != true {
+            return Ok(Some(format!("the {backend} backend cannot run here: {}", known["findings"])));
+        }
+        // Containers need more than an engine: a base image and the static program.
+        let missing = (backend == "docker").then(engine::here).and_then(Result::err);
+        Ok(missing.map(|missing| missing.to_string()))
     }
 
     /// Whether bottles of this home run on this backend; if not, reports that `test` is skipped.

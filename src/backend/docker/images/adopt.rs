@@ -75,7 +75,7 @@ async fn inside(
     }
     let roots = roots(docker, container).await.map_err(inspect_local)?;
     let additions = additions(&users, &account, Additions { owned, roots, image: &image.id })
-        .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}: {error}")))?;
+        .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}")).because(error))?;
     let options = UploadToContainerOptionsBuilder::new().path("/").build();
     docker
         .upload_to_container(container, Some(options), bollard::body_full(additions))

@@ -57,7 +57,7 @@ pub(super) async fn build(
     let dockerfile = stages::label_stages(&recipe.dockerfile, &mark(what.home, STAGE));
     let context = recipe
         .context(&dockerfile)
-        .map_err(|error| BackendError::failed(format!("cannot pack {}: {error}", what.name)))?;
+        .map_err(|error| BackendError::failed(format!("cannot pack {}", what.name)).because(error))?;
     let args: HashMap<String, String> = what.proxies.iter().cloned().chain(recipe.args.clone()).collect();
     let mut options = BuildImageOptionsBuilder::new()
         .version(BuilderVersion::BuilderV1)

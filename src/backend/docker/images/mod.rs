@@ -59,7 +59,7 @@ use crate::backend::image::build_lock::{self, BuildLock};
 use crate::backend::image::config;
 use crate::backend::image::hash::Hash;
 use crate::backend::image::local;
-use crate::backend::{BackendError, BackendErrorKind, ProgressSink, Step, Unused};
+use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
 use crate::manifest::provider::Template;
@@ -313,7 +313,7 @@ impl Images {
         path: &Path,
         progress: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
-        let name = local_image(path);
+        let name = local::named(path);
         let local = self.inspect_local(path).await?;
         if let Some(image) = self.find_ready(&local.found.hash).await? {
             return Ok(image);
@@ -342,8 +342,7 @@ impl Images {
     /// Inspects the folder or archive at this path of the home.
     async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
         let wrong = |why: String| {
-            BackendError::failed(format!("{} {why}", local_image(path)))
-                .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
+            BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)
         };
         let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
         let looking = tokio::task::spawn_blocking(move || local::inspect(&real));
@@ -444,7 +443,7 @@ impl Images {
             let (running, home) = (self.host.program.clone(), self.host.home.clone());
             let find = move || program::find(&running, &architecture, ProgramHashCache::read(&home).as_ref());
             let found = tokio::task::spawn_blocking(find).await;
-            found.map_err(|error| BackendError::failed(format!("cannot read the program: {error}")))?
+            found.map_err(|error| BackendError::failed("cannot read the program").because(error))?
         });
         program.await
     }
@@ -533,10 +532,6 @@ fn reference_image(reference: &str) -> String {
     format!("the image {reference}")
 }
 
-fn local_image(path: &Path) -> String {
-    format!("the image ./{}", path.display())
-}
-
 /// The recipe of a user's Dockerfile, built without a context.
 fn own_recipe(text: &str) -> Recipe {
     Recipe { dockerfile: text.to_owned(), ..Recipe::default() }
@@ -559,11 +554,7 @@ fn failed(what: impl Display, error: Error) -> BackendError {
 }
 
 fn unsupported(message: String) -> BackendError {
-    BackendError {
-        kind: BackendErrorKind::Unsupported,
-        message,
-        hint: Some("name another image in `agent_provider`".to_owned()),
-    }
+    BackendError::unsupported(message, "name another image in `agent_provider`")
 }
 
 /// Whether the object does not exist.

@@ -3,11 +3,11 @@
 use super::image_facts::Facts;
 use super::{
     AGENT, AgentImage, IMAGE_LABEL, Images, SIDECARS, SIDECARS_NAME, base, build, dockerfile_diff,
-    dockerfile_image, existing_image_hash, failed, is_missing, local_image, own_recipe, provider_image,
-    provider_recipe, reference_image, sidecars_recipe,
+    dockerfile_image, existing_image_hash, failed, is_missing, own_recipe, provider_image, provider_recipe,
+    reference_image, sidecars_recipe,
 };
 use crate::backend::docker::listing;
-use crate::backend::image::config;
+use crate::backend::image::{config, local};
 use crate::backend::{BackendError, Preview};
 use crate::plan::{ImageSource, Plan};
 
@@ -68,7 +68,7 @@ impl Images {
                     Some(image) => preview.notes = image.notes(),
                     None => preview
                         .makes
-                        .push(format!("{} is loaded: it is new or has changed", local_image(path))),
+                        .push(format!("{} is loaded: it is new or has changed", local::named(path))),
                 }
             }
         }

@@ -10,9 +10,11 @@ use bollard::query_parameters::{
 };
 use jiff::Timestamp;
 
-use super::{failed, is_missing, owner_label, unused};
+use super::{failed, is_missing, owner_label};
 use crate::backend::{BackendError, Unused};
 
+/// [`Unused::kind`] of a scratch container.
+pub(super) const CONTAINER: &str = "container";
 /// The label with the home whose process created it.
 pub(super) const SCRATCH_LABEL: &str = "bottle.scratch";
 /// The age of a leftover whose label names no process. A scratch container exists only while a file is read or written.
@@ -105,7 +107,7 @@ pub(super) async fn left(docker: &Docker, home: &str) -> Result<Vec<Unused>, Bac
             labels.get(owner_label::LABEL).map_or(Some(old), |label| owner_label::has_exited(label, home));
         if let Some(id) = container.id.filter(|_| left == Some(true)) {
             let why = "an interrupted start created it to read an image".to_owned();
-            all.push(Unused { kind: unused::CONTAINER.to_owned(), id, why, bytes: None });
+            all.push(Unused { kind: CONTAINER.to_owned(), id, why, bytes: None });
         }
     }
     Ok(all)

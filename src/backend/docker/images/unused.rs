@@ -3,13 +3,12 @@
 use bollard::Docker;
 use bollard::query_parameters::{RemoveImageOptions, RemoveVolumeOptions};
 
-use super::{failed, is_missing, scratch_container};
+use super::scratch_container::{self, CONTAINER};
+use super::{failed, is_missing};
 use crate::backend::image::build_lock;
 use crate::backend::{BackendError, Unused};
 use crate::host::Host;
 
-/// [`Unused::kind`] of a scratch container.
-pub(super) const CONTAINER: &str = "container";
 /// [`Unused::kind`] of a program volume or its marker.
 pub(super) const VOLUME: &str = "volume";
 /// [`Unused::kind`] of a build step's container.
@@ -31,7 +30,7 @@ pub(super) async fn remove(
         return Ok(Vec::new());
     }
     let lock = build_lock::lock_for_cleanup(host)
-        .map_err(|error| BackendError::failed(format!("cannot lock the builds of this home: {error}")))?;
+        .map_err(|error| BackendError::failed("cannot lock the builds of this home").because(error))?;
     let mut removed = Vec::new();
     for one in unused {
         if (![STEP, IMAGE].contains(&one.kind.as_str()) || lock.is_some()) && remove_one(docker, &one).await?

@@ -128,7 +128,7 @@ async fn fill(
     let mut archive = tar::Builder::new(Vec::with_capacity(bytes.len() + 4096));
     let packed = recipe::append(&mut archive, super::PROGRAM_FILE, 0o755, &bytes)
         .and_then(|()| archive.into_inner())
-        .map_err(|error| BackendError::failed(format!("cannot pack the program: {error}")))?;
+        .map_err(|error| BackendError::failed("cannot pack the program").because(error))?;
     let mount = Mount {
         target: Some(MOUNTED.to_owned()),
         source: Some(name.to_owned()),

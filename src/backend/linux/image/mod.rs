@@ -16,6 +16,7 @@
 //! sandbox, `owned` ignores changes of the owner, `owners` maps the owner of root's images to the bottle's user.
 
 mod container;
+pub(super) mod files;
 mod layer;
 pub(super) mod mounted;
 pub(super) mod owned;

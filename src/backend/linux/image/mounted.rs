@@ -20,53 +20,21 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
-use super::owners;
-use crate::backend::linux::mounts::{Tree, folder};
-use crate::backend::linux::sources::{READ_ONLY, Sources, WRITABLE};
-use crate::backend::linux::spec::{ImageSpec, SandboxSpec};
-use crate::backend::linux::sys::{Forbid, map_owners, restrict_mount};
+use super::files::{Files, OVERLAY};
+use crate::backend::linux::mounts::{Tree, WRITABLE, folder};
+use crate::backend::linux::sources::Sources;
+use crate::backend::linux::spec::SandboxSpec;
+use crate::backend::linux::sys::{Forbid, restrict_mount};
 use crate::backend::linux::{devices, etc, root};
 use crate::backend::local::failure::Step;
 use crate::backend::local::layers::{COPY, UPPER, WORK};
-use crate::backend::local::spawn_ipc::SetupFailure;
-
-/// The setup step that fails where overlays are unsupported.
-pub(crate) const OVERLAY_STEP: &str = "mount the bottle's files over its image";
+use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
 /// The files of [`etc::own`] that an image needs too.
 const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 
 /// Size of the tmpfs for mount points.
 const STAGE_SIZE: &str = "64k";
-
-/// The opened files of an image.
-pub(in crate::backend::linux) struct Files {
-    /// The image's read-only files; `None` when the bottle has a copy.
-    lower: Option<Tree>,
-    /// The bottle's layers.
-    own: Tree,
-}
-
-impl Files {
-    /// Opens them. `outside` is the outside user of a bottle that root starts.
-    ///
-    /// # Errors
-    /// [`SetupFailure`] naming the path.
-    pub(in crate::backend::linux) fn open(
-        image: &ImageSpec,
-        outside: Option<u32>,
-    ) -> Result<Self, SetupFailure> {
-        let lower = image.root.as_deref().map(|root| {
-            let tree = Tree::clone_host(root, READ_ONLY).step_at("open the image", root)?;
-            if let Some(id) = outside {
-                owners::root_as(id).and_then(|users| map_owners(tree.root(), users)).step(OVERLAY_STEP)?;
-            }
-            Ok(tree)
-        });
-        let own = Tree::clone_host(&image.layers, WRITABLE).step_at("open", &image.layers)?;
-        Ok(Self { lower: lower.transpose()?, own })
-    }
-}
 
 /// Builds the new root and enters it. Returns the open upper folder, which has no path inside; `None` for a copy, whose
 /// files are all visible.
@@ -116,7 +84,7 @@ fn make_root(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
     lower.attach(mount_point("image")?).step("mount the image")?;
     let (lower, own) = (path(lower), path(&image.own));
     let (upper, work) = (format!("{own}/{UPPER}"), format!("{own}/{WORK}"));
-    Tree::overlay(&lower, &upper, &work, &[]).step(OVERLAY_STEP)
+    Tree::overlay(&lower, &upper, &work, &[]).step_of(SetupPart::Overlay, OVERLAY)
 }
 
 /// The path of an open mount.

@@ -20,12 +20,12 @@ use super::tree::Tree;
 use super::{BadImage, layer, ready};
 use crate::backend::image::account::Account;
 use crate::backend::image::config::{Config, notes, variables};
-use crate::backend::image::local::Local;
+use crate::backend::image::local::{IMAGE_HINT, Local, named};
 use crate::backend::image::{build_lock, local};
 use crate::backend::linux::spec;
 use crate::backend::local::layer_snapshots::IMAGES;
 use crate::backend::local::{layers, tree_into};
-use crate::backend::{BackendError, BackendErrorKind, ImageInfo, Preview, ProgressSink, Step, Unused};
+use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking};
 use crate::host::Host;
 use crate::manifest::host_path;
 
@@ -46,10 +46,6 @@ const FACTS_MAX: u64 = 1 << 20;
 
 /// Name prefixes of incomplete folders.
 const LEFTOVER_PREFIXES: [&str; 2] = [".new-", ".old-"];
-
-/// The hint for an invalid `agent_provider.image`.
-const IMAGE_HINT: &str =
-    "it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
 /// `image.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +123,7 @@ impl Images {
     pub(in crate::backend::linux) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let mut preview = Preview::default();
-        match self.find(&source.name).map_err(|error| unreadable(&named, &error))? {
+        match self.find(&source.name).map_err(|error| unreadable(&named, error))? {
             Some(image) => preview.notes = image.notes(),
             None => preview.makes.push(format!("{named} is unpacked: it is new or has changed")),
         }
@@ -144,7 +140,7 @@ impl Images {
         progress: &ProgressSink<Step>,
     ) -> Result<(ImageInfo, Vec<String>), BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
-        let failed = |error: io::Error| unreadable(&named, &error);
+        let failed = |error: io::Error| unreadable(&named, error);
         let name = source.name.clone();
         let image = match self.open_shared(&name).map_err(failed)? {
             Some(image) => image,
@@ -417,33 +413,18 @@ fn unused(id: String, why: &str, bytes: Option<u64>) -> Unused {
     Unused { kind: IMAGE.to_owned(), id, why: why.to_owned(), bytes }
 }
 
-fn named(path: &Path) -> String {
-    format!("the image ./{}", path.display())
-}
-
-fn unreadable(named: &str, error: &io::Error) -> BackendError {
-    BackendError::failed(format!("cannot read {named} as unpacked: {error}"))
+fn unreadable(named: &str, error: io::Error) -> BackendError {
+    BackendError::failed(format!("cannot read {named} as unpacked")).because(error)
 }
 
 fn explain(named: &str, error: BadImage) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {
-        BadImage::Refused(why) => BackendError {
-            kind: BackendErrorKind::Unsupported,
-            message: format!("{named} {why}"),
-            hint: Some(IMAGE_HINT.to_owned()),
-        },
+        BadImage::Refused(why) => BackendError::unsupported(format!("{named} {why}"), IMAGE_HINT),
         BadImage::Disk(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
             BackendError::failed(format!("cannot unpack {named}: the disk is full"))
                 .with_hint("free some space; `bottle cleanup` removes unused images")
         }
         error @ BadImage::Disk(_) => BackendError::failed(format!("{named} {error}")),
     }
-}
-
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, BackendError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| BackendError::failed(format!("a task of the backend panicked: {error}")))
 }

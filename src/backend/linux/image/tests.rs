@@ -189,7 +189,7 @@ impl Home {
             let left: Vec<_> = left.map(|entry| entry.expect("entry").path()).collect();
             assert_eq!(left, [] as [PathBuf; 0], "{error}");
         }
-        error.message
+        error.one_line()
     }
 }
 

@@ -72,7 +72,7 @@ impl<'a> Closure<'a> {
                 None => Err(missing(self.host, &interpreter, &format!("the interpreter of {name}"))),
             },
             Ok(None) => Ok(()),
-            Err(error) => Err(BackendError::failed(format!("cannot read {}: {error}", real.display()))),
+            Err(error) => Err(BackendError::failed(format!("cannot read {}", real.display())).because(error)),
         }
     }
 
@@ -146,7 +146,8 @@ impl<'a> Closure<'a> {
             return Ok(());
         }
         self.bounds.check(path).map_err(|error| {
-            BackendError::failed(format!("cannot expose {} to the agent ({why}): {error}", path.display()))
+            let shown = path.display();
+            BackendError::failed(format!("cannot expose {shown} to the agent ({why}): {error}"))
                 .with_hint("install the program elsewhere, for example with pipx or npm's own prefix")
         })?;
         self.exposed.entry(path.to_owned()).or_insert(why);
@@ -162,7 +163,7 @@ impl<'a> Closure<'a> {
     /// Resolves a path and exposes every link on the way.
     fn follow(&mut self, path: &Path) -> Result<PathBuf, BackendError> {
         let failed = |error: std::io::Error| {
-            BackendError::failed(format!("cannot follow {}: {error}", path.display()))
+            BackendError::failed(format!("cannot follow {}", path.display())).because(error)
         };
         let mut remaining: Vec<PathBuf> = parts(path);
         let mut real = PathBuf::from("/");
@@ -221,9 +222,7 @@ pub(super) fn missing(host: &Host, name: &str, why: &str) -> BackendError {
     } else {
         format!("searched {}", folders.join(", "))
     };
-    BackendError {
-        kind: BackendErrorKind::ProgramMissing,
-        message: format!("cannot find the program {name:?} on this machine ({why}; {searched})"),
-        hint: Some(format!("install {name} in a folder of your PATH, or give its full path in `command`")),
-    }
+    let message = format!("cannot find the program {name:?} on this machine ({why}; {searched})");
+    BackendError::new(BackendErrorKind::ProgramMissing, message)
+        .with_hint(format!("install {name} in a folder of your PATH, or give its full path in `command`"))
 }

@@ -1,0 +1,36 @@
+//! The guest of the fake backend: a plain process without isolation.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bottle_guest::{GuestConfig, Limits, Programs};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::guest_entry::transport;
+use crate::backend::local::spawn_ipc::{ChildEnd, Report};
+
+/// A guest without isolation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlainSpec {
+    /// The folder that it uses as its root.
+    pub(crate) root: PathBuf,
+}
+
+/// Runs a plain guest. It has no proxy: on the host's network the listeners of several bottles would collide.
+pub(crate) fn run(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<ExitCode> {
+    // Fails only for a session leader.
+    let _ = rustix::process::setsid();
+    child_end.report(&Report::Started { pid: std::process::id() })?;
+    child_end.ready(std::fs::File::open("/dev/null")?)?;
+    Ok(bottle_guest::run(GuestConfig {
+        transport: transport(fds)?,
+        root: spec.root,
+        proxy: None,
+        resolver: false,
+        programs: Programs::BuiltIn { exe: std::env::current_exe()? },
+        limits: Limits::default(),
+        changed: None,
+    }))
+}
