@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use bottle_channel::Stream;
 use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
@@ -153,10 +153,10 @@ impl Serve for GateDaemon {
     const ROLE: Role = Role::Gate;
     const PORTS: &'static [u16] = &GATE_PORTS;
 
-    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+    async fn answer(&self, asked: BundleRequest) -> anyhow::Result<BundleEvent> {
         match asked {
             BundleRequest::Gate(provision) => self.provision(*provision).await,
-            _ => Err("this request is not for the git gate".to_owned()),
+            _ => bail!("this request is not for the git gate"),
         }
     }
 
@@ -189,16 +189,14 @@ impl GateDaemon {
         Self { config, fds: Arc::new(fds), questions, lockout, gate }
     }
 
-    async fn provision(&self, provision: GateProvision) -> Result<BundleEvent, String> {
-        if self.gate.get().is_some() {
-            return Err("the git gate is provisioned already".to_owned());
-        }
+    async fn provision(&self, provision: GateProvision) -> anyhow::Result<BundleEvent> {
+        ensure!(self.gate.get().is_none(), "the git gate is provisioned already");
         let known = provision.credentials.iter().chain(&provision.known_secrets);
         let secrets: Vec<_> = known.map(|secret| &secret.0).collect();
-        let known = KnownSecrets::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
-        let redactor = Redactor::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
+        let known = KnownSecrets::new(secrets.iter().copied())?;
+        let redactor = Redactor::new(secrets.iter().copied())?;
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
-        let rules = RuleFiles::parse(rules).map_err(|error| format!("rules: {error}"))?;
+        let rules = RuleFiles::parse(rules).context("rules")?;
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let mut repos = BTreeMap::new();
         for repo in provision.repos {
@@ -219,8 +217,7 @@ impl GateDaemon {
             forward: Duration::from_secs(self.config.forward_seconds),
             exchanges: Arc::new(Semaphore::new(EXCHANGES)),
         });
-        let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await;
-        let listener = listener.map_err(|error| format!("the git gate's {error}"))?;
+        let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await.context("the git gate")?;
         tokio::spawn(accept(Arc::clone(&gate), listener));
         // The parent sends one request at a time, so no other provision can have set it.
         let _ = self.gate.set(gate);

@@ -149,8 +149,10 @@ pub(crate) struct Output {
 /// A subprocess that did not start or exit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
-    #[error("cannot run {0}: {1}")]
-    Run(String, io::Error),
+    #[error("cannot run {0}")]
+    Run(String, #[source] io::Error),
+    #[error("git cannot list the refs")]
+    Refs,
     #[error("{what} did not exit within {} s", within.as_secs())]
     Timeout { what: String, within: Duration },
 }
@@ -200,6 +202,19 @@ impl Git {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         command
+    }
+
+    /// Spawns git with its stdout in a pipe, and its stdin if it gets `input`.
+    pub(crate) fn spawn(&self, fds: &ReservedFds, arguments: &[&str], input: bool) -> io::Result<Running> {
+        let child = fds.spawn(&[], |_| {
+            let mut command = self.command("git");
+            command.args(arguments).stdout(Stdio::piped());
+            if input {
+                command.stdin(Stdio::piped());
+            }
+            command
+        });
+        child.map(Running::new)
     }
 
     /// Runs git, which inherits the descriptors `passed`, and waits for its exit. `arguments` gets

@@ -27,8 +27,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::body;
 use crate::daemon::Gate;
-use crate::git::{self, Running, finish};
+use crate::git::{self, GitError, Running, finish};
+use crate::messages;
 use crate::push::{self, Hook};
+use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
 
@@ -157,9 +159,9 @@ async fn advertise(
     version: Option<&'static str>,
 ) -> HttpResponse {
     let refreshed = match service {
-        _ if gate.lockout.is_locked() => Err(lock_out::SENTENCE.to_owned()),
-        Service::Fetch => repo.refresh_to_read(&gate.fds).await,
-        Service::Push => repo.refresh(&gate.fds).await.map(drop),
+        _ if gate.lockout.is_locked() => Err(Refusal::Locked),
+        Service::Fetch => repo.refresh_to_read(&gate.fds).await.map_err(Refusal::from),
+        Service::Push => repo.refresh(&gate.fds).await.map(drop).map_err(Refusal::from),
     };
     let command = service.command();
     let mut body = packet(&format!("# service=git-{command}\n"));
@@ -167,10 +169,12 @@ async fn advertise(
     match refreshed {
         Ok(()) => match refs(gate, repo, service, version).await {
             Ok(refs) => body.extend_from_slice(&refs),
-            Err(why) => return text_response(StatusCode::INTERNAL_SERVER_ERROR, &why),
+            Err(error) => {
+                return text_response(StatusCode::INTERNAL_SERVER_ERROR, &messages::sentence(&error, None));
+            }
         },
         // In place of the list; git shows it as a message of the remote.
-        Err(why) => body.extend_from_slice(&packet(&format!("ERR {why}\n"))),
+        Err(refusal) => body.extend_from_slice(&packet(&format!("ERR {}\n", refusal.sentence()))),
     }
     streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{command}-advertisement"))
 }
@@ -217,16 +221,15 @@ async fn refs(
     repo: &Repo,
     service: Service,
     version: Option<&'static str>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, GitError> {
     let child = gate.fds.spawn(&[], |_| {
         let mut command = command(repo, service, version);
         command.args(["--advertise-refs", "."]).stdin(Stdio::null());
         command
     });
-    let running = Running::new(child.map_err(|error| format!("cannot run git: {error}"))?);
-    let output =
-        finish(running, service.command(), &[], ADVERTISED_WITHIN).await.map_err(|e| e.to_string())?;
-    if output.success { Ok(output.stdout) } else { Err("git cannot list the refs".to_owned()) }
+    let running = Running::new(child.map_err(|error| GitError::Run("git".to_owned(), error))?);
+    let output = finish(running, service.command(), &[], ADVERTISED_WITHIN).await?;
+    if output.success { Ok(output.stdout) } else { Err(GitError::Refs) }
 }
 
 /// Waits for the client. `None` if it is idle for [`IDLE`], or for [`IDLE_WHEN_BUSY`] while every permit
@@ -291,7 +294,8 @@ async fn exchange(
             match forwarded {
                 Ok(()) => forward_response(&mut stdout, &chunks, service, &gate.exchanges).await,
                 Err(why) => {
-                    let _ = idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why))).await;
+                    let _ =
+                        idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why.to_string()))).await;
                 }
             }
         };

@@ -30,6 +30,11 @@ impl ObjectFormat {
     }
 }
 
+/// An upstream has too many refs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it has more than {MOST_REFS} refs")]
+pub(crate) struct TooManyRefs;
+
 /// The state of an upstream, from its list of refs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Upstream {
@@ -50,8 +55,8 @@ impl Upstream {
     /// Parses the output of `ls-remote --symref`.
     ///
     /// # Errors
-    /// A lower-case fragment.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// [`TooManyRefs`].
+    pub(crate) fn parse(text: &str) -> Result<Self, TooManyRefs> {
         let mut upstream = Self::default();
         for line in text.lines() {
             let Some((what, name)) = line.split_once('\t') else { continue };
@@ -65,7 +70,7 @@ impl Upstream {
             }
         }
         if upstream.refs.len() > MOST_REFS {
-            return Err(format!("it has more than {MOST_REFS} refs"));
+            return Err(TooManyRefs);
         }
         upstream.format =
             upstream.refs.values().next().map(|id| ObjectFormat::from_id(id)).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bottle_channel::Stream;
 use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
 use bottle_contract::session::Role;
@@ -68,16 +68,16 @@ impl Serve for SuperviseDaemon {
     const ROLE: Role = Role::Supervise;
     const PORTS: &'static [u16] = &SUPERVISE_PORTS;
 
-    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+    async fn answer(&self, asked: BundleRequest) -> anyhow::Result<BundleEvent> {
         match (asked, self.proposals.get()) {
-            (BundleRequest::Supervise(_), Some(_)) => Err("supervise is provisioned already".to_owned()),
+            (BundleRequest::Supervise(_), Some(_)) => bail!("supervise is provisioned already"),
             (BundleRequest::Supervise(provision), None) => self.open(&provision).await,
             (BundleRequest::Routes(routes), Some(proposals)) => {
                 proposals.replace(&routes)?;
                 Ok(BundleEvent::Live { revision: routes.revision })
             }
-            (BundleRequest::Routes(_), None) => Err("supervise is not provisioned yet".to_owned()),
-            _ => Err("this request is not for supervise".to_owned()),
+            (BundleRequest::Routes(_), None) => bail!("supervise is not provisioned yet"),
+            _ => bail!("this request is not for supervise"),
         }
     }
 
@@ -109,12 +109,11 @@ impl SuperviseDaemon {
         Self { config, questions: Questions::default(), lockout, proposals: OnceLock::new() }
     }
 
-    async fn open(&self, provision: &SuperviseProvision) -> Result<BundleEvent, String> {
+    async fn open(&self, provision: &SuperviseProvision) -> anyhow::Result<BundleEvent> {
         let proposals =
             Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), &provision.routes)?);
         let call_timeout = Duration::from_secs(provision.call_seconds);
-        let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await;
-        let listener = listener.map_err(|error| format!("supervise's {error}"))?;
+        let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await.context("supervise")?;
         tokio::spawn(http::accept(Arc::clone(&proposals), call_timeout, listener));
         // The parent sends one request at a time, so no other provision can have set it.
         let _ = self.proposals.set(proposals);

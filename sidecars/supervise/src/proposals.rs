@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bottle_contract::proposal::{self, Proposal, ProposalError};
 use bottle_contract::queue::{Answer, Id, MAX_TEXT, Tool};
-use bottle_contract::route::{Form, RouteTable, parse_routes};
+use bottle_contract::route::{Form, RouteTable, RoutesError, parse_routes};
 use bottle_contract::session::bundle::Routes;
 use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
@@ -81,7 +81,11 @@ impl Proposals {
     ///
     /// # Errors
     /// The error in the routes.
-    pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: &Routes) -> Result<Self, String> {
+    pub(crate) fn new(
+        questions: Questions,
+        lockout: Arc<Lockout>,
+        routes: &Routes,
+    ) -> Result<Self, RoutesError> {
         let live = RwLock::new(Arc::new(read(routes)?));
         Ok(Self { questions, lockout, live, stored: Mutex::default() })
     }
@@ -95,7 +99,7 @@ impl Proposals {
     ///
     /// # Errors
     /// The error in the routes.
-    pub(crate) fn replace(&self, routes: &Routes) -> Result<(), String> {
+    pub(crate) fn replace(&self, routes: &Routes) -> Result<(), RoutesError> {
         let new = Arc::new(read(routes)?);
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
@@ -155,8 +159,8 @@ impl Proposals {
     }
 }
 
-fn read(routes: &Routes) -> Result<Current, String> {
-    let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
+fn read(routes: &Routes) -> Result<Current, RoutesError> {
+    let table = parse_routes(&routes.yaml, Form::Runtime)?;
     Ok(Current { revision: routes.revision, table })
 }
 
