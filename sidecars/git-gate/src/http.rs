@@ -24,6 +24,8 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::body;
 use crate::daemon::Gate;
@@ -95,6 +97,15 @@ impl Service {
             Self::Push => "receive-pack",
         }
     }
+
+    /// The span of a request. It has no names of refs or files, which may contain secrets.
+    fn span(self, repo: &Repo) -> Span {
+        let (repository, refs) = (repo.name.as_str(), Empty);
+        match self {
+            Self::Fetch => tracing::info_span!("fetch", repository, refs),
+            Self::Push => tracing::info_span!("push", repository, refs),
+        }
+    }
 }
 
 async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
@@ -108,11 +119,17 @@ async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
     };
     match (request.method(), rest) {
         (&Method::GET, "info/refs") => match service(request.uri().query().unwrap_or_default()) {
-            Some(service) => advertise(&gate, &repo, service, version(&request)).await,
+            Some(service) => {
+                let span = service.span(&repo);
+                advertise(&gate, &repo, service, version(&request)).instrument(span).await
+            }
             None => text_response(StatusCode::FORBIDDEN, "the git gate supports smart HTTP only"),
         },
-        (&Method::POST, "git-upload-pack") => exchange(gate, repo, Service::Fetch, request).await,
-        (&Method::POST, "git-receive-pack") => exchange(gate, repo, Service::Push, request).await,
+        (&Method::POST, "git-upload-pack" | "git-receive-pack") => {
+            let service = if rest == "git-upload-pack" { Service::Fetch } else { Service::Push };
+            let span = service.span(&repo);
+            exchange(gate, repo, service, request).instrument(span).await
+        }
         (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs_unsupported(),
         _ => text_response(StatusCode::NOT_FOUND, "the git gate has no such endpoint"),
     }
@@ -163,6 +180,10 @@ async fn advertise(
         Service::Fetch => repo.refresh_to_read(&gate.fds).await.map_err(Refusal::from),
         Service::Push => repo.refresh(&gate.fds).await.map(drop).map_err(Refusal::from),
     };
+    if service == Service::Fetch {
+        Span::current().record("refs", repo.ref_count());
+    }
+    tracing::debug!(refreshed = refreshed.is_ok(), "lists the refs");
     let command = service.command();
     let mut body = packet(&format!("# service=git-{command}\n"));
     body.extend_from_slice(b"0000");
@@ -269,7 +290,10 @@ async fn exchange(
     };
     // While it is locked, no clean-up removes the quarantine.
     let receiving = match service {
-        Service::Fetch => None,
+        Service::Fetch => {
+            Span::current().record("refs", repo.ref_count());
+            None
+        }
         Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
     };
     let (mut running, hook) = match spawn(&gate, &repo, service, version) {
@@ -282,7 +306,7 @@ async fn exchange(
         return text_response(StatusCode::INTERNAL_SERVER_ERROR, "cannot connect to git");
     };
     let (chunks, body) = mpsc::channel(QUEUED);
-    tokio::spawn(async move {
+    let work = async move {
         let _permit = permit;
         let exchange = async {
             let is_push = service == Service::Push;
@@ -291,6 +315,7 @@ async fn exchange(
                 result = body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
                 () = chunks.closed() => return,
             };
+            tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");
             match forwarded {
                 Ok(()) => forward_response(&mut stdout, &chunks, service, &gate.exchanges).await,
                 Err(why) => {
@@ -309,7 +334,9 @@ async fn exchange(
             drop(receiving);
             repo.clean_up();
         }
-    });
+        tracing::debug!("the exchange has ended");
+    };
+    tokio::spawn(work.in_current_span());
     streamed(Either::Right(StreamedBody(body)), &result)
 }
 
@@ -355,7 +382,8 @@ fn spawn_receive_pack(
         }
         command
     })?;
-    let hook = tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { request, reply }));
+    let hook = push::serve(Arc::clone(gate), Arc::clone(repo), Hook { request, reply });
+    let hook = tokio::spawn(hook.in_current_span());
     Ok((child, hook.abort_handle()))
 }
 

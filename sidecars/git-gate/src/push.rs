@@ -38,6 +38,7 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
     let (Ok(request), Ok(reply)) = (git::reader(hook.request), git::writer(hook.reply)) else { return };
     // git runs no hook for a push without updates.
     let Some((quarantine, updates)) = read_request(BufReader::new(request)).await else { return };
+    tracing::Span::current().record("refs", updates.as_ref().map(Vec::len));
     let mut push = Push { gate: &gate, repo: &repo, quarantine, reply };
     let verdict = match push.decide(updates).await {
         Ok(()) => "accepted",
@@ -48,6 +49,7 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
             "refused"
         }
     };
+    tracing::debug!(verdict, "decided");
     // A hook that has exited has already refused the push.
     let _ = push.reply.write_all(format!("{verdict}\n").as_bytes()).await;
 }
@@ -98,6 +100,7 @@ impl Push<'_> {
             let (scanner, fds) = (&self.gate.scanner, &self.gate.fds);
             let read =
                 read::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings).await;
+            tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
             // Also count hits of a push that is refused for another reason: its duration may reveal a hit.
             for (secret, value) in findings.found.iter().filter_map(|found| found.hit) {
                 self.count_hit(secret, &value);

@@ -173,6 +173,11 @@ impl Repo {
         self.refreshed.lock().await.result.clone()
     }
 
+    /// The number of the upstream's refs, unless it is unknown or a refresh is in progress.
+    pub(crate) fn ref_count(&self) -> Option<usize> {
+        Some(self.refreshed.try_lock().ok()?.result.as_ref().ok()?.refs.len())
+    }
+
     async fn fetch(&self, fds: &ReservedFds) -> Result<Upstream, RefreshError> {
         let trace = self.trace(Trace::EVENTS).map_err(|error| self.mirror_error(error))?;
         let local = ["for-each-ref", "--format=%(refname) %(objectname)"];
