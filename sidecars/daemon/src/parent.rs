@@ -29,8 +29,10 @@ pub trait Serve {
     /// Why the request is rejected; the bundle gets the whole chain.
     fn answer(&self, request: BundleRequest) -> impl Future<Output = anyhow::Result<BundleEvent>>;
 
-    /// Sends events until the subscriber disconnects.
-    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static;
+    /// Sends events until the subscriber disconnects. Not every daemon has events.
+    fn events(&self, mut subscriber: Stream) -> impl Future<Output = ()> + Send + 'static {
+        async move { while subscriber.next().await.is_some() {} }
+    }
 
     /// The daemon's questions to the user.
     fn questions(&self) -> &Questions;

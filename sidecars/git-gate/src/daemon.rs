@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use bottle_channel::Stream;
 use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
@@ -160,10 +159,6 @@ impl Serve for GateDaemon {
         }
     }
 
-    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        send_no_events(listener)
-    }
-
     fn questions(&self) -> &Questions {
         &self.questions
     }
@@ -175,11 +170,6 @@ impl Serve for GateDaemon {
     fn up(&self) -> bool {
         self.gate.get().is_some()
     }
-}
-
-/// The gate sends no events: it reports everything to the git client.
-async fn send_no_events(mut listener: Stream) {
-    while listener.next().await.is_some() {}
 }
 
 impl GateDaemon {

@@ -300,16 +300,6 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// The read end of a pipe on the current runtime.
-pub(crate) fn reader(fd: OwnedFd) -> io::Result<tokio::net::unix::pipe::Receiver> {
-    tokio::net::unix::pipe::Receiver::from_owned_fd(fd)
-}
-
-/// The write end of a pipe on the current runtime.
-pub(crate) fn writer(fd: OwnedFd) -> io::Result<tokio::net::unix::pipe::Sender> {
-    tokio::net::unix::pipe::Sender::from_owned_fd(fd)
-}
-
 /// Writes a secret into a pipe, closes the write end and returns the read end: its owner reads the secret
 /// once.
 pub(crate) fn secret_pipe(secret: &[u8]) -> io::Result<OwnedFd> {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bottle_contract::names::Name;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::gate::{GateKey, GateRepo};
+use bottle_daemon::remove_if_present;
 use bottle_scan::{Redactor, TooLarge};
 
 use crate::git::{self, Git, GitError, ReservedFds, Running};
@@ -178,10 +179,7 @@ fn command(options: &[String], path: &str) -> String {
 /// Starts an ssh-agent and loads one key.
 async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> Result<Running, AuthError> {
     let socket = format!("{name}.agent");
-    match fs::remove_file(folder.join(&socket)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(AuthError::Socket(error)),
-        _ => {}
-    }
+    remove_if_present(&folder.join(&socket)).map_err(AuthError::Socket)?;
     let git = Git::new(folder);
     let agent = fds.spawn(&[], |_| {
         // The agent has a key, so it dies with this process in any case.
@@ -217,10 +215,7 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> R
 /// Replaces a file with `content`, readable only by the gate.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_present(path)?;
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)
 }

@@ -9,11 +9,11 @@ use bottle_queue::question;
 use bottle_scan::Severity;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::pipe::Sender;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
-use crate::git::{self, Git};
+use crate::git::Git;
 use crate::messages::{self, Failure};
 use crate::read;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
@@ -35,7 +35,8 @@ pub(crate) struct Hook {
 
 /// Waits for the hook of a push and replies to it.
 pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
-    let (Ok(request), Ok(reply)) = (git::reader(hook.request), git::writer(hook.reply)) else { return };
+    let (request, reply) = (Receiver::from_owned_fd(hook.request), Sender::from_owned_fd(hook.reply));
+    let (Ok(request), Ok(reply)) = (request, reply) else { return };
     // git runs no hook for a push without updates.
     let Some((quarantine, updates)) = read_request(BufReader::new(request)).await else { return };
     tracing::Span::current().record("refs", updates.as_ref().map(Vec::len));

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use bottle_daemon::remove_if_present;
 use serde_json::Value;
 
 /// Most refs of an upstream: more take too long to list.
@@ -98,7 +99,7 @@ impl Trace {
 
     /// A trace at `path`, where any older file is removed.
     pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
-        remove(&path)?;
+        remove_if_present(&path)?;
         Ok(Self { variable, path })
     }
 
@@ -123,14 +124,7 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         // A file that cannot be removed now is removed before the next trace.
-        let _ = remove(&self.path);
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        let _ = remove_if_present(&self.path);
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bottle_channel::Stream;
 use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
@@ -81,10 +80,6 @@ impl Serve for SuperviseDaemon {
         }
     }
 
-    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        send_no_events(listener)
-    }
-
     fn questions(&self) -> &Questions {
         &self.questions
     }
@@ -96,11 +91,6 @@ impl Serve for SuperviseDaemon {
     fn up(&self) -> bool {
         self.proposals.get().is_some()
     }
-}
-
-/// The daemon sends no events: it reports everything to its MCP client.
-async fn send_no_events(mut listener: Stream) {
-    while listener.next().await.is_some() {}
 }
 
 impl SuperviseDaemon {
