@@ -1,4 +1,6 @@
 //! Generates an ssh key pair in memory, in the text forms of OpenSSH.
+//!
+//! By hand: `ssh-key` 0.6 brings a second `sha2` and `digest`, 0.7 is a release candidate with nine more crates.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

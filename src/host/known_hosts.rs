@@ -1,4 +1,6 @@
 //! Parses `known_hosts` files (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
+//!
+//! By hand: the `ssh-key` crate splits lines but matches no host, and fails on keys that it does not know.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;

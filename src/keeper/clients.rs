@@ -131,7 +131,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let stream = request.accept();
             let event = match shared.asker.answer(*response).await {
                 Ok(results) => KeeperEvent::Answered(results),
-                Err(why) => KeeperEvent::Refused(why),
+                Err(error) => KeeperEvent::Refused(format!("{:#}", anyhow::Error::new(error))),
             };
             let _ = stream.message(&event).await;
             let _ = stream.end().await;

@@ -21,7 +21,7 @@ use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_contract::route::{RouteTable, render_routes};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
-use bottle_queue::{Decide, Outcome};
+use bottle_queue::{AnswerError, Decide, Outcome};
 use sha2::{Digest, Sha256};
 use similar::TextDiff;
 use tokio::sync::Mutex;
@@ -117,11 +117,11 @@ impl Decide for Decisions {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
             if proposal.tool.reports() || response.status == Status::Rejected {
-                return inner.record(&proposal, &response).await;
+                return inner.record(&proposal, &response).await.map_err(AnswerError::decide);
             }
             // One at a time: each change is merged into the routes that the last one left.
             let mut live = inner.live.lock().await;
-            inner.apply(&mut live, &proposal, &response).await
+            inner.apply(&mut live, &proposal, &response).await.map_err(AnswerError::decide)
         })
     }
 }
@@ -181,7 +181,7 @@ pub(crate) fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
 
 impl Inner {
     /// Records an answer that changes no routes; only its asker uses it.
-    async fn record(&self, proposal: &Proposal, response: &Response) -> Outcome {
+    async fn record(&self, proposal: &Proposal, response: &Response) -> Result<Vec<String>, String> {
         let entry = Entry::Decided {
             proposal: proposal.id.clone(),
             tool: proposal.tool,
@@ -200,7 +200,12 @@ impl Inner {
         }
     }
 
-    async fn apply(&self, live: &mut Live, proposal: &Proposal, response: &Response) -> Outcome {
+    async fn apply(
+        &self,
+        live: &mut Live,
+        proposal: &Proposal,
+        response: &Response,
+    ) -> Result<Vec<String>, String> {
         let text = response.final_file.as_deref().unwrap_or(&proposal.proposed_file);
         if response.scope == Scope::Once && self.was_spent(&proposal.id).await? {
             // The answer arrived twice, and the request passed in between.

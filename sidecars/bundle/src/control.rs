@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 
 use crate::BundleConfig;
-use crate::sidecar::Sidecar;
+use crate::sidecar::{RequestError, Sidecar};
 
 /// Most events that are buffered while no keeper is connected: a night's denials of a busy agent.
 const EVENTS: usize = 4096;
@@ -95,7 +95,7 @@ impl Bundle {
         }
         self.lockout.lock(why.clone());
         for other in self.daemons.iter().filter(|other| other.name != daemon.name) {
-            if !matches!(other.lock(&why).await, Ok(BundleEvent::Locked)) {
+            if !other.lock(&why).await {
                 // Fail closed: killing the daemon closes its listeners.
                 tracing::error!(daemon = other.name, "the daemon did not lock itself and is killed");
                 let _ = other.kill();
@@ -205,30 +205,28 @@ impl Bundle {
     fn forward(self: &Arc<Self>, request: Request, name: &'static str) {
         let bundle = Arc::clone(self);
         tokio::spawn(async move {
-            let answer = match bundle.daemon(name) {
-                Some(daemon) => daemon.request(request.payload().clone()).await,
-                None => Err(format!("this bundle has no {name} daemon")),
-            };
-            let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
-            respond(request, &event).await;
+            let answer = bundle.request(name, &request).await;
+            respond(request, &answer.unwrap_or_else(rejected)).await;
         });
     }
 
     /// Sends new routes to the egress proxy, then to the supervise daemon, which shows them to the agent.
     async fn routes(&self, request: Request) {
-        let answer = match self.daemon(bottle_egress::daemon::NAME) {
-            Some(egress) => egress.request(request.payload().clone()).await,
-            None => Err("this bundle has no egress proxy".to_owned()),
-        };
-        if let (Ok(BundleEvent::Live { .. }), Some(supervise)) =
-            (&answer, self.daemon(bottle_supervise::NAME))
+        let answer = self.request(bottle_egress::daemon::NAME, &request).await;
+        if let Ok(BundleEvent::Live { .. }) = answer
+            && let Some(supervise) = self.daemon(bottle_supervise::NAME)
             && let Err(error) = supervise.request(request.payload().clone()).await
         {
             // The routes are live anyway; the exit of a daemon is reported as an event.
-            tracing::warn!("{error}");
+            tracing::warn!("{:#}", anyhow::Error::new(error));
         }
-        let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
-        respond(request, &event).await;
+        respond(request, &answer.unwrap_or_else(rejected)).await;
+    }
+
+    /// Sends a keeper's request to a daemon and waits for the response.
+    async fn request(&self, name: &'static str, request: &Request) -> Result<BundleEvent, RequestError> {
+        let daemon = self.daemon(name).ok_or(RequestError::Missing(name))?;
+        daemon.request(request.payload().clone()).await
     }
 
     fn daemon(&self, name: &str) -> Option<&Sidecar> {
@@ -278,6 +276,11 @@ impl Bundle {
         }
         self.backlog.push(BundleEvent::Down { daemon: daemon.name.to_owned() });
     }
+}
+
+/// The response to a request that no daemon has served.
+fn rejected(error: RequestError) -> BundleEvent {
+    BundleEvent::Rejected { message: format!("{:#}", anyhow::Error::new(error)) }
 }
 
 async fn respond(request: Request, event: &BundleEvent) {

@@ -9,6 +9,7 @@ use std::{fs, io};
 
 use anyhow::Context;
 use bottle_channel::Stdio;
+use bottle_daemon::remove_if_present;
 use nix::unistd::{Uid, getuid};
 use tokio::net::UnixListener;
 
@@ -73,10 +74,7 @@ async fn accept(bundle: &Arc<Bundle>, listener: UnixListener, user: Uid) -> io::
 }
 
 fn bind(path: &Path) -> io::Result<StdUnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_present(path)?;
     let listener = StdUnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;

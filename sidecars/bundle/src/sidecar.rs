@@ -57,6 +57,17 @@ const SUPERVISE: Kind = Kind {
     ports: &SUPERVISE_PORTS,
 };
 
+/// A daemon does not serve a request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("this bundle has no {0} daemon")]
+    Missing(&'static str),
+    #[error("the {0} daemon")]
+    Channel(&'static str, #[source] ChannelError),
+    #[error("the {0} daemon did not respond in time")]
+    Timeout(&'static str),
+}
+
 /// A spawned daemon before the handshake.
 pub(crate) struct Starting {
     kind: Kind,
@@ -137,29 +148,20 @@ impl Sidecar {
         &self.channel
     }
 
-    /// Sends one request of the keeper unchanged and waits for the response.
-    ///
-    /// # Errors
-    /// A fragment for the keeper, with the daemon's name.
-    pub(crate) async fn request(&self, request: Bytes) -> Result<BundleEvent, String> {
+    /// Sends one request unchanged and waits for the response.
+    pub(crate) async fn request(&self, request: Bytes) -> Result<BundleEvent, RequestError> {
         let exchange = async {
             let mut stream = self.channel.open_bytes(request)?;
             stream.receive::<BundleEvent>().await
         };
-        match timeout(RESPONSE_WITHIN, exchange).await {
-            Ok(Ok(event)) => Ok(event),
-            Ok(Err(error)) => Err(format!("the {} daemon: {error}", self.name)),
-            Err(_) => Err(format!("the {} daemon did not respond in time", self.name)),
-        }
+        let event = timeout(RESPONSE_WITHIN, exchange).await.map_err(|_| RequestError::Timeout(self.name))?;
+        event.map_err(|error| RequestError::Channel(self.name, error))
     }
 
-    /// Locks the daemon, because another daemon has locked the bottle.
-    ///
-    /// # Errors
-    /// As [`Self::request`].
-    pub(crate) async fn lock(&self, why: &LockOut) -> Result<BundleEvent, String> {
-        let request = serde_json::to_vec(&BundleRequest::Lock(why.clone()));
-        self.request(request.map_err(|error| error.to_string())?.into()).await
+    /// Locks the daemon, because another daemon has locked the bottle. Returns whether it confirms.
+    pub(crate) async fn lock(&self, why: &LockOut) -> bool {
+        let Ok(request) = serde_json::to_vec(&BundleRequest::Lock(why.clone())) else { return false };
+        matches!(self.request(request.into()).await, Ok(BundleEvent::Locked))
     }
 
     /// Requests an exit, and kills the daemon after [`EXIT_WITHIN`].

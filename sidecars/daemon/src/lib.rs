@@ -13,7 +13,7 @@ mod memory;
 mod parent;
 mod role;
 
-pub use listener::{BindError, Listener, ListenerConfig, Socket};
+pub use listener::{BindError, Listener, ListenerConfig, Socket, remove_if_present};
 pub use lockout::Lockout;
 pub use parent::{Serve, serve};
 pub use role::{Confined, Confinement, run};

@@ -71,7 +71,7 @@ impl ListenerConfig {
     pub fn close(&self, ports: &[u16]) -> io::Result<()> {
         let Self::Socket { folder } = self else { return Ok(()) };
         for port in ports {
-            remove_if_there(&folder.join(port.to_string()))?;
+            remove_if_present(&folder.join(port.to_string()))?;
         }
         Ok(())
     }
@@ -92,20 +92,24 @@ enum BoundSocket {
 
 /// A listener port could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen at {address}: {source}")]
+#[error("cannot listen at {address}")]
 pub struct BindError {
     address: String,
     source: io::Error,
 }
 
 fn bind_unix(path: &Path) -> io::Result<BoundSocket> {
-    remove_if_there(path)?;
+    remove_if_present(path)?;
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
     Ok(BoundSocket::Unix(listener))
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+/// Removes a file, if it exists.
+///
+/// # Errors
+/// The file system's error for an existing file.
+pub fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -26,11 +26,13 @@ pub trait Serve {
     /// Handles a request that is specific to this daemon. Requests arrive one at a time.
     ///
     /// # Errors
-    /// The message with which the request is rejected.
-    fn answer(&self, request: BundleRequest) -> impl Future<Output = Result<BundleEvent, String>>;
+    /// Why the request is rejected; the bundle gets the whole chain.
+    fn answer(&self, request: BundleRequest) -> impl Future<Output = anyhow::Result<BundleEvent>>;
 
-    /// Sends events until the subscriber disconnects.
-    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static;
+    /// Sends events until the subscriber disconnects. Not every daemon has events.
+    fn events(&self, mut subscriber: Stream) -> impl Future<Output = ()> + Send + 'static {
+        async move { while subscriber.next().await.is_some() {} }
+    }
 
     /// The daemon's questions to the user.
     fn questions(&self) -> &Questions;
@@ -94,8 +96,9 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
             }
             Ok(BundleRequest::Health) => answer(request, health(&daemon, &memory, &weaker)).await,
             Ok(specific) => {
-                let event = daemon.answer(specific).await;
-                answer(request, event.unwrap_or_else(|message| BundleEvent::Rejected { message })).await;
+                let rejected = |error| BundleEvent::Rejected { message: format!("{error:#}") };
+                let event = daemon.answer(specific).await.unwrap_or_else(rejected);
+                answer(request, event).await;
             }
             Err(error) => request.refuse(&error.to_string()).await,
         }

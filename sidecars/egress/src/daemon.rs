@@ -117,15 +117,16 @@ impl Serve for EgressDaemon {
     const ROLE: Role = Role::Egress;
     const PORTS: &'static [u16] = &EGRESS_PORTS;
 
-    async fn answer(&self, request: BundleRequest) -> Result<BundleEvent, String> {
-        match request {
+    async fn answer(&self, request: BundleRequest) -> anyhow::Result<BundleEvent> {
+        let answer = match request {
             BundleRequest::Provision(provision) => self.provision(*provision).await,
             BundleRequest::Routes(routes) => match self.egress.get() {
                 Some(egress) => egress.live.replace(&routes),
                 None => Err("the egress daemon is not provisioned yet".to_owned()),
             },
             _ => Err("the egress daemon does not serve this request".to_owned()),
-        }
+        };
+        answer.map_err(anyhow::Error::msg)
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
@@ -188,7 +189,9 @@ impl EgressDaemon {
         let own = (self.questions.clone(), Arc::clone(&self.outbox), Arc::clone(&self.lockout));
         let egress =
             Egress::provision(provision, &self.config, backlog, own).map_err(|error| error.to_string())?;
-        serve::open(&egress, &self.config.proxy).await.map_err(|error| error.to_string())?;
+        serve::open(&egress, &self.config.proxy)
+            .await
+            .map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());

@@ -1,9 +1,8 @@
 //! Scans the contents of gzip and zip in a blob: unpacks them in streaming, at any offset, within bounds.
 //!
-//! Every signature of an archive is followed, also one inside another archive, so that a decoy header or
-//! a file in front hides nothing behind it. A blob whose contents exceed the limits is refused whole.
+//! A blob whose contents exceed the limits is refused whole.
 
-use bottle_scan::{Finding, Scanner, Severity, Stream};
+use bottle_scan::{ArchiveFinder, Content, Finding, Scanner, Severity, Stream, Visitor};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::findings::MOST_FINDINGS;
@@ -24,28 +23,16 @@ const FILES: usize = 1 << 20;
 /// Most files open at once, on all levels: each of them reads every byte.
 const OPEN: usize = 64;
 
-/// Most bytes between a signature and the compressed data. A zip header has two fields of up to 64 KiB.
-const HEAD: usize = 192 << 10;
-
-/// Bytes of a header before the first attempt to parse it; doubled for each further attempt.
-const FIRST: usize = 32;
-
-/// Bytes of the fixed part of a zip's local file header.
-const ZIP_HEADER: usize = 30;
-
-const GZIP: &[u8] = b"\x1f\x8b\x08";
-const ZIP: &[u8] = b"PK\x03\x04";
-const MARKS: [&[u8]; 2] = [GZIP, ZIP];
-
 /// Signatures of the records that can follow a zip entry.
-const AFTER_ENTRY: [&[u8]; 4] = [ZIP, b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
+const AFTER_ENTRY: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
 
-/// Most bytes of an incomplete signature at the end of a piece.
+/// Most bytes of an incomplete record signature at the end of a piece.
 const OVERLAP: usize = 3;
 
 /// Finds archives in a blob and scans their contents.
 pub(crate) struct Archives<'s> {
-    text: Text<'s>,
+    scanner: &'s Scanner,
+    finder: ArchiveFinder<File<'s>>,
     found: ArchiveReport,
 }
 
@@ -66,17 +53,21 @@ pub(crate) struct ArchiveReport {
 
 impl<'s> Archives<'s> {
     pub(crate) fn new(scanner: &'s Scanner) -> Self {
-        Self { text: Text::new(scanner, 0), found: ArchiveReport::default() }
+        Self { scanner, finder: ArchiveFinder::new(), found: ArchiveReport::default() }
     }
 
     /// Scans the next piece of the blob. Damaged data ends its file; the raw bytes are scanned anyway.
     pub(crate) fn feed(&mut self, piece: &[u8]) {
-        self.text.feed(piece, &mut self.found);
+        if !self.found.bomb {
+            let mut level = Level { scanner: self.scanner, depth: 0, found: &mut self.found };
+            self.found.bomb |= self.finder.feed(piece, &mut level).is_err();
+        }
     }
 
     /// Returns the findings in all archives.
     pub(crate) fn finish(mut self) -> ArchiveReport {
-        self.text.finish(&mut self.found);
+        let mut level = Level { scanner: self.scanner, depth: 0, found: &mut self.found };
+        self.found.bomb |= self.finder.finish(&mut level).is_err();
         self.found
     }
 }
@@ -103,259 +94,134 @@ impl ArchiveReport {
     }
 }
 
-/// Data in which archives may start at any offset.
-struct Text<'s> {
-    scanner: &'s Scanner,
-    depth: usize,
-    candidates: Vec<Candidate<'s>>,
-    /// The last bytes so far, where a signature may start.
-    overlap: Vec<u8>,
-}
+/// The contents exceed a limit.
+struct Bomb;
 
-/// A possible file at a signature: an incomplete header, then contents.
-struct Candidate<'s> {
-    buffer: Vec<u8>,
-    /// Bytes to buffer before the next attempt to parse the header.
-    wanted: usize,
-    file: Option<Box<File<'s>>>,
+/// The files in a blob, or in a file of it.
+struct Level<'l, 's> {
+    scanner: &'s Scanner,
+    /// Number of files around it.
+    depth: usize,
+    found: &'l mut ArchiveReport,
 }
 
 struct File<'s> {
-    content: Content<'s>,
+    unpacking: Unpacking<'s>,
     stream: Stream<&'s Scanner>,
 }
 
-enum Content<'s> {
-    Deflated(Box<Decompress>, Text<'s>),
+enum Unpacking<'s> {
+    Deflated(Box<Decompress>, ArchiveFinder<File<'s>>),
     /// Uncompressed, up to the next record; buffers the last bytes, where that may start. It is
     /// scanned separately, since its neighbours could change the tokens. Archives in it are found in
     /// the surrounding data.
     Stored(Vec<u8>),
 }
 
-/// A parsed header.
-enum Head<'h> {
-    /// The header is incomplete.
-    Cut,
-    /// Not a header.
-    Nothing,
-    /// Length of the header, whether the data is deflated or stored, and the name of a zip entry.
-    File { length: usize, deflated: bool, name: Option<&'h [u8]> },
-}
+impl<'s> Visitor for Level<'_, 's> {
+    type File = File<'s>;
+    type Error = Bomb;
 
-impl<'s> Text<'s> {
-    fn new(scanner: &'s Scanner, depth: usize) -> Self {
-        Self { scanner, depth, candidates: Vec::new(), overlap: Vec::new() }
+    fn begin(&mut self) -> Result<(), Bomb> {
+        if self.found.files >= FILES || self.found.open >= OPEN {
+            return Err(Bomb);
+        }
+        self.found.files += 1;
+        self.found.open += 1;
+        Ok(())
     }
 
-    fn feed(&mut self, piece: &[u8], found: &mut ArchiveReport) {
-        if found.bomb {
-            return;
-        }
-        // Open signatures that start in the previous piece first: they get all of this one.
-        let overlap = self.overlap.len();
-        self.overlap.extend_from_slice(&piece[..piece.len().min(OVERLAP)]);
-        let is_over = |at: &usize| {
-            *at < overlap && !MARKS.iter().any(|mark| self.overlap[*at..overlap].starts_with(mark))
-        };
-        let over: Vec<usize> = marks(&self.overlap).into_iter().filter(is_over).collect();
-        for at in over {
-            let head = self.overlap[at..overlap].to_vec();
-            self.open(head, found);
-        }
-        // All open files get the same bytes, up to the next signature.
-        let mut at = 0;
-        for mark in marks(piece) {
-            self.feed_open(&piece[at..mark], found);
-            self.open(Vec::new(), found);
-            at = mark;
-        }
-        self.feed_open(&piece[at..], found);
-        if piece.len() >= OVERLAP {
-            self.overlap.clear();
-            self.overlap.extend_from_slice(&piece[piece.len() - OVERLAP..]);
-        } else {
-            self.overlap.drain(..self.overlap.len().saturating_sub(OVERLAP));
-        }
-    }
-
-    fn open(&mut self, buffer: Vec<u8>, found: &mut ArchiveReport) {
-        found.files += 1;
-        found.open += 1;
-        found.bomb |= found.files > FILES || found.open > OPEN;
-        self.candidates.push(Candidate { buffer, wanted: FIRST, file: None });
-    }
-
-    /// Feeds `piece` to every open file.
-    fn feed_open(&mut self, piece: &[u8], found: &mut ArchiveReport) {
-        if found.bomb {
-            return;
-        }
-        let (scanner, depth) = (self.scanner, self.depth);
-        self.candidates.retain_mut(|candidate| {
-            let is_open = candidate.feed(piece, scanner, depth, found);
-            if !is_open {
-                candidate.finish(found);
-            }
-            is_open
-        });
-    }
-
-    fn finish(&mut self, found: &mut ArchiveReport) {
-        for mut candidate in std::mem::take(&mut self.candidates) {
-            // Parse a header that waits for more bytes than exist.
-            candidate.wanted = 0;
-            candidate.feed(&[], self.scanner, self.depth, found);
-            candidate.finish(found);
-        }
-    }
-}
-
-impl<'s> Candidate<'s> {
-    /// Scans the next piece. Returns whether the file continues.
-    fn feed(&mut self, piece: &[u8], scanner: &'s Scanner, depth: usize, found: &mut ArchiveReport) -> bool {
-        if let Some(file) = &mut self.file {
-            return file.feed(piece, found);
-        }
-        self.buffer.extend_from_slice(piece);
-        if self.buffer.len() < self.wanted.min(HEAD) {
-            return true;
-        }
-        let (length, deflated, name) = match head(&self.buffer) {
-            Head::Cut if self.buffer.len() < HEAD => {
-                self.wanted = self.buffer.len() * 2;
-                return true;
-            }
-            Head::Cut | Head::Nothing => return false,
-            Head::File { length, deflated, name } => (length, deflated, name),
-        };
+    fn open(&mut self, content: Content, name: Option<&[u8]>) -> Result<Option<File<'s>>, Bomb> {
         if let Some(name) = name {
-            check_entry_name(name, scanner, found);
+            self.check_entry_name(name);
         }
-        if deflated && depth >= DEPTH {
-            found.bomb = true;
-            return false;
-        }
-        let buffer = std::mem::take(&mut self.buffer);
-        let content = if deflated {
-            Content::Deflated(Box::new(Decompress::new(false)), Text::new(scanner, depth + 1))
-        } else {
-            Content::Stored(Vec::new())
+        let unpacking = match content {
+            Content::Deflated if self.depth >= DEPTH => return Err(Bomb),
+            Content::Deflated => Unpacking::Deflated(Box::new(Decompress::new(false)), ArchiveFinder::new()),
+            Content::Stored => Unpacking::Stored(Vec::new()),
+            Content::Zstd => return Ok(None),
         };
-        let file = File { content, stream: scanner.stream() };
-        self.file.insert(Box::new(file)).feed(&buffer[length..], found)
+        Ok(Some(File { unpacking, stream: self.scanner.stream() }))
     }
 
-    fn finish(&mut self, found: &mut ArchiveReport) {
-        found.open -= 1;
-        // A truncated file has been scanned as far as it goes.
-        if let Some(mut file) = self.file.take() {
-            match &mut file.content {
-                Content::Deflated(_, text) => text.finish(found),
-                Content::Stored(buffer) => file.stream.feed(buffer),
-            }
-            let report = file.stream.finish();
-            found.add(report.findings, report.more);
-        }
-    }
-}
-
-impl File<'_> {
-    /// Scans the next piece. Returns whether the file continues: it has not ended and is not damaged.
-    fn feed(&mut self, piece: &[u8], found: &mut ArchiveReport) -> bool {
-        let Self { content, stream } = self;
-        let (decoder, text) = match content {
-            Content::Deflated(decoder, text) => (decoder, text),
-            Content::Stored(buffer) => {
+    fn feed(&mut self, file: &mut File<'s>, piece: &[u8]) -> Result<bool, Bomb> {
+        let File { unpacking, stream } = file;
+        match unpacking {
+            Unpacking::Deflated(decoder, finder) => self.inflate(decoder, piece, |output, level| {
+                stream.feed(output);
+                finder.feed(output, level)
+            }),
+            Unpacking::Stored(buffer) => {
                 buffer.extend_from_slice(piece);
                 let end = AFTER_ENTRY.iter().filter_map(|mark| memchr::memmem::find(buffer, mark)).min();
                 let rest = buffer.split_off(end.unwrap_or(buffer.len().saturating_sub(OVERLAP)));
                 stream.feed(buffer);
                 *buffer = if end.is_some() { Vec::new() } else { rest };
-                return end.is_none();
+                Ok(end.is_none())
             }
-        };
-        let (mut input, mut output) = (piece, vec![0; PIECE]);
+        }
+    }
+
+    fn close(&mut self, file: Option<File<'s>>) {
+        self.found.open -= 1;
+        // A truncated file has been scanned as far as it goes.
+        let Some(File { unpacking, mut stream }) = file else { return };
+        match unpacking {
+            Unpacking::Deflated(_, mut finder) => {
+                let ended = finder.finish(&mut self.inner());
+                self.found.bomb |= ended.is_err();
+            }
+            Unpacking::Stored(buffer) => stream.feed(&buffer),
+        }
+        let report = stream.finish();
+        self.found.add(report.findings, report.more);
+    }
+}
+
+impl<'s> Level<'_, 's> {
+    /// The files in a file of this level.
+    fn inner(&mut self) -> Level<'_, 's> {
+        Level { scanner: self.scanner, depth: self.depth + 1, found: self.found }
+    }
+
+    /// Inflates the next piece of a file. Returns whether the file continues: it has not ended and is
+    /// not damaged.
+    fn inflate(
+        &mut self,
+        decoder: &mut Decompress,
+        mut input: &[u8],
+        mut scan: impl FnMut(&[u8], &mut Level<'_, 's>) -> Result<(), Bomb>,
+    ) -> Result<bool, Bomb> {
+        let mut output = vec![0; PIECE];
         loop {
             let (before_in, before_out) = (decoder.total_in(), decoder.total_out());
             let status = decoder.decompress(input, &mut output, FlushDecompress::None);
             let taken = usize::try_from(decoder.total_in() - before_in).unwrap_or(input.len());
             let made = usize::try_from(decoder.total_out() - before_out).unwrap_or(0);
             input = &input[taken..];
-            found.unpacked += made as u64;
-            found.bomb |= found.unpacked > MOST;
-            if found.bomb {
-                return false;
+            self.found.unpacked += made as u64;
+            if self.found.unpacked > MOST {
+                return Err(Bomb);
             }
-            stream.feed(&output[..made]);
-            text.feed(&output[..made], found);
+            scan(&output[..made], &mut self.inner())?;
             match status {
-                Ok(Status::StreamEnd) | Err(_) => return false,
-                Ok(_) if taken == 0 && made == 0 => return true,
-                Ok(_) if input.is_empty() && made < output.len() => return true,
+                Ok(Status::StreamEnd) | Err(_) => return Ok(false),
+                Ok(_) if taken == 0 && made == 0 => return Ok(true),
+                Ok(_) if input.is_empty() && made < output.len() => return Ok(true),
                 Ok(_) => {}
             }
         }
     }
-}
 
-/// Checks the name of a zip entry against the rules for names and scans it.
-fn check_entry_name(name: &[u8], scanner: &Scanner, found: &mut ArchiveReport) {
-    let (folder, base) = split(name);
-    if names::rule(folder, base).is_some() && found.file.is_none() {
-        found.file = Some(String::from_utf8_lossy(name).into_owned());
-    }
-    let report = scanner.scan(name);
-    found.add(report.findings, report.more);
-}
-
-/// Offsets of signatures, in order.
-fn marks(text: &[u8]) -> Vec<usize> {
-    let mut all: Vec<usize> = MARKS.iter().flat_map(|mark| memchr::memmem::find_iter(text, mark)).collect();
-    all.sort_unstable();
-    all
-}
-
-/// Parses the header at the start of `text`.
-fn head(text: &[u8]) -> Head<'_> {
-    if text.starts_with(GZIP) {
-        let file = |length| Head::File { length, deflated: true, name: None };
-        return gzip_head(text).map_or(Head::Cut, file);
-    }
-    if !text.starts_with(ZIP) {
-        return if MARKS.iter().any(|mark| mark.starts_with(text)) { Head::Cut } else { Head::Nothing };
-    }
-    let number = |at: usize| {
-        let bytes = text.get(at..at + 2).and_then(<[u8]>::first_chunk);
-        bytes.map(|bytes| usize::from(u16::from_le_bytes(*bytes)))
-    };
-    let (Some(method), Some(name), Some(extra)) = (number(8), number(26), number(28)) else {
-        return Head::Cut;
-    };
-    let length = ZIP_HEADER + name + extra;
-    if text.len() < length {
-        return Head::Cut;
-    }
-    Head::File { length, deflated: method == 8, name: text.get(ZIP_HEADER..ZIP_HEADER + name) }
-}
-
-/// The length of a gzip header (RFC 1952, 2.3); `None` if it is incomplete.
-fn gzip_head(text: &[u8]) -> Option<usize> {
-    let flags = text.get(3)?;
-    let mut at = 10;
-    if flags & 4 != 0 {
-        let length = text.get(at..at + 2).and_then(<[u8]>::first_chunk)?;
-        at += 2 + usize::from(u16::from_le_bytes(*length));
-    }
-    for flag in [8, 16] {
-        if flags & flag != 0 {
-            at += memchr::memchr(0, text.get(at..)?)? + 1;
+    /// Checks the name of a zip entry against the rules for names and scans it.
+    fn check_entry_name(&mut self, name: &[u8]) {
+        let (folder, base) = split(name);
+        if names::rule(folder, base).is_some() && self.found.file.is_none() {
+            self.found.file = Some(String::from_utf8_lossy(name).into_owned());
         }
+        let report = self.scanner.scan(name);
+        self.found.add(report.findings, report.more);
     }
-    if flags & 2 != 0 {
-        at += 2;
-    }
-    (at <= text.len()).then_some(at)
 }
 
 /// The last two components of a path: folder and name.
@@ -375,6 +241,7 @@ mod tests {
 
     use super::*;
 
+    const GZIP: &[u8] = b"\x1f\x8b\x08";
     const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
     fn gzip(text: &[u8]) -> Vec<u8> {

@@ -59,16 +59,12 @@ impl<'s> Views<'s> {
         let archives = self.archives.finish();
         BlobReport {
             plain: self.plain.finish(),
-            wide: finish_optional(self.wide),
+            wide: self.wide.map_or(Report { findings: Vec::new(), more: false }, Stream::finish),
             unpacked: Report { findings: archives.findings, more: archives.more },
             file: archives.file,
             bomb: archives.bomb,
         }
     }
-}
-
-fn finish_optional(stream: Option<Stream<&Scanner>>) -> Report {
-    stream.map_or(Report { findings: Vec::new(), more: false }, Stream::finish)
 }
 
 /// Finds the lines of findings in a second pass over the blob.

@@ -9,21 +9,37 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::Semaphore;
 
-use crate::head::Head;
+use crate::head::{Head, HeadError};
 use crate::http::idle_timeout;
 
 /// Most bytes of a decoded gzip body. git compresses its negotiation, and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
-/// Forwards a request body to git. The error is a sentence for the agent; by then the body has been read
-/// to its end.
+/// A request body that is not forwarded to its end. Displayed as a sentence for the agent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error("its gzip encoding is damaged; try again")]
+    Gzip,
+    #[error("it is too large when decoded; send it without gzip")]
+    TooLarge,
+    /// git's own output reports why.
+    #[error("git closed its input")]
+    Closed,
+}
+
+/// Forwards a request body to git. By the time of an error, the body has been read to its end.
+///
+/// # Errors
+/// [`BodyError`], except if git closes its input.
 pub(crate) async fn forward(
     mut body: Incoming,
     stdin: ChildStdin,
     gzip: bool,
     is_push: bool,
     permits: &Semaphore,
-) -> Result<(), String> {
+) -> Result<(), BodyError> {
     let mut input = GitInput {
         stdin,
         decoder: gzip.then(|| GzDecoder::new(Vec::new())),
@@ -32,28 +48,18 @@ pub(crate) async fn forward(
     };
     while let Some(Some(Ok(frame))) = idle_timeout(permits, body.frame()).await {
         let Ok(data) = frame.into_data() else { continue };
-        if let Err(stop) = input.write(&data).await {
+        if let Err(error) = input.write(&data).await {
             drop(input);
             // A client that still sends would not read the response.
             while let Some(Some(Ok(_))) = idle_timeout(permits, body.frame()).await {}
-            return match stop {
-                Stop::Git => Ok(()),
-                Stop::Refused(why) => Err(why),
-            };
+            return unless_closed(error);
         }
     }
-    match input.finish().await {
-        Err(Stop::Refused(why)) => Err(why),
-        _ => Ok(()),
-    }
+    input.finish().await.or_else(unless_closed)
 }
 
-/// Why forwarding stops before the end of the body.
-enum Stop {
-    /// git closed its input; its own output reports why.
-    Git,
-    /// The gate refuses the body.
-    Refused(String),
+fn unless_closed(error: BodyError) -> Result<(), BodyError> {
+    if matches!(error, BodyError::Closed) { Ok(()) } else { Err(error) }
 }
 
 /// git's standard input, behind the decoder and the checks.
@@ -65,43 +71,42 @@ struct GitInput {
 }
 
 impl GitInput {
-    async fn write(&mut self, data: &[u8]) -> Result<(), Stop> {
+    async fn write(&mut self, data: &[u8]) -> Result<(), BodyError> {
         if self.decoder.is_none() {
             return self.write_decoded(data).await;
         }
         // In small chunks: the decoded size can be a thousand times larger.
         for chunk in data.chunks(4096) {
-            let damaged = |_| Stop::Refused("its gzip encoding is damaged; try again".to_owned());
             let decoded = match &mut self.decoder {
                 Some(decoder) => {
-                    decoder.write_all(chunk).map_err(damaged)?;
+                    decoder.write_all(chunk).map_err(|_| BodyError::Gzip)?;
                     std::mem::take(decoder.get_mut())
                 }
                 None => Vec::new(),
             };
             self.decoded += decoded.len() as u64;
             if self.decoded > MOST_DECODED {
-                return Err(Stop::Refused("it is too large when decoded; send it without gzip".to_owned()));
+                return Err(BodyError::TooLarge);
             }
             self.write_decoded(&decoded).await?;
         }
         Ok(())
     }
 
-    async fn write_decoded(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    async fn write_decoded(&mut self, bytes: &[u8]) -> Result<(), BodyError> {
         if let Some(head) = &mut self.head {
-            head.feed(bytes).map_err(Stop::Refused)?;
+            head.feed(bytes)?;
         }
-        self.stdin.write_all(bytes).await.map_err(|_| Stop::Git)
+        self.stdin.write_all(bytes).await.map_err(|_| BodyError::Closed)
     }
 
     /// Writes the decoder's remaining output and closes git's input.
-    async fn finish(&mut self) -> Result<(), Stop> {
+    async fn finish(&mut self) -> Result<(), BodyError> {
         if let Some(mut decoder) = self.decoder.take()
             && decoder.try_finish().is_ok()
         {
             self.write_decoded(&std::mem::take(decoder.get_mut())).await?;
         }
-        self.stdin.shutdown().await.map_err(|_| Stop::Git)
+        self.stdin.shutdown().await.map_err(|_| BodyError::Closed)
     }
 }

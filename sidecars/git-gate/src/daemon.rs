@@ -9,8 +9,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::Context;
-use bottle_channel::Stream;
+use anyhow::{Context, bail, ensure};
 use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
@@ -153,15 +152,11 @@ impl Serve for GateDaemon {
     const ROLE: Role = Role::Gate;
     const PORTS: &'static [u16] = &GATE_PORTS;
 
-    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+    async fn answer(&self, asked: BundleRequest) -> anyhow::Result<BundleEvent> {
         match asked {
             BundleRequest::Gate(provision) => self.provision(*provision).await,
-            _ => Err("this request is not for the git gate".to_owned()),
+            _ => bail!("this request is not for the git gate"),
         }
-    }
-
-    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        send_no_events(listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -177,11 +172,6 @@ impl Serve for GateDaemon {
     }
 }
 
-/// The gate sends no events: it reports everything to the git client.
-async fn send_no_events(mut listener: Stream) {
-    while listener.next().await.is_some() {}
-}
-
 impl GateDaemon {
     fn new(config: GateConfig, fds: ReservedFds) -> Self {
         let (questions, gate) = (Questions::default(), OnceLock::new());
@@ -189,16 +179,14 @@ impl GateDaemon {
         Self { config, fds: Arc::new(fds), questions, lockout, gate }
     }
 
-    async fn provision(&self, provision: GateProvision) -> Result<BundleEvent, String> {
-        if self.gate.get().is_some() {
-            return Err("the git gate is provisioned already".to_owned());
-        }
+    async fn provision(&self, provision: GateProvision) -> anyhow::Result<BundleEvent> {
+        ensure!(self.gate.get().is_none(), "the git gate is provisioned already");
         let known = provision.credentials.iter().chain(&provision.known_secrets);
         let secrets: Vec<_> = known.map(|secret| &secret.0).collect();
-        let known = KnownSecrets::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
-        let redactor = Redactor::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
+        let known = KnownSecrets::new(secrets.iter().copied())?;
+        let redactor = Redactor::new(secrets.iter().copied())?;
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
-        let rules = RuleFiles::parse(rules).map_err(|error| format!("rules: {error}"))?;
+        let rules = RuleFiles::parse(rules).context("rules")?;
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let mut repos = BTreeMap::new();
         for repo in provision.repos {
@@ -219,8 +207,7 @@ impl GateDaemon {
             forward: Duration::from_secs(self.config.forward_seconds),
             exchanges: Arc::new(Semaphore::new(EXCHANGES)),
         });
-        let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await;
-        let listener = listener.map_err(|error| format!("the git gate's {error}"))?;
+        let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await.context("the git gate")?;
         tokio::spawn(accept(Arc::clone(&gate), listener));
         // The parent sends one request at a time, so no other provision can have set it.
         let _ = self.gate.set(gate);

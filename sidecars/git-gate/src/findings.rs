@@ -1,5 +1,7 @@
 //! Collects the findings of a push, deduplicated and bounded.
 
+use std::fmt;
+
 use bottle_scan::{Detector, Finding};
 use sha2::{Digest, Sha256};
 
@@ -68,6 +70,21 @@ impl Found {
         let Location { commit, location, line } = location;
         let fingerprint = hash.finalize().into();
         Self { rule, preview, commit, location, line, known: false, hit: None, marked: None, fingerprint }
+    }
+}
+
+/// Describes the finding on one line, without its value.
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {}", self.location)?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        if let Some(id) = &self.commit {
+            write!(f, " in commit {}", &id[..id.len().min(12)])?;
+        }
+        write!(f, ": {}: {}", self.rule, self.preview)?;
+        self.marked.map_or(Ok(()), |mark| write!(f, " (marked by {mark})"))
     }
 }
 

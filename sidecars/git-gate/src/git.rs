@@ -149,8 +149,10 @@ pub(crate) struct Output {
 /// A subprocess that did not start or exit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
-    #[error("cannot run {0}: {1}")]
-    Run(String, io::Error),
+    #[error("cannot run {0}")]
+    Run(String, #[source] io::Error),
+    #[error("git cannot list the refs")]
+    Refs,
     #[error("{what} did not exit within {} s", within.as_secs())]
     Timeout { what: String, within: Duration },
 }
@@ -200,6 +202,19 @@ impl Git {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         command
+    }
+
+    /// Spawns git with its stdout in a pipe, and its stdin if it gets `input`.
+    pub(crate) fn spawn(&self, fds: &ReservedFds, arguments: &[&str], input: bool) -> io::Result<Running> {
+        let child = fds.spawn(&[], |_| {
+            let mut command = self.command("git");
+            command.args(arguments).stdout(Stdio::piped());
+            if input {
+                command.stdin(Stdio::piped());
+            }
+            command
+        });
+        child.map(Running::new)
     }
 
     /// Runs git, which inherits the descriptors `passed`, and waits for its exit. `arguments` gets
@@ -283,16 +298,6 @@ pub(crate) async fn finish(
 /// A pipe with both ends close-on-exec.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
-}
-
-/// The read end of a pipe on the current runtime.
-pub(crate) fn reader(fd: OwnedFd) -> io::Result<tokio::net::unix::pipe::Receiver> {
-    tokio::net::unix::pipe::Receiver::from_owned_fd(fd)
-}
-
-/// The write end of a pipe on the current runtime.
-pub(crate) fn writer(fd: OwnedFd) -> io::Result<tokio::net::unix::pipe::Sender> {
-    tokio::net::unix::pipe::Sender::from_owned_fd(fd)
 }
 
 /// Writes a secret into a pipe, closes the write end and returns the read end: its owner reads the secret

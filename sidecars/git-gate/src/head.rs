@@ -17,6 +17,19 @@ pub(crate) fn length(digits: &[u8]) -> Option<usize> {
     usize::from_str_radix(digits, 16).ok()
 }
 
+/// A head that the gate refuses. Displayed as a sentence for the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeadError {
+    #[error("it is not a git push")]
+    NotAPush,
+    #[error("it is signed, which the git gate does not support; push with `--no-signed`")]
+    Signed,
+    #[error("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer at once")]
+    Updates,
+    #[error("the clone has too many shallow commits; fetch more of its history, and push again")]
+    Shallow,
+}
+
 /// An incremental check of a push's head.
 #[derive(Default)]
 pub(crate) struct Head {
@@ -28,8 +41,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Checks the next chunk. The error is a sentence for the agent.
-    pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), String> {
+    /// Checks the next chunk.
+    pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), HeadError> {
         while !self.done && !chunk.is_empty() {
             let length = self.line_length()?;
             let (now, later) = chunk.split_at(chunk.len().min(length - self.buffer.len()));
@@ -44,37 +57,32 @@ impl Head {
     }
 
     /// The length of the current line, or of its digits until they are complete.
-    fn line_length(&self) -> Result<usize, String> {
+    fn line_length(&self) -> Result<usize, HeadError> {
         let Some(digits) = self.buffer.get(..DIGITS) else { return Ok(DIGITS) };
         match length(digits) {
             Some(0) => Ok(DIGITS),
             Some(length) if length >= DIGITS => Ok(length),
-            _ => Err("it is not a git push".to_owned()),
+            _ => Err(HeadError::NotAPush),
         }
     }
 
     /// Checks a complete line.
-    fn check_line(&mut self) -> Result<(), String> {
+    fn check_line(&mut self) -> Result<(), HeadError> {
         let text = &self.buffer[DIGITS..];
         if self.buffer == b"0000" {
             self.done = true;
         } else if text.starts_with(b"push-cert") {
-            return Err(
-                "it is signed, which the git gate does not support; push with `--no-signed`".to_owned()
-            );
+            return Err(HeadError::Signed);
         } else if text.starts_with(b"shallow ") {
             self.shallow += 1;
         } else {
             self.updates += 1;
         }
         if self.updates > MOST_UPDATES {
-            return Err(format!(
-                "the git gate takes at most {MOST_UPDATES} refs in a push; push fewer at once"
-            ));
+            return Err(HeadError::Updates);
         }
         if self.shallow > MOST_SHALLOW {
-            return Err("the clone has too many shallow commits; fetch more of its history, and push again"
-                .to_owned());
+            return Err(HeadError::Shallow);
         }
         Ok(())
     }
@@ -88,7 +96,7 @@ mod tests {
         format!("{:04x}{text}", text.len() + DIGITS)
     }
 
-    fn check(text: &[u8], size: usize) -> Result<(), String> {
+    fn check(text: &[u8], size: usize) -> Result<(), HeadError> {
         let mut head = Head::default();
         text.chunks(size).try_for_each(|chunk| head.feed(chunk))
     }
@@ -112,7 +120,7 @@ mod tests {
             for size in [1, 3, 7, 1 << 20] {
                 match (check(head.as_bytes(), size), part) {
                     (Ok(()), None) => {}
-                    (Err(why), Some(part)) if why.contains(part) => {}
+                    (Err(why), Some(part)) if why.to_string().contains(part) => {}
                     (result, part) => panic!("{:.60}: {result:?}, not {part:?}", head),
                 }
             }

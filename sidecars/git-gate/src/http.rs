@@ -24,11 +24,15 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::body;
 use crate::daemon::Gate;
-use crate::git::{self, Running, finish};
+use crate::git::{self, GitError, Running, finish};
+use crate::messages;
 use crate::push::{self, Hook};
+use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
 
@@ -93,6 +97,15 @@ impl Service {
             Self::Push => "receive-pack",
         }
     }
+
+    /// The span of a request. It has no names of refs or files, which may contain secrets.
+    fn span(self, repo: &Repo) -> Span {
+        let (repository, refs) = (repo.name.as_str(), Empty);
+        match self {
+            Self::Fetch => tracing::info_span!("fetch", repository, refs),
+            Self::Push => tracing::info_span!("push", repository, refs),
+        }
+    }
 }
 
 async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
@@ -106,11 +119,17 @@ async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
     };
     match (request.method(), rest) {
         (&Method::GET, "info/refs") => match service(request.uri().query().unwrap_or_default()) {
-            Some(service) => advertise(&gate, &repo, service, version(&request)).await,
+            Some(service) => {
+                let span = service.span(&repo);
+                advertise(&gate, &repo, service, version(&request)).instrument(span).await
+            }
             None => text_response(StatusCode::FORBIDDEN, "the git gate supports smart HTTP only"),
         },
-        (&Method::POST, "git-upload-pack") => exchange(gate, repo, Service::Fetch, request).await,
-        (&Method::POST, "git-receive-pack") => exchange(gate, repo, Service::Push, request).await,
+        (&Method::POST, "git-upload-pack" | "git-receive-pack") => {
+            let service = if rest == "git-upload-pack" { Service::Fetch } else { Service::Push };
+            let span = service.span(&repo);
+            exchange(gate, repo, service, request).instrument(span).await
+        }
         (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs_unsupported(),
         _ => text_response(StatusCode::NOT_FOUND, "the git gate has no such endpoint"),
     }
@@ -157,20 +176,26 @@ async fn advertise(
     version: Option<&'static str>,
 ) -> HttpResponse {
     let refreshed = match service {
-        _ if gate.lockout.is_locked() => Err(lock_out::SENTENCE.to_owned()),
-        Service::Fetch => repo.refresh_to_read(&gate.fds).await,
-        Service::Push => repo.refresh(&gate.fds).await.map(drop),
+        _ if gate.lockout.is_locked() => Err(Refusal::Locked),
+        Service::Fetch => repo.refresh_to_read(&gate.fds).await.map_err(Refusal::from),
+        Service::Push => repo.refresh(&gate.fds).await.map(drop).map_err(Refusal::from),
     };
+    if service == Service::Fetch {
+        Span::current().record("refs", repo.ref_count());
+    }
+    tracing::debug!(refreshed = refreshed.is_ok(), "lists the refs");
     let command = service.command();
     let mut body = packet(&format!("# service=git-{command}\n"));
     body.extend_from_slice(b"0000");
     match refreshed {
         Ok(()) => match refs(gate, repo, service, version).await {
             Ok(refs) => body.extend_from_slice(&refs),
-            Err(why) => return text_response(StatusCode::INTERNAL_SERVER_ERROR, &why),
+            Err(error) => {
+                return text_response(StatusCode::INTERNAL_SERVER_ERROR, &messages::sentence(&error, None));
+            }
         },
         // In place of the list; git shows it as a message of the remote.
-        Err(why) => body.extend_from_slice(&packet(&format!("ERR {why}\n"))),
+        Err(refusal) => body.extend_from_slice(&packet(&format!("ERR {}\n", refusal.sentence()))),
     }
     streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{command}-advertisement"))
 }
@@ -217,16 +242,15 @@ async fn refs(
     repo: &Repo,
     service: Service,
     version: Option<&'static str>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, GitError> {
     let child = gate.fds.spawn(&[], |_| {
         let mut command = command(repo, service, version);
         command.args(["--advertise-refs", "."]).stdin(Stdio::null());
         command
     });
-    let running = Running::new(child.map_err(|error| format!("cannot run git: {error}"))?);
-    let output =
-        finish(running, service.command(), &[], ADVERTISED_WITHIN).await.map_err(|e| e.to_string())?;
-    if output.success { Ok(output.stdout) } else { Err("git cannot list the refs".to_owned()) }
+    let running = Running::new(child.map_err(|error| GitError::Run("git".to_owned(), error))?);
+    let output = finish(running, service.command(), &[], ADVERTISED_WITHIN).await?;
+    if output.success { Ok(output.stdout) } else { Err(GitError::Refs) }
 }
 
 /// Waits for the client. `None` if it is idle for [`IDLE`], or for [`IDLE_WHEN_BUSY`] while every permit
@@ -266,7 +290,10 @@ async fn exchange(
     };
     // While it is locked, no clean-up removes the quarantine.
     let receiving = match service {
-        Service::Fetch => None,
+        Service::Fetch => {
+            Span::current().record("refs", repo.ref_count());
+            None
+        }
         Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
     };
     let (mut running, hook) = match spawn(&gate, &repo, service, version) {
@@ -279,7 +306,7 @@ async fn exchange(
         return text_response(StatusCode::INTERNAL_SERVER_ERROR, "cannot connect to git");
     };
     let (chunks, body) = mpsc::channel(QUEUED);
-    tokio::spawn(async move {
+    let work = async move {
         let _permit = permit;
         let exchange = async {
             let is_push = service == Service::Push;
@@ -288,10 +315,12 @@ async fn exchange(
                 result = body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
                 () = chunks.closed() => return,
             };
+            tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");
             match forwarded {
                 Ok(()) => forward_response(&mut stdout, &chunks, service, &gate.exchanges).await,
                 Err(why) => {
-                    let _ = idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why))).await;
+                    let _ =
+                        idle_timeout(&gate.exchanges, chunks.send(refusal(service, &why.to_string()))).await;
                 }
             }
         };
@@ -305,7 +334,9 @@ async fn exchange(
             drop(receiving);
             repo.clean_up();
         }
-    });
+        tracing::debug!("the exchange has ended");
+    };
+    tokio::spawn(work.in_current_span());
     streamed(Either::Right(StreamedBody(body)), &result)
 }
 
@@ -351,7 +382,8 @@ fn spawn_receive_pack(
         }
         command
     })?;
-    let hook = tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { request, reply }));
+    let hook = push::serve(Arc::clone(gate), Arc::clone(repo), Hook { request, reply });
+    let hook = tokio::spawn(hook.in_current_span());
     Ok((child, hook.abort_handle()))
 }
 

@@ -16,9 +16,10 @@ use std::time::Duration;
 use bottle_contract::names::Name;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::gate::{GateKey, GateRepo};
-use bottle_scan::Redactor;
+use bottle_daemon::remove_if_present;
+use bottle_scan::{Redactor, TooLarge};
 
-use crate::git::{self, Git, ReservedFds, Running};
+use crate::git::{self, Git, GitError, ReservedFds, Running};
 use crate::ssh_control_master::ControlMaster;
 
 /// Time limit for an ssh-agent to start and load a key, which takes a few milliseconds.
@@ -29,6 +30,25 @@ const NO_AGENT: i32 = 2;
 
 /// The user name for token authentication.
 const USER: &str = "x-access-token";
+
+/// The credentials of an upstream cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthError {
+    #[error("the roots")]
+    Roots(#[source] io::Error),
+    #[error("the host keys")]
+    HostKeys(#[source] io::Error),
+    #[error("ssh-agent")]
+    Socket(#[source] io::Error),
+    #[error("ssh-agent did not start in time")]
+    Agent,
+    #[error("cannot read the private key; it must have no passphrase")]
+    Key,
+    #[error(transparent)]
+    Token(#[from] TooLarge),
+    #[error(transparent)]
+    Git(#[from] GitError),
+}
 
 /// Credentials of one upstream.
 pub(crate) enum UpstreamAuth {
@@ -60,30 +80,27 @@ impl Access {
 
 impl UpstreamAuth {
     /// Prepares the credentials of a repository: writes trust roots or host keys, starts an ssh-agent.
-    ///
-    /// # Errors
-    /// A lower-case fragment that names the problem with the key.
     pub(crate) async fn prepare(
         folder: &Path,
         mirror: &Git,
         repo: &GateRepo,
         roots: &str,
         fds: &ReservedFds,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, AuthError> {
         let name = &repo.name;
         match &repo.key {
             GateKey::Token { token } => {
                 let path = folder.join("roots.pem");
-                write(&path, roots.as_bytes()).map_err(|error| format!("the roots: {error}"))?;
+                write(&path, roots.as_bytes()).map_err(AuthError::Roots)?;
                 let token = token.0.clone();
                 // Alone, and in the form that is sent: an upstream may echo its input.
                 let sent = Secret::new(format!("{USER}:{}", token.expose()));
-                let redactor = Redactor::new([&sent, &token]).map_err(|error| error.to_string())?.into();
+                let redactor = Redactor::new([&sent, &token])?.into();
                 Ok(Self::Token { token, roots: "../roots.pem".to_owned(), redactor })
             }
             GateKey::Ssh { private, known_hosts } => {
                 let known = folder.join(format!("{name}.known_hosts"));
-                write(&known, known_hosts.as_bytes()).map_err(|error| format!("the host keys: {error}"))?;
+                write(&known, known_hosts.as_bytes()).map_err(AuthError::HostKeys)?;
                 let agent = agent(folder, name, &private.0, fds).await?;
                 let options = ssh_options(name);
                 let master = ControlMaster::for_url(&repo.url, mirror.clone(), name, &options);
@@ -160,12 +177,9 @@ fn command(options: &[String], path: &str) -> String {
 }
 
 /// Starts an ssh-agent and loads one key.
-async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> Result<Running, String> {
+async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> Result<Running, AuthError> {
     let socket = format!("{name}.agent");
-    match fs::remove_file(folder.join(&socket)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(format!("ssh-agent: {error}")),
-        _ => {}
-    }
+    remove_if_present(&folder.join(&socket)).map_err(AuthError::Socket)?;
     let git = Git::new(folder);
     let agent = fds.spawn(&[], |_| {
         // The agent has a key, so it dies with this process in any case.
@@ -173,7 +187,7 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> R
         command.args(["--pdeathsig", "KILL", "ssh-agent", "-D", "-a", &socket]);
         command
     });
-    let agent = Running::new(agent.map_err(|error| format!("cannot run ssh-agent: {error}"))?);
+    let agent = Running::new(agent.map_err(|error| GitError::Run("ssh-agent".to_owned(), error))?);
     // Editors and secret stores drop the last newline, which a key needs.
     let text = format!("{}\n", key.expose().trim_end());
     let until = tokio::time::Instant::now() + AGENT_WITHIN;
@@ -184,20 +198,16 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> R
             command.stdin(Stdio::piped()).stderr(Stdio::piped());
             command
         });
-        let adding = Running::new(adding.map_err(|error| format!("cannot run ssh-add: {error}"))?);
-        match git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await {
-            Ok(output) if output.success => return Ok(agent),
+        let adding = Running::new(adding.map_err(|error| GitError::Run("ssh-add".to_owned(), error))?);
+        let output = git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await?;
+        match output.code {
+            _ if output.success => return Ok(agent),
             // The agent does not listen yet.
-            Ok(output) if output.code == Some(NO_AGENT) && tokio::time::Instant::now() < until => {
+            Some(NO_AGENT) if tokio::time::Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            Ok(output) if output.code == Some(NO_AGENT) => {
-                return Err("ssh-agent did not start in time".to_owned());
-            }
-            Ok(_) => {
-                return Err("cannot read the private key; it must have no passphrase".to_owned());
-            }
-            Err(error) => return Err(error.to_string()),
+            Some(NO_AGENT) => return Err(AuthError::Agent),
+            _ => return Err(AuthError::Key),
         }
     }
 }
@@ -205,10 +215,7 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> R
 /// Replaces a file with `content`, readable only by the gate.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_present(path)?;
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)
 }

@@ -22,6 +22,7 @@
 //! ssh_control_master  a shared ssh connection to an upstream
 //! upstream            the refs of an upstream
 //! push                one push, from the pre-receive hook to the upstream
+//! refusal             why a push or a fetch is refused, for the agent
 //! refs                ref rules
 //! new_objects         objects that are new to the upstream
 //! read                streams every new object through the scanner
@@ -50,6 +51,7 @@ mod private_root;
 mod push;
 mod read;
 mod refs;
+mod refusal;
 mod repo;
 mod report_status;
 mod ssh_control_master;

@@ -1,5 +1,7 @@
 //! Messages for the agent. Removes terminal control sequences from text of other origin.
 
+use std::error::Error;
+
 use bottle_contract::terminal::inert;
 
 /// Explains a full disk, which git reports in the middle of other text.
@@ -18,31 +20,61 @@ pub(crate) fn lines(text: &str) -> Vec<String> {
     kept.map(|line| inert(&line.chars().take(WIDTH).collect::<String>())).collect()
 }
 
-/// Extracts from git's stderr why an upstream operation failed, in one line.
-pub(crate) fn cause(stderr: &str) -> String {
-    let lines = lines(stderr);
-    if lines.iter().any(|line| line.contains("Host key verification failed")) {
-        return "its host key is not the trusted one; the user has to check it and pin the right one \
-                with `host_key`"
-            .to_owned();
+/// Why git could not use an upstream. Displayed as a fragment for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(
+        "its host key is not the trusted one; the user has to check it and pin the right one with `host_key`"
+    )]
+    HostKey,
+    #[error("it does not accept the user's key (`key` of the repository)")]
+    Key,
+    #[error("it does not accept the user's token (`key` of the repository)")]
+    Token,
+    #[error("{DISK_FULL}")]
+    DiskFull,
+    /// Another reason, in the words of git or the upstream.
+    #[error("{0}")]
+    Other(String),
+    #[error("git gave no reason")]
+    Silent,
+}
+
+impl Failure {
+    /// Parses the stderr of git and ssh, whose exit codes do not tell these failures apart.
+    pub(crate) fn parse(stderr: &str) -> Self {
+        let lines = lines(stderr);
+        for (words, failure) in [
+            ("Host key verification failed", Self::HostKey),
+            ("Permission denied (", Self::Key),
+            ("Authentication failed for", Self::Token),
+            ("No space left on device", Self::DiskFull),
+        ] {
+            if lines.iter().any(|line| line.contains(words)) {
+                return failure;
+            }
+        }
+        // git adds these lines to every transport failure; a line of the upstream itself says more.
+        let generic =
+            ["and the repository exists", "Please make sure", "fatal: Could not read from remote repository"];
+        let specific = |line: &&String| !generic.iter().any(|generic| line.starts_with(generic));
+        let reason = lines
+            .iter()
+            .rev()
+            .find(specific)
+            .or_else(|| lines.iter().find(|line| line.starts_with("fatal: ")));
+        reason.map_or(Self::Silent, |line| {
+            Self::Other(line.trim_start_matches("fatal: ").trim_start_matches("remote: ").to_owned())
+        })
     }
-    if lines.iter().any(|line| line.contains("Permission denied (")) {
-        return "it does not accept the user's key (`key` of the repository)".to_owned();
+}
+
+/// An error, its causes and the hint, as one sentence for the agent.
+pub(crate) fn sentence(error: &dyn Error, hint: Option<&str>) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
     }
-    if lines.iter().any(|line| line.contains("Authentication failed for")) {
-        return "it does not accept the user's token (`key` of the repository)".to_owned();
-    }
-    if lines.iter().any(|line| line.contains("No space left on device")) {
-        return DISK_FULL.to_owned();
-    }
-    // git adds these lines to every transport failure; a line of the upstream itself says more.
-    let generic =
-        ["and the repository exists", "Please make sure", "fatal: Could not read from remote repository"];
-    let specific = |line: &&String| !generic.iter().any(|generic| line.starts_with(generic));
-    let reason =
-        lines.iter().rev().find(specific).or_else(|| lines.iter().find(|line| line.starts_with("fatal: ")));
-    reason.map_or_else(
-        || "git gave no reason".to_owned(),
-        |line| line.trim_start_matches("fatal: ").trim_start_matches("remote: ").to_owned(),
-    )
+    hint.into_iter().fold(text, |text, hint| format!("{text}; {hint}"))
 }

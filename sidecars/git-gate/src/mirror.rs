@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use bottle_daemon::remove_if_present;
+
 use crate::keys;
 use crate::new_objects::KNOWN;
 use crate::upstream::ObjectFormat;
@@ -91,10 +93,7 @@ pub(crate) fn recreate(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     for part in ["refs", "objects"] {
         fs::remove_dir_all(mirror.join(part))?;
     }
-    match fs::remove_file(mirror.join("packed-refs")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_present(&mirror.join("packed-refs"))?;
     make(mirror.parent().unwrap_or(mirror), mirror, format)
 }
 

@@ -4,17 +4,16 @@
 //! loose object in the mirror counts as new, since receive-pack writes loose objects for any client.
 
 use std::collections::HashSet;
-use std::process::Stdio;
 
-use crate::git::{Git, Running, finish};
-use crate::read::{LISTED_WITHIN, Reader};
+use crate::git::{Git, finish};
+use crate::read::{LISTED_WITHIN, ReadError, Reader};
 use crate::refs::Update;
 
 /// An object folder in the mirror with its packs and no loose objects: the objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 
 /// Most objects of one push.
-const MOST_OBJECTS: usize = 1_000_000;
+pub(crate) const MOST_OBJECTS: usize = 1_000_000;
 
 /// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +42,7 @@ impl Kind {
 impl Reader<'_> {
     /// Lists the pushed objects that the upstream is not known to have, commits first. Refuses
     /// objects that no pushed ref reaches: the upstream would store them where no one sees them.
-    pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
+    pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, ReadError> {
         let (quarantined, reachable) = tokio::try_join!(
             self.quarantined(),
             self.reachable(&["--objects", "--no-object-names"], updates)
@@ -56,10 +55,7 @@ impl Reader<'_> {
         let mut new: Vec<(Kind, String)> =
             quarantined.into_iter().filter(|(_, id)| !known.contains(id.as_str())).collect();
         if let Some((_, id)) = new.iter().find(|(_, id)| !reachable.contains(id.as_str())) {
-            return Err(format!(
-                "the push contains objects that none of its refs reaches, such as {id}; push without them \
-                 (`git gc` and push again)"
-            ));
+            return Err(ReadError::Unreachable(id.clone()));
         }
         if new.len() < reachable.len() {
             let listed: HashSet<&str> = new.iter().map(|(_, id)| id.as_str()).collect();
@@ -74,41 +70,33 @@ impl Reader<'_> {
     }
 
     /// Lists all objects in the quarantine, in the order of the pack.
-    async fn quarantined(&self) -> Result<Vec<(Kind, String)>, String> {
+    async fn quarantined(&self) -> Result<Vec<(Kind, String)>, ReadError> {
         let alone = self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
         let check = "--batch-check=%(objectname) %(objecttype)";
         let listed = alone
             .run(self.fds, &["cat-file", "--batch-all-objects", "--unordered", check], LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
+            .await?;
         if !listed.success {
-            return Err("cannot list the objects of the push".to_owned());
+            return Err(ReadError::Output("list the objects of the push"));
         }
         let mut all = Vec::new();
         for line in String::from_utf8_lossy(&listed.stdout).lines() {
-            all.push(Kind::parse_line(line).ok_or("the push contains an object of unknown type")?);
+            all.push(Kind::parse_line(line).ok_or(ReadError::UnknownType)?);
             if all.len() > MOST_OBJECTS {
-                return Err(format!("the push contains more than {MOST_OBJECTS} objects; push less at once"));
+                return Err(ReadError::Objects);
             }
         }
         Ok(all)
     }
 
     /// Runs `rev-list` with these options for objects that the pushed refs reach and the upstream's do not.
-    pub(crate) async fn reachable(&self, options: &[&str], updates: &[Update]) -> Result<String, String> {
+    pub(crate) async fn reachable(&self, options: &[&str], updates: &[Update]) -> Result<String, ReadError> {
         let mut arguments = [&["rev-list"], options].concat();
         arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
         arguments.extend(["--not", "--all"]);
-        let listed = self
-            .with_quarantine()
-            .run(self.fds, &arguments, LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
-        let error = "cannot list the objects that the push reaches";
-        if !listed.success {
-            return Err(error.to_owned());
-        }
-        String::from_utf8(listed.stdout).map_err(|_| error.to_owned())
+        let listed = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await?;
+        let text = String::from_utf8(listed.stdout).ok().filter(|_| listed.success);
+        text.ok_or(ReadError::Output("list the objects that the push reaches"))
     }
 
     /// Git with only the objects of the upstream.
@@ -118,20 +106,13 @@ impl Reader<'_> {
     }
 
     /// Returns the ids that exist, with their types.
-    async fn existing(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, String> {
+    async fn existing(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, ReadError> {
         let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
-        let child = self.fds.spawn(&[], |_| {
-            let mut command = git.command("git");
-            command.args(["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            command
-        });
-        let running = Running::new(child.map_err(|error| error.to_string())?);
-        let output = finish(running, "git cat-file", input.as_bytes(), LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
+        let arguments = ["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"];
+        let running = git.spawn(self.fds, &arguments, true)?;
+        let output = finish(running, "git cat-file", input.as_bytes(), LISTED_WITHIN).await?;
         if !output.success {
-            return Err("cannot look up objects in the mirror".to_owned());
+            return Err(ReadError::Output("look up objects in the mirror"));
         }
         // A line in another form reports a missing object.
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Kind::parse_line).collect())

@@ -4,20 +4,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::lock_out;
 use bottle_contract::queue::{Answer, Status, Tool};
 use bottle_queue::question;
 use bottle_scan::Severity;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::pipe::Sender;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
-use crate::git;
-use crate::messages;
+use crate::git::Git;
+use crate::messages::{self, Failure};
 use crate::read;
-use crate::refs::{MOST_UPDATES, Update, check_alias, check_lookalikes, check_update};
+use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
+use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
 use crate::upstream::Upstream;
 
@@ -27,12 +27,6 @@ const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// Most bytes that the hook may send; [`crate::head`] limits the number of updates.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
-/// Findings that are listed one by one.
-const SHOWN: usize = 20;
-
-/// Tells the agent how to resolve a blocked finding.
-const REMOVE_IT: &str = "remove it from every commit that has it (`git rebase -i`), and push again";
-
 /// The gate's ends of the pipes to a hook.
 pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
@@ -41,19 +35,22 @@ pub(crate) struct Hook {
 
 /// Waits for the hook of a push and replies to it.
 pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
-    let (Ok(request), Ok(reply)) = (git::reader(hook.request), git::writer(hook.reply)) else { return };
+    let (request, reply) = (Receiver::from_owned_fd(hook.request), Sender::from_owned_fd(hook.reply));
+    let (Ok(request), Ok(reply)) = (request, reply) else { return };
     // git runs no hook for a push without updates.
     let Some((quarantine, updates)) = read_request(BufReader::new(request)).await else { return };
+    tracing::Span::current().record("refs", updates.as_ref().map(Vec::len));
     let mut push = Push { gate: &gate, repo: &repo, quarantine, reply };
     let verdict = match push.decide(updates).await {
         Ok(()) => "accepted",
-        Err(why) => {
-            for line in why.lines() {
+        Err(refusal) => {
+            for line in refusal.sentence().lines() {
                 push.send_line(line).await;
             }
             "refused"
         }
     };
+    tracing::debug!(verdict, "decided");
     // A hook that has exited has already refused the push.
     let _ = push.reply.write_all(format!("{verdict}\n").as_bytes()).await;
 }
@@ -91,12 +88,10 @@ impl Push<'_> {
         let _ = self.reply.write_all(format!("say {line}\n").as_bytes()).await;
     }
 
-    /// Checks the refs, scans the objects, requests approval if needed and forwards the push. The
-    /// error is for the agent and has a few lines.
-    async fn decide(&mut self, updates: Option<Vec<Update>>) -> Result<(), String> {
+    /// Checks the refs, scans the objects, requests approval if needed and forwards the push.
+    async fn decide(&mut self, updates: Option<Vec<Update>>) -> Result<(), Refusal> {
         let repo = self.repo;
-        let updates = updates
-            .ok_or_else(|| format!("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer"))?;
+        let updates = updates.ok_or(Refusal::Updates)?;
         self.check_lock()?;
         self.scan_ref_names(&*repo.upstream().await?, &updates)?;
         let mut turn = repo.pushing.lock().await;
@@ -106,17 +101,18 @@ impl Push<'_> {
             let (scanner, fds) = (&self.gate.scanner, &self.gate.fds);
             let read =
                 read::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings).await;
+            tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
             // Also count hits of a push that is refused for another reason: its duration may reveal a hit.
             for (secret, value) in findings.found.iter().filter_map(|found| found.hit) {
                 self.count_hit(secret, &value);
             }
             self.check_lock()?;
-            read.map_err(|why| format!("the git gate refused the push: {why}"))?;
+            read?;
             let found = self.assess(findings)?;
             if !found.is_empty() {
                 // Let others push while the user decides; then check against the new upstream state.
                 drop(turn);
-                self.request_approval(&found, &updates).await?;
+                self.request_approval(found, &updates).await?;
                 turn = repo.pushing.lock().await;
                 self.check_refs(&*repo.upstream().await?, &updates).await?;
             }
@@ -127,7 +123,7 @@ impl Push<'_> {
     }
 
     /// Scans the names of refs, which go upstream too, also those of refs to delete.
-    fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
+    fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
         let is_new = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(is_new) {
             let report = self.gate.scanner.scan(update.name.as_bytes());
@@ -137,11 +133,7 @@ impl Push<'_> {
             }
             self.check_lock()?;
             if report.worst() == Some(Severity::Block) {
-                return Err(
-                    "the git gate refused the push: the name of a ref looks like it contains a secret; \
-                            choose another name"
-                        .to_owned(),
-                );
+                return Err(Refusal::RefName);
             }
         }
         Ok(())
@@ -155,38 +147,40 @@ impl Push<'_> {
     }
 
     /// Refuses every push while the bottle is locked.
-    fn check_lock(&self) -> Result<(), String> {
-        if self.gate.lockout.is_locked() { Err(lock_out::SENTENCE.to_owned()) } else { Ok(()) }
+    fn check_lock(&self) -> Result<(), Refusal> {
+        if self.gate.lockout.is_locked() { Err(Refusal::Locked) } else { Ok(()) }
     }
 
     /// Applies the ref rules, including the fast-forward check.
-    async fn check_refs(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
-        let refused = |why: String| format!("the git gate refused the push: {why}");
-        check_lookalikes(upstream, updates).map_err(refused)?;
+    async fn check_refs(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
+        check_lookalikes(upstream, updates)?;
         for update in updates {
-            check_update(&self.repo.rules, upstream, &self.repo.name, update).map_err(refused)?;
+            check_update(&self.repo.rules, upstream, &self.repo.name, update)?;
             if !self.repo.has_created(&update.name) {
-                check_alias(&self.repo.rules, upstream, &self.repo.name, update).map_err(refused)?;
+                check_alias(&self.repo.rules, upstream, &self.repo.name, update)?;
             }
             if !self.repo.rules.force && !update.creates() && !update.deletes() {
                 let arguments = ["merge-base", "--is-ancestor", &update.old, &update.new];
-                let git = read::with_quarantine(&self.repo.git, &self.quarantine);
-                let git = if self.quarantine.is_empty() { &self.repo.git } else { &git };
-                let forward = git.run(&self.gate.fds, &arguments, STEP_WITHIN).await;
-                if !forward.map_err(|error| refused(error.to_string()))?.success {
-                    return Err(refused(format!(
-                        "{} would lose commits that the upstream has; merge or rebase, or the user can allow \
-                         it with `git-gate.repos.{}.refs.force` in the bottle",
-                        update.name, self.repo.name
-                    )));
+                let forward = self.git().run(&self.gate.fds, &arguments, STEP_WITHIN).await?;
+                if !forward.success {
+                    let (name, repo) = (update.name.clone(), self.repo.name.clone());
+                    return Err(RefError::Force { name, repo }.into());
                 }
             }
         }
         Ok(())
     }
 
+    /// Git with the objects of the push, if it has any.
+    fn git(&self) -> Git {
+        if self.quarantine.is_empty() {
+            return self.repo.git.clone();
+        }
+        read::with_quarantine(&self.repo.git, &self.quarantine)
+    }
+
     /// Returns the findings that need approval; empty if the push may go ahead. The error blocks the push.
-    fn assess(&self, findings: PushFindings) -> Result<Vec<Found>, String> {
+    fn assess(&self, findings: PushFindings) -> Result<Vec<Found>, Refusal> {
         let repo = self.repo;
         let PushFindings { mut found, more } = findings;
         found.retain(|found| found.known || !repo.is_approved(&found.fingerprint));
@@ -195,53 +189,48 @@ impl Push<'_> {
             // A mark would reveal which lines a match touches, a repeat how many guesses of a file match.
             found.iter_mut().for_each(|found| found.marked = None);
             found.dedup_by(|next, kept| (&next.commit, &next.location) == (&kept.commit, &kept.location));
-            let next = "a secret of this bottle never passes; remove it from every commit, and push again";
-            return Err(refused(&found, more, next));
+            return Err(Refusal::Secrets { found, more, reason: Block::Known });
         }
-        if more {
-            return Err(refused(&found, more, REMOVE_IT));
+        if !more && !repo.supervise && found.iter().any(|found| found.marked.is_none()) {
+            found.retain(|found| found.marked.is_none());
+        } else if !more {
+            return Ok(found);
         }
-        if !repo.supervise {
-            let unmarked: Vec<Found> = found.iter().filter(|found| found.marked.is_none()).cloned().collect();
-            if !unmarked.is_empty() {
-                return Err(refused(&unmarked, more, REMOVE_IT));
-            }
-        }
-        Ok(found)
+        Err(Refusal::Secrets { found, more, reason: Block::Unapproved })
     }
 
     /// Requests the user's approval of all findings and stores an approval.
-    async fn request_approval(&mut self, found: &[Found], updates: &[Update]) -> Result<(), String> {
-        let repo = self.repo;
-        let deny = |next: &str| Err(refused(found, false, next));
-        let Some(wait) = self.gate.approval_timeout else {
-            return deny(&format!("approval is off (`supervise: false`); {REMOVE_IT}"));
+    async fn request_approval(&mut self, found: Vec<Found>, updates: &[Update]) -> Result<(), Refusal> {
+        let reason = match self.gate.approval_timeout {
+            None => Block::ApprovalOff,
+            Some(wait) => match self.ask(&found, updates, wait).await {
+                Answer::Decided(response) if response.status == Status::Approved => {
+                    self.repo.approve(found.iter().map(|found| found.fingerprint));
+                    self.send_line("the user approved the push").await;
+                    return Ok(());
+                }
+                Answer::Decided(response) => {
+                    let notes = messages::lines(&response.notes.unwrap_or_default()).join(" ");
+                    Block::Rejected { notes }
+                }
+                Answer::Expired => Block::Undecided,
+                Answer::Refused(cause) => Block::NotAsked(cause),
+            },
         };
+        Err(Refusal::Secrets { found, more: false, reason })
+    }
+
+    /// Asks the user, and tells the agent.
+    async fn ask(&mut self, found: &[Found], updates: &[Update], wait: Duration) -> Answer {
         self.send_line("the git gate found what may be a secret; this push waits for the user's approval")
             .await;
         for one in found.iter().take(SHOWN) {
-            self.send_line(&describe(one)).await;
+            self.send_line(&one.to_string()).await;
         }
         let things = if found.len() == 1 { "thing" } else { "things" };
-        let why = format!("a push to {} holds {} {things} that may be a secret", repo.name, found.len());
+        let why = format!("a push to {} holds {} {things} that may be a secret", self.repo.name, found.len());
         let question = question(Tool::GitleaksAllow, self.report(found, updates), why, wait);
-        match self.gate.questions.ask(question).await {
-            Answer::Decided(response) if response.status == Status::Approved => {
-                repo.approve(found.iter().map(|found| found.fingerprint));
-                self.send_line("the user approved the push").await;
-                Ok(())
-            }
-            Answer::Decided(response) => {
-                let notes = response.notes.unwrap_or_default();
-                let notes = messages::lines(&notes).join(" ");
-                let notes = if notes.is_empty() { String::new() } else { format!(": {notes}") };
-                deny(&format!("the user rejected it{notes}; {REMOVE_IT}"))
-            }
-            Answer::Expired => {
-                deny("the user did not decide in time; push again when the user is available, or remove it")
-            }
-            Answer::Refused(cause) => deny(&format!("cannot request approval: {cause}; {REMOVE_IT}")),
-        }
+        self.gate.questions.ask(question).await
     }
 
     /// The report for the user, without the values of secrets.
@@ -261,13 +250,13 @@ impl Push<'_> {
     }
 
     /// Sends the push to the upstream, atomically.
-    async fn forward(&mut self, updates: &[Update]) -> Result<(), String> {
+    async fn forward(&mut self, updates: &[Update]) -> Result<(), Refusal> {
         let repo = self.repo;
         // The bottle may have been locked while the push waited.
         self.check_lock()?;
         // Do not push if the client has disconnected meanwhile.
         if self.reply.write_all(b"there\n").await.is_err() {
-            return Err("the client has disconnected".to_owned());
+            return Err(Refusal::Disconnected);
         }
         let mut arguments: Vec<String> =
             ["push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
@@ -282,18 +271,9 @@ impl Push<'_> {
             let new = if update.deletes() { "" } else { update.new.as_str() };
             arguments.push(format!("{new}:{}", update.name));
         }
-        let env = if self.quarantine.is_empty() {
-            Vec::new()
-        } else {
-            read::with_quarantine(&repo.git, &self.quarantine).env
-        };
+        let env = self.git().env;
         let pushed = repo.run_upstream(&self.gate.fds, arguments, &env, self.gate.forward).await;
-        let pushed = pushed.map_err(|error| {
-            format!(
-                "the upstream of {} did not confirm the push: {error}; check whether it has it, and push again",
-                repo.name
-            )
-        })?;
+        let pushed = pushed.map_err(|source| Refusal::Unconfirmed { repo: repo.name.clone(), source })?;
         for line in messages::lines(&pushed.stderr) {
             if let Some(remote) = line.strip_prefix("remote: ") {
                 self.send_line(remote).await;
@@ -304,40 +284,17 @@ impl Push<'_> {
             return Ok(());
         }
         let output = String::from_utf8_lossy(&pushed.stdout);
+        // One line a ref (git-push(1), "OUTPUT").
         let rejected: Vec<String> = messages::lines(&output)
             .into_iter()
             .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))
             .collect();
-        let cause = if rejected.is_empty() { messages::cause(&pushed.stderr) } else { rejected.join("\n") };
-        let next = if cause.contains("stale info") {
-            "another client pushed to it meanwhile; fetch, merge or rebase, and push again"
+        let stale = rejected.iter().any(|line| line.ends_with("(stale info)"));
+        let words = if rejected.is_empty() {
+            Failure::parse(&pushed.stderr).to_string()
         } else {
-            "the upstream changed nothing; follow its message, or notify the user, and push again"
+            rejected.join("\n")
         };
-        Err(format!("the upstream of {} refused the push:\n{cause}\n{next}", repo.name))
+        Err(Refusal::Rejected { repo: repo.name.clone(), words, stale })
     }
-}
-
-/// The message for a blocked push: one line a finding, then `next`, the hint.
-fn refused(found: &[Found], more: bool, next: &str) -> String {
-    let mut lines = vec!["the git gate refused the push: it contains secrets".to_owned()];
-    lines.extend(found.iter().take(SHOWN).map(describe));
-    if found.len() > SHOWN || more {
-        lines.push("... and more".to_owned());
-    }
-    lines.push(next.to_owned());
-    lines.join("\n")
-}
-
-fn describe(found: &Found) -> String {
-    let line = found.line.map(|line| format!(", line {line}")).unwrap_or_default();
-    let commit = found.commit.as_deref().map(|id| format!(" in commit {}", &id[..id.len().min(12)]));
-    let marked = found.marked.map(|mark| format!(" (marked by {mark})")).unwrap_or_default();
-    format!(
-        "  {}{line}{}: {}: {}{marked}",
-        found.location,
-        commit.unwrap_or_default(),
-        found.rule,
-        found.preview
-    )
 }

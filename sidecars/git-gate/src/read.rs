@@ -8,7 +8,7 @@
 //! It buffers only a window of the current object, and an index of new trees.
 
 use std::collections::HashSet;
-use std::process::Stdio;
+use std::io;
 use std::time::Duration;
 
 use bottle_scan::{Finding, Report, Scanner, Severity};
@@ -17,9 +17,9 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use crate::archives::split;
 use crate::blob::{LineFinding, Lines, Views};
 use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
-use crate::git::{Git, ReservedFds, Running};
+use crate::git::{Git, GitError, ReservedFds};
 use crate::names;
-use crate::new_objects::Kind;
+use crate::new_objects::{Kind, MOST_OBJECTS};
 use crate::refs::Update;
 use crate::tree_index::{Id, TreeIndex, entries, id_from_bytes, id_from_hex};
 
@@ -47,7 +47,46 @@ const IDS_AT_ONCE: usize = 1000;
 /// Capacity of the pipe from git, in bytes.
 const PIPE: usize = 1 << 20;
 
-/// Scans a push. The error is a sentence for the agent; `findings` then has the findings so far.
+/// A push that cannot be scanned. Displayed as a fragment for the agent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A git failed, or its output is not complete.
+    #[error("cannot {0}")]
+    Output(&'static str),
+    #[error("cannot read {0} again")]
+    Again(String),
+    #[error("scanning the push takes too long; push less at once")]
+    Timeout,
+    #[error("the push contains more than {MOST_OBJECTS} objects; push less at once")]
+    Objects,
+    #[error("the push contains an object of unknown type")]
+    UnknownType,
+    #[error(
+        "the push contains objects that none of its refs reaches, such as {0}; push without them (`git gc` and push \
+         again)"
+    )]
+    Unreachable(String),
+    #[error("{0} is too large for a commit, tag or tree")]
+    TooLarge(String),
+    #[error("{0} is too large to scan when unpacked")]
+    Bomb(String),
+    #[error(
+        "{0} is a Git LFS pointer, which the git gate does not support; commit the file itself, or leave it out"
+    )]
+    LfsPointer(String),
+    #[error("{0} contains too much that looks like a secret; leave it out")]
+    Findings(String),
+    #[error("it has too many files that hold secrets by their name")]
+    SecretFiles,
+    #[error("too many names of its files look like secrets")]
+    FlaggedNames,
+}
+
+/// Scans a push. On an error, `findings` has the findings so far.
 pub(crate) async fn read_push(
     mirror: &Git,
     quarantine: &str,
@@ -55,11 +94,9 @@ pub(crate) async fn read_push(
     scanner: &Scanner,
     fds: &ReservedFds,
     findings: &mut PushFindings,
-) -> Result<(), String> {
+) -> Result<(), ReadError> {
     let reader = Reader { mirror, quarantine, scanner, fds };
-    tokio::time::timeout(READ_WITHIN, reader.scan(updates, findings))
-        .await
-        .map_err(|_| "scanning the push takes too long; push less at once".to_owned())?
+    tokio::time::timeout(READ_WITHIN, reader.scan(updates, findings)).await.map_err(|_| ReadError::Timeout)?
 }
 
 pub(crate) struct Reader<'a> {
@@ -70,7 +107,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn scan(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), String> {
+    async fn scan(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), ReadError> {
         let new = self.new_objects(updates).await?;
         let mut index = TreeIndex::default();
         self.scan_objects(&new, &mut index, findings).await?;
@@ -93,16 +130,12 @@ impl Reader<'_> {
         new: &[(Kind, String)],
         index: &mut TreeIndex,
         findings: &mut PushFindings,
-    ) -> Result<(), String> {
-        let child = self.fds.spawn(&[], |_| {
-            let mut command = self.with_quarantine().command("git");
-            command.args(["cat-file", "--batch", "--buffer"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-            command
-        });
-        let mut running = Running::new(child.map_err(|error| error.to_string())?);
+    ) -> Result<(), ReadError> {
+        let mut running =
+            self.with_quarantine().spawn(self.fds, &["cat-file", "--batch", "--buffer"], true)?;
         let (stdin, stdout) = (running.child.stdin.take(), running.child.stdout.take());
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
-            return Err("cannot read the objects of the push".to_owned());
+            return Err(ReadError::Output("read the objects of the push"));
         };
         // If the kernel refuses the size, the processes only wait for each other more often.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
@@ -114,7 +147,7 @@ impl Reader<'_> {
             }
             stdin.flush().await?;
             drop(stdin);
-            Ok::<_, std::io::Error>(())
+            Ok::<_, io::Error>(())
         };
         let mut stdout = BufReader::with_capacity(PIECE, stdout);
         let scan = async {
@@ -126,16 +159,16 @@ impl Reader<'_> {
                     _ => self.scan_buffered(*kind, id, size, &mut content, &new_ids, index, findings).await?,
                 }
                 if content.limit() > 0 {
-                    return Err("cannot read an object of the push to its end".to_owned());
+                    return Err(ReadError::Output("read an object of the push to its end"));
                 }
                 let mut end = [0];
-                stdout.read_exact(&mut end).await.map_err(|error| error.to_string())?;
+                stdout.read_exact(&mut end).await?;
             }
             Ok(())
         };
         let (fed, scanned) = tokio::join!(feed, scan);
         scanned?;
-        fed.map_err(|error| error.to_string())
+        Ok(fed?)
     }
 
     /// Scans a commit, tag or tree, buffered whole.
@@ -149,12 +182,12 @@ impl Reader<'_> {
         new: &HashSet<Id>,
         index: &mut TreeIndex,
         findings: &mut PushFindings,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReadError> {
         if size > MOST_BUFFERED {
-            return Err(format!("{id} is too large for a commit, tag or tree"));
+            return Err(ReadError::TooLarge(id.to_owned()));
         }
         let mut bytes = Vec::new();
-        content.read_to_end(&mut bytes).await.map_err(|error| error.to_string())?;
+        content.read_to_end(&mut bytes).await?;
         match kind {
             Kind::Tree => {
                 index.width = id.len() / 2;
@@ -186,7 +219,7 @@ impl Reader<'_> {
         word: &str,
         commit: Option<&String>,
         findings: &mut PushFindings,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReadError> {
         for finding in blocking(self.scanner.scan(bytes), word)? {
             let at = usize::try_from(finding.span.start).unwrap_or(usize::MAX);
             let end = usize::try_from(finding.span.end).unwrap_or(usize::MAX).min(bytes.len());
@@ -204,7 +237,7 @@ impl Reader<'_> {
         bytes: &[u8],
         new: &HashSet<Id>,
         index: &mut TreeIndex,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReadError> {
         let Some(own) = id_from_hex(id) else { return Ok(()) };
         let (mut names, mut ends, mut text) = (Vec::new(), Vec::new(), Vec::new());
         for (name, child, is_folder) in entries(bytes, index.width) {
@@ -219,7 +252,7 @@ impl Reader<'_> {
                 index.secret_files.entry((Box::default(), name.into(), child)).or_insert(own);
             }
             if index.secret_folders.len() + index.secret_files.len() > MOST_NAMED {
-                return Err("it has too many files that hold secrets by their name".to_owned());
+                return Err(ReadError::SecretFiles);
             }
             if new.contains(&child) {
                 index.parents.entry(child).or_insert_with(|| (own, name.into()));
@@ -234,7 +267,7 @@ impl Reader<'_> {
             let Some(name) = names.get(at) else { continue };
             index.flagged_names.entry((*name).into()).or_insert((own, finding));
             if index.flagged_names.len() > MOST_FINDINGS {
-                return Err("too many names of its files look like secrets".to_owned());
+                return Err(ReadError::FlaggedNames);
             }
         }
         Ok(())
@@ -246,7 +279,7 @@ impl Reader<'_> {
         updates: &[Update],
         index: &mut TreeIndex,
         findings: &mut PushFindings,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReadError> {
         let mut named = std::mem::take(&mut index.flagged_names);
         if named.is_empty() {
             return Ok(());
@@ -255,8 +288,8 @@ impl Reader<'_> {
         let listed = self.reachable(&["--boundary"], updates).await?;
         for parent in listed.lines().filter_map(|line| line.strip_prefix('-')).take(MOST_PARENTS) {
             let arguments = ["ls-tree", "-r", "-t", "-z", "--name-only", parent];
-            let listed = git.run(self.fds, &arguments, LISTED_WITHIN).await;
-            for path in listed.map_err(|error| error.to_string())?.stdout.split(|byte| *byte == 0) {
+            let listed = git.run(self.fds, &arguments, LISTED_WITHIN).await?;
+            for path in listed.stdout.split(|byte| *byte == 0) {
                 named.remove(split(path).1);
             }
         }
@@ -278,7 +311,7 @@ impl Reader<'_> {
         updates: &[Update],
         index: &mut TreeIndex,
         findings: &mut PushFindings,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReadError> {
         let mut files = std::mem::take(&mut index.secret_files);
         for ((folder, tree), parent) in std::mem::take(&mut index.secret_folders) {
             for (id, path) in self.list_tree(&hex::encode(&tree[..index.width]), &[]).await? {
@@ -322,12 +355,11 @@ impl Reader<'_> {
     }
 
     /// Lists a tree without its folders: objects and paths.
-    async fn list_tree(&self, tree: &str, options: &[&str]) -> Result<Vec<(Id, Vec<u8>)>, String> {
+    async fn list_tree(&self, tree: &str, options: &[&str]) -> Result<Vec<(Id, Vec<u8>)>, ReadError> {
         let arguments = [&["ls-tree", "-z"], options, &[tree]].concat();
-        let output = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await;
-        let output = output.map_err(|error| error.to_string())?;
+        let output = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await?;
         if !output.success {
-            return Err("cannot list the folders of the push".to_owned());
+            return Err(ReadError::Output("list the folders of the push"));
         }
         let lines = output.stdout.split(|byte| *byte == 0).filter_map(|line| {
             let tab = line.iter().position(|byte| *byte == b'\t')?;
@@ -345,7 +377,7 @@ impl Reader<'_> {
         content: &mut (impl AsyncRead + Unpin),
         index: &TreeIndex,
         findings: &mut PushFindings,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReadError> {
         let (commit, path) = id_from_hex(id).map_or((None, Vec::new()), |own| index.path(&own));
         let shown = display_path(&path, id);
         let location = |inside: &str| Location::new(commit.clone(), format!("{shown}{inside}"));
@@ -353,15 +385,12 @@ impl Reader<'_> {
         let mut piece = vec![0; PIECE];
         let mut first = true;
         loop {
-            let read = content.read(&mut piece).await.map_err(|error| error.to_string())?;
+            let read = content.read(&mut piece).await?;
             if read == 0 {
                 break;
             }
             if first && piece[..read].starts_with(b"version https://git-lfs.github.com/spec/") {
-                return Err(format!(
-                    "{shown} is a Git LFS pointer, which the git gate does not support; commit the \
-                     file itself, or leave it out"
-                ));
+                return Err(ReadError::LfsPointer(shown));
             }
             views.feed(&piece[..read]);
             first = false;
@@ -374,13 +403,13 @@ impl Reader<'_> {
             findings.add(Found::from_name("secret-file", &words, location(""), id.as_bytes()));
         }
         if report.bomb {
-            return Err(format!("{shown} is too large to scan when unpacked"));
+            return Err(ReadError::Bomb(shown));
         }
         let path = String::from_utf8_lossy(&path);
         let relevant = |report| {
             let mut found = blocking(report, &shown)?;
             found.retain(|finding| !self.scanner.allows(finding, &path));
-            Ok::<_, String>(found)
+            Ok::<_, ReadError>(found)
         };
         let (plain, wide) = (relevant(report.plain)?, relevant(report.wide)?);
         let unpacked = relevant(report.unpacked)?;
@@ -409,22 +438,17 @@ impl Reader<'_> {
         id: &str,
         findings: &[Finding],
         wide: bool,
-    ) -> Result<Vec<LineFinding>, String> {
+    ) -> Result<Vec<LineFinding>, ReadError> {
         if findings.is_empty() {
             return Ok(Vec::new());
         }
-        let child = self.fds.spawn(&[], |_| {
-            let mut command = self.with_quarantine().command("git");
-            command.args(["cat-file", "blob", id]).stdout(Stdio::piped());
-            command
-        });
-        let mut running = Running::new(child.map_err(|error| error.to_string())?);
-        let error = || format!("cannot read {id} again");
-        let mut stdout = running.child.stdout.take().ok_or_else(error)?;
+        let mut running = self.with_quarantine().spawn(self.fds, &["cat-file", "blob", id], false)?;
+        let stdout = running.child.stdout.take();
+        let mut stdout = stdout.ok_or_else(|| ReadError::Again(id.to_owned()))?;
         let mut lines = Lines::new(findings.iter().take(MOST_FINDINGS + 1));
         let mut piece = vec![0; PIECE];
         loop {
-            let read = stdout.read(&mut piece).await.map_err(|error| error.to_string())?;
+            let read = stdout.read(&mut piece).await?;
             if read == 0 {
                 break;
             }
@@ -440,14 +464,11 @@ impl Reader<'_> {
     }
 
     /// Marks the findings that `.gitleaksignore` of a pushed tip lists: `[commit:]path:rule:line`.
-    async fn mark_ignored(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), String> {
+    async fn mark_ignored(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), ReadError> {
         for update in updates.iter().filter(|update| !update.deletes()) {
             let file = format!("{}:.gitleaksignore", update.new);
-            let shown = self
-                .with_quarantine()
-                .run(self.fds, &["cat-file", "blob", &file], LISTED_WITHIN)
-                .await
-                .map_err(|error| error.to_string())?;
+            let arguments = ["cat-file", "blob", &file];
+            let shown = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await?;
             if !shown.success || shown.stdout.len() > 1 << 20 {
                 continue;
             }
@@ -476,9 +497,9 @@ pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
 
 /// The findings of a report that block a push. A report that was cut off is an error, unless it contains
 /// a known secret, which blocks the push anyway.
-fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, String> {
+fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
     if report.more && report.findings.iter().all(|finding| finding.secret.is_none()) {
-        return Err(format!("{what} contains too much that looks like a secret; leave it out"));
+        return Err(ReadError::Findings(what.to_owned()));
     }
     let mut findings = report.findings;
     findings.retain(|finding| finding.severity == Severity::Block);
@@ -516,9 +537,9 @@ fn section(bytes: &[u8], at: usize) -> &'static str {
 }
 
 /// Reads `id type size` and returns the size.
-async fn header(stdout: &mut (impl AsyncBufReadExt + Unpin), id: &str) -> Result<u64, String> {
+async fn header(stdout: &mut (impl AsyncBufReadExt + Unpin), id: &str) -> Result<u64, ReadError> {
     let mut line = String::new();
-    stdout.take(256).read_line(&mut line).await.map_err(|error| error.to_string())?;
+    stdout.take(256).read_line(&mut line).await?;
     let size = line.strip_prefix(id).and_then(|rest| rest.trim().rsplit(' ').next()?.parse().ok());
-    size.ok_or_else(|| "cannot read an object of the push".to_owned())
+    size.ok_or(ReadError::Output("read an object of the push"))
 }

@@ -1,6 +1,7 @@
 //! Ref rules: which updates a push may contain. Pure.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use bottle_contract::session::gate::GateRefs;
 
@@ -43,70 +44,114 @@ fn is_zero(id: &str) -> bool {
     id.bytes().all(|byte| byte == b'0')
 }
 
-/// Checks one update against the rules, except for the fast-forward check. The error names the rule and
-/// the setting that changes it.
+/// A ref update that the gate refuses. Displayed as a fragment for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RefError {
+    #[error("{0:?} is not a valid ref name")]
+    Invalid(String),
+    #[error("{0} may not be pushed: it changes what other clients see")]
+    Special(String),
+    #[error("{0} may not be pushed: the name is ambiguous to git; choose another name")]
+    Ambiguous(String),
+    #[error("{name} is an alias of {target} in the upstream; push to {target}")]
+    Alias { name: String, target: String },
+    #[error(
+        "{name} may be an alias of {other}, which may not be pushed: they have the same commit, and the upstream uses \
+         an old protocol of git that does not report aliases; push to a new branch, or the user enables the newer \
+         protocol (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
+    )]
+    PossibleAlias { name: String, other: String },
+    #[error("{name} differs from {other} only by case, or looks like it; choose another name")]
+    LookAlike { name: String, other: String },
+    #[error("{0} may not be deleted; {1}")]
+    Deleted(String, Setting),
+    #[error("{name} is denied by {glob:?}; {setting}")]
+    Denied { name: String, glob: String, setting: Setting },
+    #[error("{0}: tags may not be pushed; {1}")]
+    Tag(String, Setting),
+    #[error("{0} matches no allowed ref; {1}")]
+    NotAllowed(String, Setting),
+    #[error("{0} is not a branch; {1}")]
+    NotABranch(String, Setting),
+    #[error("{0} is the upstream's default branch; push to another branch, or {1}")]
+    Default(String, Setting),
+    /// HEAD is a commit: every branch at this commit may be the default one.
+    #[error(
+        "{0} may be the upstream's default branch, which it does not name: its HEAD is the same commit; push to another \
+         branch, or {1}"
+    )]
+    PossibleDefault(String, Setting),
+    /// HEAD is dangling: creating the branch that it names creates the default branch.
+    #[error(
+        "{0} may become the upstream's default branch: the upstream's HEAD names a branch that does not exist, and does \
+         not report which; the user creates that branch or sets HEAD, or {1}"
+    )]
+    FutureDefault(String, Setting),
+    #[error(
+        "{name} would lose commits that the upstream has; merge or rebase, or the user can allow it with \
+         `git-gate.repos.{repo}.refs.force` in the bottle"
+    )]
+    Force { name: String, repo: String },
+}
+
+/// The setting that allows an update.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    repo: String,
+    key: &'static str,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { repo, key } = self;
+        write!(f, "the user can change `git-gate.repos.{repo}.refs.{key}` in the bottle")
+    }
+}
+
+/// Checks one update against the rules, except for the fast-forward check.
 pub(crate) fn check_update(
     rules: &GateRefs,
     upstream: &Upstream,
     repo: &str,
     update: &Update,
-) -> Result<(), String> {
-    let name = &update.name;
-    let change = |key: &str| format!("the user can change `git-gate.repos.{repo}.refs.{key}` in the bottle");
+) -> Result<(), RefError> {
+    let (name, own) = (&update.name, || update.name.clone());
+    let setting = |key| Setting { repo: repo.to_owned(), key };
     if !is_valid(name) {
-        return Err(format!("{name:?} is not a valid ref name"));
+        return Err(RefError::Invalid(own()));
     }
     if name.starts_with("refs/replace/") || name == "HEAD" || !name.starts_with("refs/") {
-        return Err(format!("{name} may not be pushed: it changes what other clients see"));
+        return Err(RefError::Special(own()));
     }
     if is_ambiguous(name) && !update.deletes() {
-        return Err(format!("{name} may not be pushed: the name is ambiguous to git; choose another name"));
+        return Err(RefError::Ambiguous(own()));
     }
     if let Some(target) = upstream.aliases.get(name) {
-        return Err(format!("{name} is an alias of {target} in the upstream; push to {target}"));
+        return Err(RefError::Alias { name: own(), target: target.clone() });
     }
     if update.deletes() && !rules.delete {
-        return Err(format!("{name} may not be deleted; {}", change("delete")));
+        return Err(RefError::Deleted(own(), setting("delete")));
     }
     if let Some(glob) = rules.deny.iter().find(|glob| matches(glob, name)) {
-        return Err(format!("{name} is denied by {glob:?}; {}", change("deny")));
+        return Err(RefError::Denied { name: own(), glob: glob.clone(), setting: setting("deny") });
     }
     let is_tag = name.starts_with("refs/tags/");
     if is_tag && !rules.tags {
-        return Err(format!("{name}: tags may not be pushed; {}", change("tags")));
+        return Err(RefError::Tag(own(), setting("tags")));
     }
-    match &rules.allow {
-        Some(globs) if is_tag || globs.iter().any(|glob| matches(glob, name)) => Ok(()),
-        Some(_) => Err(format!("{name} matches no allowed ref; {}", change("allow"))),
-        None if is_tag || upstream.refs.is_empty() => Ok(()),
-        None if !name.starts_with("refs/heads/") => {
-            Err(format!("{name} is not a branch; {}", change("allow")))
-        }
-        None if upstream.default.as_ref() == Some(name) => Err(format!(
-            "{name} is the upstream's default branch; push to another branch, or {}",
-            change("allow")
-        )),
-        None if upstream.default.is_none() => check_unknown_default(upstream, update, &change("allow")),
-        None => Ok(()),
-    }
-}
-
-/// Checks an update if the upstream does not name its default branch.
-fn check_unknown_default(upstream: &Upstream, update: &Update, change: &str) -> Result<(), String> {
-    let name = &update.name;
-    match (&upstream.head, upstream.refs.get(name)) {
-        // HEAD is a commit: every branch at this commit may be the default one.
-        (Some(head), Some(at)) if head == at => Err(format!(
-            "{name} may be the upstream's default branch, which it does not name: its HEAD is the same commit; push \
-             to another branch, or {change}"
-        )),
-        // HEAD is dangling: creating the branch that it names creates the default branch.
-        (None, None) => Err(format!(
-            "{name} may become the upstream's default branch: the upstream's HEAD names a branch that does not exist, \
-             and does not report which; the user creates that branch or sets HEAD, or {change}"
-        )),
-        _ => Ok(()),
-    }
+    let refused = match &rules.allow {
+        Some(globs) if is_tag || globs.iter().any(|glob| matches(glob, name)) => return Ok(()),
+        Some(_) => RefError::NotAllowed,
+        None if is_tag || upstream.refs.is_empty() => return Ok(()),
+        None if !name.starts_with("refs/heads/") => RefError::NotABranch,
+        None => match (&upstream.default, &upstream.head, upstream.refs.get(name)) {
+            (Some(default), ..) if default == name => RefError::Default,
+            (None, Some(head), Some(at)) if head == at => RefError::PossibleDefault,
+            (None, None, None) => RefError::FutureDefault,
+            _ => return Ok(()),
+        },
+    };
+    Err(refused(own(), setting("allow")))
 }
 
 /// Whether git resolves the short name of this branch or tag to something else: a pseudo-ref such as
@@ -127,7 +172,7 @@ pub(crate) fn check_alias(
     upstream: &Upstream,
     repo: &str,
     update: &Update,
-) -> Result<(), String> {
+) -> Result<(), RefError> {
     let name = &update.name;
     let Some(at) = upstream.refs.get(name).filter(|_| !upstream.reports_aliases) else { return Ok(()) };
     let denied = |other: &str| {
@@ -135,26 +180,20 @@ pub(crate) fn check_alias(
     };
     let mut branches = upstream.refs.iter().filter(|(other, _)| other.starts_with("refs/heads/"));
     match branches.find(|(other, id)| *id == at && *other != name && denied(other).is_err()) {
-        Some((other, _)) => Err(format!(
-            "{name} may be an alias of {other}, which may not be pushed: they have the same commit, and \
-             the upstream uses an old protocol of git that does not report aliases; push to a new branch, or the \
-             user enables the newer protocol (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
-        )),
+        Some((other, _)) => Err(RefError::PossibleAlias { name: name.clone(), other: other.clone() }),
         None => Ok(()),
     }
 }
 
 /// Refuses a new name that differs from an existing one, or from another in the same push, only by case,
 /// look-alike or invisible letters. Some file systems, and readers, take both for one.
-pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
+pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Result<(), RefError> {
     let mut known: HashMap<String, &str> =
         upstream.refs.keys().map(|name| (normalized(name.as_bytes()), name.as_str())).collect();
     for Update { name, .. } in updates.iter().filter(|update| update.creates() && !update.deletes()) {
         match known.insert(normalized(name.as_bytes()), name) {
             Some(other) if other != name => {
-                return Err(format!(
-                    "{name} differs from {other} only by case, or looks like it; choose another name"
-                ));
+                return Err(RefError::LookAlike { name: name.clone(), other: other.to_owned() });
             }
             _ => {}
         }
@@ -204,7 +243,7 @@ mod tests {
         refs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect()
     }
 
-    fn check(rules: &GateRefs, update: (&str, &str, &str)) -> Result<(), String> {
+    fn check(rules: &GateRefs, update: (&str, &str, &str)) -> Result<(), RefError> {
         let upstream = Upstream {
             default: Some("refs/heads/main".to_owned()),
             refs: listed(&[("refs/heads/main", OLD), ("refs/heads/Topic", OLD)]),
@@ -270,7 +309,7 @@ mod tests {
         ] {
             match (check(rules, (old, new, name)), part) {
                 (Ok(()), None) => {}
-                (Err(result), Some(part)) if result.contains(part) => {}
+                (Err(result), Some(part)) if result.to_string().contains(part) => {}
                 (result, part) => panic!("{name}: {result:?}, not {part:?}"),
             }
         }
@@ -283,7 +322,7 @@ mod tests {
         let check = |names: [&str; 2]| check_lookalikes(&upstream, &names.map(create));
         assert_eq!(check(["refs/heads/a", "refs/heads/b"]), Ok(()));
         for names in [["refs/heads/a", "refs/heads/A"], ["refs/heads/\u{e9}", "refs/heads/\u{c9}"]] {
-            assert!(check(names).is_err_and(|why| why.contains("only by case")), "{names:?}");
+            assert!(check(names).is_err_and(|why| why.to_string().contains("only by case")), "{names:?}");
         }
         assert!(check(["refs/heads/x", "refs/heads/MAIN"]).is_err());
     }
@@ -318,7 +357,7 @@ mod tests {
             let update = Update { old: OLD.into(), new: other.clone(), name: name.into() };
             match (check_alias(rules, &upstream, "tool", &update), part) {
                 (Ok(()), None) => {}
-                (Err(result), Some(part)) if result.contains(part) => {}
+                (Err(result), Some(part)) if result.to_string().contains(part) => {}
                 (result, part) => panic!("{name}: {result:?}, not {part:?}"),
             }
         }
@@ -345,7 +384,7 @@ mod tests {
             let update = Update { old: ZERO.into(), new: other.clone(), name: name.into() };
             match (check_update(&GateRefs::default(), &upstream, "tool", &update), part) {
                 (Ok(()), None) => {}
-                (Err(result), Some(part)) if result.contains(part) => {}
+                (Err(result), Some(part)) if result.to_string().contains(part) => {}
                 (result, part) => panic!("{head:?} {name}: {result:?}, not {part:?}"),
             }
             let allow = GateRefs { allow: Some(vec!["refs/heads/**".into()]), ..GateRefs::default() };

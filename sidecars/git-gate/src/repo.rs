@@ -1,23 +1,23 @@
 //! One repository: its mirror, its credentials and its state while the bottle runs.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
+use bottle_contract::names::Name;
 use bottle_contract::session::gate::{GateRefs, GateRepo};
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::git::{Git, GitError, Output, ReservedFds};
-use crate::keys::UpstreamAuth;
-use crate::messages;
+use crate::keys::{AuthError, UpstreamAuth};
+use crate::messages::Failure;
 use crate::mirror;
 use crate::refs::Update;
-use crate::upstream::{ObjectFormat, Trace, Upstream};
+use crate::upstream::{ObjectFormat, TooManyRefs, Trace, Upstream};
 
 /// Time limit for an upstream to list its refs.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
@@ -34,6 +34,61 @@ const MOST_LOOSE: usize = 32;
 
 /// The refs of an upstream that are mirrored.
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
+
+/// A repository cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error("the mirror of {0}")]
+    Mirror(Name, #[source] io::Error),
+    #[error("the repository {0}")]
+    Auth(Name, #[source] AuthError),
+}
+
+/// A mirror cannot be refreshed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RefreshError {
+    #[error("not refreshed yet")]
+    NotYet,
+    #[error("cannot reach the upstream of {repo}")]
+    Upstream { repo: String, source: UpstreamError },
+    #[error("the mirror of {repo}")]
+    Mirror { repo: String, source: MirrorError },
+}
+
+impl RefreshError {
+    /// What the agent can do.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        matches!(self, Self::Upstream { .. }).then_some("try again, or notify the user")
+    }
+}
+
+/// The cause of [`RefreshError::Upstream`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    #[error(transparent)]
+    Refs(#[from] TooManyRefs),
+}
+
+/// The cause of [`RefreshError::Mirror`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MirrorError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The output of a git that has used the upstream, if it succeeded.
+fn succeeded(output: Output) -> Result<Output, Failure> {
+    if output.success { Ok(output) } else { Err(Failure::parse(&output.stderr)) }
+}
+
+/// The result of a refresh, which all its callers share.
+type Refreshed = Result<Arc<Upstream>, Arc<RefreshError>>;
 
 /// A repository of the bottle.
 pub(crate) struct Repo {
@@ -58,28 +113,24 @@ pub(crate) struct Repo {
 /// The last refresh.
 struct Refresh {
     started: Option<Instant>,
-    result: Result<Arc<Upstream>, String>,
+    result: Refreshed,
 }
 
 impl Repo {
     /// Opens or creates the mirror, which is empty until it is refreshed, and prepares the credentials.
-    ///
-    /// # Errors
-    /// A lower-case fragment.
     pub(crate) async fn open(
         folder: &Path,
         repo: GateRepo,
         roots: &str,
         fds: &ReservedFds,
-    ) -> Result<Self, String> {
-        let name = repo.name.to_string();
-        let path = folder.join(format!("{name}.git"));
+    ) -> Result<Self, OpenError> {
+        let path = folder.join(format!("{}.git", repo.name));
         mirror::make(folder, &path, mirror::format(&path))
-            .map_err(|error| format!("the mirror of {name}: {error}"))?;
+            .map_err(|error| OpenError::Mirror(repo.name.clone(), error))?;
         let git = Git::new(&path);
         let auth = UpstreamAuth::prepare(folder, &git, &repo, roots, fds)
             .await
-            .map_err(|error| format!("the repository {name}: {error}"))?;
+            .map_err(|error| OpenError::Auth(repo.name.clone(), error))?;
         Ok(Self {
             url: repo.url,
             git,
@@ -87,36 +138,30 @@ impl Repo {
             supervise: repo.supervise,
             auth,
             stale_ok: repo.stale_ok,
-            refreshed: Mutex::new(Refresh { started: None, result: Err("not refreshed yet".to_owned()) }),
+            refreshed: Mutex::new(Refresh { started: None, result: Err(RefreshError::NotYet.into()) }),
             receiving: Arc::default(),
             pushing: Mutex::default(),
             approved: StdMutex::default(),
             created: StdMutex::default(),
-            name,
+            name: repo.name.to_string(),
         })
     }
 
     /// Updates the mirror to the state of the upstream. Callers that arrive during a refresh share
     /// the result of the next one.
-    ///
-    /// # Errors
-    /// A sentence for the agent.
-    pub(crate) async fn refresh(&self, fds: &ReservedFds) -> Result<Arc<Upstream>, String> {
+    pub(crate) async fn refresh(&self, fds: &ReservedFds) -> Refreshed {
         let requested = Instant::now();
         let mut last = self.refreshed.lock().await;
         if last.started.is_none_or(|started| started < requested) {
             let started = Instant::now();
-            let result = self.fetch(fds).await.map(Arc::new);
+            let result = self.fetch(fds).await.map(Arc::new).map_err(Arc::new);
             *last = Refresh { started: Some(started), result };
         }
         last.result.clone()
     }
 
     /// The same for a fetch: with `stale_ok`, the old mirror serves while the upstream is unreachable.
-    ///
-    /// # Errors
-    /// A sentence for the agent.
-    pub(crate) async fn refresh_to_read(&self, fds: &ReservedFds) -> Result<(), String> {
+    pub(crate) async fn refresh_to_read(&self, fds: &ReservedFds) -> Result<(), Arc<RefreshError>> {
         match self.refresh(fds).await {
             Err(why) if !self.stale_ok => Err(why),
             _ => Ok(()),
@@ -124,25 +169,28 @@ impl Repo {
     }
 
     /// The state of the upstream at the last refresh.
-    pub(crate) async fn upstream(&self) -> Result<Arc<Upstream>, String> {
+    pub(crate) async fn upstream(&self) -> Refreshed {
         self.refreshed.lock().await.result.clone()
     }
 
-    async fn fetch(&self, fds: &ReservedFds) -> Result<Upstream, String> {
-        let trace = self.trace(Trace::EVENTS).map_err(|error| self.mirror_error(&error))?;
+    /// The number of the upstream's refs, unless it is unknown or a refresh is in progress.
+    pub(crate) fn ref_count(&self) -> Option<usize> {
+        Some(self.refreshed.try_lock().ok()?.result.as_ref().ok()?.refs.len())
+    }
+
+    async fn fetch(&self, fds: &ReservedFds) -> Result<Upstream, RefreshError> {
+        let trace = self.trace(Trace::EVENTS).map_err(|error| self.mirror_error(error))?;
         let local = ["for-each-ref", "--format=%(refname) %(objectname)"];
         let (listed, local) = tokio::join!(self.list(fds, &trace), self.git.run(fds, &local, STEP_WITHIN));
-        let listed = listed.map_err(|error| self.unreachable(&error.to_string()))?;
-        if !listed.success {
-            return Err(self.unreachable(&messages::cause(&listed.stderr)));
-        }
-        let listed = String::from_utf8_lossy(&listed.stdout);
-        let mut upstream = Upstream::parse(&listed).map_err(|why| self.unreachable(&why))?;
+        let parse =
+            |listed: Output| Ok(Upstream::parse(&String::from_utf8_lossy(&succeeded(listed)?.stdout))?);
+        let mut upstream =
+            listed.map_err(UpstreamError::from).and_then(parse).map_err(|error| self.unreachable(error))?;
         upstream.reports_aliases = trace.shows_version_2();
         if upstream.refs.is_empty() {
             upstream.format = self.empty_upstream_format(fds).await;
         }
-        let local = local.map_err(|error| self.mirror_error(&error))?;
+        let local = local.map_err(|error| self.mirror_error(error))?;
         let local = String::from_utf8_lossy(&local.stdout);
         let local = local.lines().filter_map(|line| line.split_once(' '));
         let mut local: BTreeMap<String, String> =
@@ -163,7 +211,7 @@ impl Repo {
     }
 
     /// Fetches the upstream's objects and refs into the mirror. Recreates a damaged mirror.
-    async fn fetch_objects(&self, fds: &ReservedFds, format: ObjectFormat) -> Result<(), String> {
+    async fn fetch_objects(&self, fds: &ReservedFds, format: ObjectFormat) -> Result<(), RefreshError> {
         let mut fetch: Vec<String> =
             ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
                 .map(str::to_owned)
@@ -171,18 +219,15 @@ impl Repo {
         fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
         fetch.push(self.url.clone());
         fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
-        self.unlock().map_err(|error| self.mirror_error(&error))?;
+        self.unlock().map_err(|error| self.mirror_error(error))?;
         let mut fetched = self.run_upstream(fds, fetch.clone(), &[], FETCHED_WITHIN).await;
         if matches!(&fetched, Ok(output) if !output.success) && !self.is_complete(fds).await {
             tracing::warn!(repository = self.name, "the mirror is damaged; recreating it");
             self.recreate(format)?;
             fetched = self.run_upstream(fds, fetch, &[], FETCHED_WITHIN).await;
         }
-        match fetched {
-            Ok(output) if output.success => Ok(()),
-            Ok(output) => Err(self.unreachable(&messages::cause(&output.stderr))),
-            Err(error) => Err(self.unreachable(&error.to_string())),
-        }
+        let fetched = fetched.map_err(UpstreamError::from).and_then(|output| Ok(succeeded(output)?));
+        fetched.map(drop).map_err(|error| self.unreachable(error))
     }
 
     /// Sets the mirror's `HEAD` to the upstream's default branch.
@@ -196,16 +241,16 @@ impl Repo {
         }
     }
 
-    fn recreate(&self, format: ObjectFormat) -> Result<(), String> {
-        mirror::recreate(&self.git.mirror, format).map_err(|error| self.mirror_error(&error))
+    fn recreate(&self, format: ObjectFormat) -> Result<(), RefreshError> {
+        mirror::recreate(&self.git.mirror, format).map_err(|error| self.mirror_error(error))
     }
 
-    fn unreachable(&self, why: &str) -> String {
-        format!("cannot reach the upstream of {}: {why}; try again, or notify the user", self.name)
+    fn unreachable(&self, source: UpstreamError) -> RefreshError {
+        RefreshError::Upstream { repo: self.name.clone(), source }
     }
 
-    fn mirror_error(&self, error: &dyn fmt::Display) -> String {
-        format!("the mirror of {}: {error}", self.name)
+    fn mirror_error(&self, source: impl Into<MirrorError>) -> RefreshError {
+        RefreshError::Mirror { repo: self.name.clone(), source: source.into() }
     }
 
     /// Lists the upstream's refs. Retries once if the shared connection was dead, as after the machine slept.

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use bottle_daemon::remove_if_present;
 use serde_json::Value;
 
 /// Most refs of an upstream: more take too long to list.
@@ -30,6 +31,11 @@ impl ObjectFormat {
     }
 }
 
+/// An upstream has too many refs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it has more than {MOST_REFS} refs")]
+pub(crate) struct TooManyRefs;
+
 /// The state of an upstream, from its list of refs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Upstream {
@@ -50,8 +56,8 @@ impl Upstream {
     /// Parses the output of `ls-remote --symref`.
     ///
     /// # Errors
-    /// A lower-case fragment.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// [`TooManyRefs`].
+    pub(crate) fn parse(text: &str) -> Result<Self, TooManyRefs> {
         let mut upstream = Self::default();
         for line in text.lines() {
             let Some((what, name)) = line.split_once('\t') else { continue };
@@ -65,7 +71,7 @@ impl Upstream {
             }
         }
         if upstream.refs.len() > MOST_REFS {
-            return Err(format!("it has more than {MOST_REFS} refs"));
+            return Err(TooManyRefs);
         }
         upstream.format =
             upstream.refs.values().next().map(|id| ObjectFormat::from_id(id)).unwrap_or_default();
@@ -93,7 +99,7 @@ impl Trace {
 
     /// A trace at `path`, where any older file is removed.
     pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
-        remove(&path)?;
+        remove_if_present(&path)?;
         Ok(Self { variable, path })
     }
 
@@ -118,14 +124,7 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         // A file that cannot be removed now is removed before the next trace.
-        let _ = remove(&self.path);
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        let _ = remove_if_present(&self.path);
     }
 }
 

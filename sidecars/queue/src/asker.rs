@@ -1,9 +1,10 @@
 //! Writes questions to disk and waits for their answers, in the keeper.
 
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
 use crate::cooldown::{self, Cooldowns};
-use crate::folder::{Asked, Folder};
+use crate::folder::{Asked, Folder, RespondError, SubmitError};
 
 /// Interval between checks for an answer. Without one, a check is a failing `open`.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
@@ -28,17 +29,61 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 /// How long [`Asker::answer`] waits for the outcome of an answer.
 const OUTCOME_WITHIN: Duration = Duration::from_secs(30);
 
-/// The error of an answer that arrives too late.
-const NOT_PENDING: &str = "this question is no longer pending";
-
 /// Most questions of a bottle in memory before a question in cooldown is refused.
 const MOST_WAITING: usize = 4 * MAX_PENDING;
 
 /// Capacity of the channel of outcomes.
 const OUTCOMES: usize = 64;
 
-/// The result of an answer: sentences for the user, or a lower-case fragment with the error.
-pub type Outcome = Result<Vec<String>, String>;
+/// The result of an answer: sentences for the user, or why it does not count.
+pub type Outcome = Result<Vec<String>, AnswerError>;
+
+/// An answer does not count. The proposal stays pending unless it has another answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AnswerError {
+    /// It arrives too late.
+    #[error("this question is no longer pending")]
+    NotPending,
+    /// The process stops.
+    #[error("the queue stopped")]
+    Stopped,
+    /// Applying it takes long.
+    #[error("the outcome is not known yet; `bottle audit show` will report it")]
+    Late,
+    /// Applying it panicked.
+    #[error("applying the answer failed")]
+    Panicked,
+    /// It was not written to the queue.
+    #[error("{0}")]
+    Respond(Arc<RespondError>),
+    /// [`Decide::decided`] failed.
+    #[error(transparent)]
+    Decide(Arc<dyn Error + Send + Sync>),
+}
+
+impl AnswerError {
+    /// The error of [`Decide::decided`].
+    pub fn decide(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Decide(Arc::from(error.into()))
+    }
+}
+
+/// A pending question cannot be followed to its answer.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    #[error("cannot use the queue: {0}")]
+    Io(#[from] io::Error),
+    #[error("the queue stopped")]
+    Stopped,
+}
+
+impl From<tokio::task::JoinError> for AskError {
+    fn from(_: tokio::task::JoinError) -> Self {
+        Self::Stopped
+    }
+}
 
 /// Applies answers in the keeper and observes questions.
 pub trait Decide: fmt::Debug + Send + Sync {
@@ -102,9 +147,9 @@ impl Asker {
         // Subscribe first, to miss neither the outcome nor the end of the question.
         let mut outcomes = self.0.outcomes.subscribe();
         if !self.0.is_waiting(&id) {
-            return Err(NOT_PENDING.to_owned());
+            return Err(AnswerError::NotPending);
         }
-        self.0.in_folder(move |folder| folder.respond(&response).map_err(|error| error.to_string())).await?;
+        self.0.in_folder(move |folder| folder.respond(&response)).await?;
         self.0.answered.notify_waiters();
         let settled = async {
             loop {
@@ -112,18 +157,15 @@ impl Asker {
                     Ok((of, Some(outcome))) if of == id => return outcome,
                     Ok((of, None)) if of == id && !self.0.is_waiting(&id) => break,
                     Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => return Err("the queue stopped".to_owned()),
+                    Err(broadcast::error::RecvError::Closed) => return Err(AnswerError::Stopped),
                 }
             }
             // The asker disconnected at the same time; remove the answer.
             let id = id.clone();
-            self.0
-                .in_folder(move |folder| folder.withdraw_answer(&id).map_err(|error| error.to_string()))
-                .await?;
-            Err(NOT_PENDING.to_owned())
+            self.0.in_folder(move |folder| Ok(folder.withdraw_answer(&id)?)).await?;
+            Err(AnswerError::NotPending)
         };
-        let late = || Err("the outcome is not known yet; `bottle audit show` will report it".to_owned());
-        tokio::time::timeout(OUTCOME_WITHIN, settled).await.unwrap_or_else(|_| late())
+        tokio::time::timeout(OUTCOME_WITHIN, settled).await.unwrap_or(Err(AnswerError::Late))
     }
 
     /// Asks a question and waits for the answer. An equal question that is pending shares its answer.
@@ -144,7 +186,7 @@ impl Asker {
         let mut answer = self.enqueue(proposal);
         match answer.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone().unwrap_or(Answer::Expired),
-            Err(_) => Answer::Refused("the queue stopped".to_owned()),
+            Err(_) => Answer::Refused(AskError::Stopped.to_string()),
         }
     }
 
@@ -173,7 +215,10 @@ impl Asker {
             let answer = {
                 let mut abandoned = pin!(abandoned(&sender, &listed));
                 match wait_for_cooldown(until, proposal.expires_at, abandoned.as_mut()).await {
-                    Ok(()) => inner.ask_on_disk(proposal, abandoned).await,
+                    Ok(()) => inner
+                        .ask_on_disk(proposal, abandoned)
+                        .await
+                        .unwrap_or_else(|error| Answer::Refused(error.to_string())),
                     Err(answer) => answer,
                 }
             };
@@ -199,7 +244,7 @@ async fn wait_for_cooldown(
     tokio::select! {
         () = tokio::time::sleep_until(until.into()) => Ok(()),
         () = tokio::time::sleep(left) => Err(Answer::Expired),
-        () = abandoned => Err(Answer::Refused(NOT_PENDING.to_owned())),
+        () = abandoned => Err(Answer::Refused(AnswerError::NotPending.to_string())),
     }
 }
 
@@ -246,13 +291,12 @@ impl Inner {
     /// Runs a blocking operation on the bottle's existing folder.
     async fn in_folder(
         self: &Arc<Self>,
-        act: impl FnOnce(Folder) -> Result<(), String> + Send + 'static,
-    ) -> Result<(), String> {
+        act: impl FnOnce(Folder) -> Result<(), RespondError> + Send + 'static,
+    ) -> Result<(), AnswerError> {
         let inner = Arc::clone(self);
-        let result = spawn_blocking(move || {
-            act(Folder::open(&inner.home, &inner.slug).map_err(|error| error.to_string())?)
-        });
-        result.await.unwrap_or_else(|_| Err("the queue stopped".to_owned()))
+        let result = spawn_blocking(move || act(Folder::open(&inner.home, &inner.slug)?));
+        let result = result.await.map_err(|_| AnswerError::Stopped)?;
+        result.map_err(|error| AnswerError::Respond(Arc::new(error)))
     }
 
     /// Writes the proposal and waits for its answer, or until it is abandoned. Always completes an
@@ -261,37 +305,31 @@ impl Inner {
         self: &Arc<Self>,
         proposal: Proposal,
         abandoned: impl Future<Output = ()>,
-    ) -> Answer {
+    ) -> Result<Answer, AskError> {
         let inner = Arc::clone(self);
-        let asked = spawn_blocking(move || inner.submit(proposal)).await;
-        let (folder, asked) = match asked {
-            Ok(Ok(asked)) => asked,
-            Ok(Err(why)) => return Answer::Refused(why),
-            Err(_) => return Answer::Refused("the queue stopped".to_owned()),
-        };
+        let (folder, asked) = spawn_blocking(move || inner.submit(proposal)).await??;
         self.decide.asked(&asked.proposal, asked.new);
         let pending = Arc::new((folder, asked));
         let mut failures = 0;
         tokio::pin!(abandoned);
         loop {
             let current = Arc::clone(&pending);
-            match spawn_blocking(move || poll(&current.0, &current.1)).await {
-                Ok(Ok(Some(Progress::Done(answer)))) => return answer,
-                Ok(Ok(Some(Progress::Decided(response)))) => match self.apply(&pending, *response).await {
-                    Ok(Some(answer)) => return answer,
-                    Ok(None) => failures = 0,
-                    Err(why) if failures >= FAILURES => return Answer::Refused(why),
-                    Err(_) => failures += 1,
-                },
-                Ok(Ok(None)) => failures = 0,
-                Ok(Err(why)) if failures >= FAILURES => return Answer::Refused(why),
-                Ok(Err(_)) => failures += 1,
-                Err(_) => return Answer::Refused("the queue stopped".to_owned()),
+            let step = match spawn_blocking(move || poll(&current.0, &current.1)).await? {
+                Ok(Some(Progress::Done(answer))) => return Ok(answer),
+                Ok(Some(Progress::Decided(response))) => self.apply(&pending, *response).await,
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match step {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => failures = 0,
+                Err(error) if failures >= FAILURES => return Err(error.into()),
+                Err(_) => failures += 1,
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = self.answered.notified() => {}
-                () = &mut abandoned => return Answer::Refused(NOT_PENDING.to_owned()),
+                () = &mut abandoned => return Ok(Answer::Refused(AnswerError::NotPending.to_string())),
             }
         }
     }
@@ -301,13 +339,13 @@ impl Inner {
         self: &Arc<Self>,
         pending: &Arc<(Folder, Asked)>,
         response: Response,
-    ) -> Result<Option<Answer>, String> {
+    ) -> io::Result<Option<Answer>> {
         let id = response.proposal_id.clone();
         let notes = response.notes.map(|notes| self.decide.redacted(notes));
         let response = Response { notes, ..response };
         // In a separate task: the question stays pending if it panics.
         let applied = tokio::spawn(self.decide.decided(pending.1.proposal.clone(), response.clone())).await;
-        let outcome = applied.unwrap_or_else(|_| Err("applying the answer failed".to_owned()));
+        let outcome = applied.unwrap_or_else(|_| Err(AnswerError::Panicked));
         let counts = outcome.is_ok();
         let keys = cooldown::keys(&pending.1.proposal);
         match response.status {
@@ -320,19 +358,18 @@ impl Inner {
             let (folder, id) = (&pending.0, &pending.1.proposal.id);
             if counts { folder.archive(id).map(drop) } else { folder.withdraw_answer(id) }
         });
-        let moved = moved.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        let moved = moved.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         // Report the outcome after the folder shows it.
         let _ = self.outcomes.send((id, Some(outcome)));
-        moved.map_err(|error| format!("cannot use the queue: {error}"))?;
+        moved?;
         Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }
 
-    fn submit(&self, proposal: Proposal) -> Result<(Folder, Asked), String> {
+    fn submit(&self, proposal: Proposal) -> Result<(Folder, Asked), SubmitError> {
         // One at a time: each counts the pending proposals before it adds its own.
         let _turn = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder =
-            Folder::make(&self.home, &self.slug).map_err(|error| format!("cannot use the queue: {error}"))?;
-        let asked = folder.submit(proposal, Timestamp::now()).map_err(|error| error.to_string())?;
+        let folder = Folder::make(&self.home, &self.slug)?;
+        let asked = folder.submit(proposal, Timestamp::now())?;
         Ok((folder, asked))
     }
 }
@@ -346,25 +383,24 @@ enum Progress {
 }
 
 /// Checks a proposal once for an answer, expiry or removal.
-fn poll(folder: &Folder, asked: &Asked) -> Result<Option<Progress>, String> {
-    let failed = |error: std::io::Error| format!("cannot use the queue: {error}");
+fn poll(folder: &Folder, asked: &Asked) -> io::Result<Option<Progress>> {
     let proposal = &asked.proposal;
     let now = Timestamp::now();
-    match folder.answer(proposal, now).map_err(failed)? {
+    match folder.answer(proposal, now)? {
         Some(Ok(response)) => return Ok(Some(Progress::Decided(Box::new(response)))),
         Some(Err(why)) => {
-            folder.archive(&proposal.id).map_err(failed)?;
+            folder.archive(&proposal.id)?;
             let why = format!("cannot use the answer: {why}");
             return Ok(Some(Progress::Done(Answer::Refused(why))));
         }
         None => {}
     }
     if proposal.expires_at <= now {
-        folder.close(&proposal.id).map_err(failed)?;
+        folder.close(&proposal.id)?;
         // An answer may have arrived at the last moment; from now on none can.
-        return Ok(Some(match folder.answer(proposal, now).map_err(failed)? {
+        return Ok(Some(match folder.answer(proposal, now)? {
             // If the archive fails, its author has withdrawn it.
-            Some(Ok(response)) if folder.archive_response(&proposal.id).map_err(failed)? => {
+            Some(Ok(response)) if folder.archive_response(&proposal.id)? => {
                 Progress::Decided(Box::new(response))
             }
             _ => Progress::Done(Answer::Expired),

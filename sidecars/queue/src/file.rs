@@ -27,6 +27,15 @@ pub(crate) enum Unreadable {
     Damaged(String),
 }
 
+impl From<Unreadable> for io::Error {
+    fn from(error: Unreadable) -> Self {
+        match error {
+            Unreadable::Io(error) => error,
+            Unreadable::Damaged(why) => Self::new(io::ErrorKind::InvalidData, why),
+        }
+    }
+}
+
 /// Opens a regular file of the folder without following links and without blocking. `None` if it does not
 /// exist.
 pub(crate) fn open(folder: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {

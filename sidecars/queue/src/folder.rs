@@ -166,10 +166,7 @@ impl Folder {
     /// # Errors
     /// If it is damaged.
     pub fn get(&self, id: &Id, now: Timestamp) -> io::Result<Option<Pending>> {
-        self.entry(&format!("{id}{PROPOSAL}"), now).map_err(|error| match error {
-            Unreadable::Io(error) => error,
-            Unreadable::Damaged(why) => io::Error::new(io::ErrorKind::InvalidData, why),
-        })
+        self.entry(&format!("{id}{PROPOSAL}"), now).map_err(Into::into)
     }
 
     fn damaged(&self, name: &str, why: &str) -> Damaged {
@@ -211,7 +208,7 @@ impl Folder {
 
     /// Submits a question. Joins an existing proposal with the same id and subject.
     pub(crate) fn submit(&self, proposal: Proposal, now: Timestamp) -> Result<Asked, SubmitError> {
-        if let Some((existing, file)) = self.proposal(&proposal.id).map_err(into_io)? {
+        if let Some((existing, file)) = self.proposal(&proposal.id).map_err(io::Error::from)? {
             if !existing.asks_the_same(&proposal) {
                 return Err(SubmitError::Taken);
             }
@@ -326,7 +323,7 @@ impl Folder {
     /// [`RespondError`]; then this answer does not count.
     pub fn respond(&self, response: &Response) -> Result<(), RespondError> {
         let id = &response.proposal_id;
-        let proposal = self.proposal(id).map_err(into_io)?;
+        let proposal = self.proposal(id).map_err(io::Error::from)?;
         let (proposal, _) = proposal.ok_or(RespondError::Gone)?;
         response.check(&proposal).map_err(RespondError::Unfit)?;
         let name = format!("{id}{RESPONSE}");
@@ -351,18 +348,11 @@ impl Folder {
     /// # Errors
     /// [`RespondError::Unfit`] if its asker still waits, [`RespondError::Gone`] if it does not exist.
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
-        let (_, file) = self.proposal(id).map_err(into_io)?.ok_or(RespondError::Gone)?;
+        let (_, file) = self.proposal(id).map_err(io::Error::from)?.ok_or(RespondError::Gone)?;
         // Locked while it is moved, so that no asker joins meanwhile.
         if file::lock(&file).is_err() {
             return Err(RespondError::Unfit("this proposal is still pending; answer it instead".to_owned()));
         }
         if self.archive(id)? { Ok(()) } else { Err(RespondError::Gone) }
-    }
-}
-
-fn into_io(error: Unreadable) -> io::Error {
-    match error {
-        Unreadable::Io(error) => error,
-        Unreadable::Damaged(why) => io::Error::new(io::ErrorKind::InvalidData, why),
     }
 }

@@ -26,7 +26,7 @@ mod folder;
 mod list;
 mod questions;
 
-pub use asker::{Asker, Decide, Outcome};
+pub use asker::{AnswerError, Asker, Decide, Outcome};
 pub use folder::{Folder, Pending, RespondError, State, SubmitError};
 pub use list::{Damaged, Listing, QueueWatcher, find, list};
 pub use questions::{Questions, forward, question};

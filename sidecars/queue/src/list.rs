@@ -11,6 +11,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::queue::Id;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::file::Unreadable;
 use crate::folder::{Folder, Pending};
 
 /// Proposals and damaged entries.
@@ -159,17 +160,17 @@ fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
-fn open(home: &Path, name: &OsStr) -> Result<Folder, String> {
+fn open(home: &Path, name: &OsStr) -> Result<Folder, Unreadable> {
     let slug = name.to_str().and_then(|name| name.parse::<Slug>().ok());
-    let slug = slug.ok_or("it is not a folder of a bottle")?;
-    Folder::open(home, &slug).map_err(|error| error.to_string())
+    let slug = slug.ok_or_else(|| Unreadable::Damaged("it is not a folder of a bottle".to_owned()))?;
+    Ok(Folder::open(home, &slug)?)
 }
 
 /// Lists one folder. The listing also reports a folder that cannot be read.
 fn list_folder(home: &Path, name: &OsStr, now: Timestamp) -> Listing {
-    let read = open(home, name).and_then(|folder| folder.pending(now).map_err(|error| error.to_string()));
-    read.unwrap_or_else(|why| {
-        let damaged = Damaged { path: home.join("queue").join(name), why };
+    let read = open(home, name).and_then(|folder| Ok(folder.pending(now)?));
+    read.unwrap_or_else(|error| {
+        let damaged = Damaged { path: home.join("queue").join(name), why: error.to_string() };
         Listing { pending: Vec::new(), damaged: vec![damaged] }
     })
 }

@@ -9,12 +9,14 @@
 //!   spelled     known secrets in encoded text: where it may be (dense), and how it is decoded (digits)
 //!   entropy     text as random as a key   hidden  invisible characters
 //!   user_rules  the user's own rules, in gitleaks' configuration format; rule_files, all files of them
+//! archive_finder  compressed files in a text
 //! header      line break injection in a request's head
 //! rewrite     removes findings from a text
 //! redact      masks known secrets in log lines
 //! ```
 //! Pure: nothing here opens a file or socket. Messages never contain a secret's value.
 
+mod archive_finder;
 mod dense;
 mod digits;
 mod encoded;
@@ -37,6 +39,7 @@ mod user_rules;
 mod view;
 mod windows;
 
+pub use archive_finder::{ArchiveFinder, Content, Visitor};
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known::KnownSecrets;

@@ -54,13 +54,12 @@ const PENDING: u8 = 3;
 #[must_use]
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Option<Vec<String>> = arguments.map(|argument| argument.into_string().ok()).collect();
-    let outcome = match arguments.as_deref().map(Command::parse) {
-        Some(Ok(Command::Help)) => print(io::stdout(), HELP).map(|()| ALLOWED),
-        Some(Ok(command)) => execute(command),
-        Some(Err(why)) => {
+    let outcome = match arguments.ok_or(UsageError::Encoding).and_then(|words| Command::parse(&words)) {
+        Ok(Command::Help) => print(io::stdout(), HELP).map(|()| ALLOWED),
+        Ok(command) => execute(command),
+        Err(why) => {
             print(io::stderr(), &format!("{COMMAND}: {why}; `{COMMAND} --help` shows how")).map(|()| USAGE)
         }
-        None => print(io::stderr(), &format!("{COMMAND}: an argument is not UTF-8")).map(|()| USAGE),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -75,6 +74,23 @@ fn print(mut to: impl Write, text: &str) -> anyhow::Result<()> {
     writeln!(to, "{text}").context("cannot write output")
 }
 
+/// An invalid command line.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum UsageError {
+    #[error("an argument is not UTF-8")]
+    Encoding,
+    #[error("{0} needs a value")]
+    Value(String),
+    #[error("unknown option {0}")]
+    Option(String),
+    #[error("unknown command `{0}`, or wrong arguments for it")]
+    Command(String),
+    #[error("a reason for the user is missing: `--why TEXT`")]
+    Reason,
+    #[error("`allow` takes one ROUTES")]
+    Routes,
+}
+
 /// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
@@ -85,18 +101,18 @@ enum Command {
 }
 
 impl Command {
-    fn parse(arguments: &[String]) -> Result<Self, String> {
+    fn parse(arguments: &[String]) -> Result<Self, UsageError> {
         let mut words = Vec::new();
         let (mut why, mut refusal, mut wait) = (None, None, false);
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
-            let mut value = || rest.next().cloned().ok_or_else(|| format!("{argument} needs a value"));
+            let mut value = || rest.next().cloned().ok_or_else(|| UsageError::Value(argument.clone()));
             match argument.as_str() {
                 "-h" | "--help" => return Ok(Self::Help),
                 "--why" => why = Some(value()?),
                 "--refusal" => refusal = Some(value()?),
                 "--wait" => wait = true,
-                flag if flag.starts_with("--") => return Err(format!("unknown option {flag}")),
+                flag if flag.starts_with("--") => return Err(UsageError::Option(flag.to_owned())),
                 word => words.push(word.to_owned()),
             }
         }
@@ -104,12 +120,12 @@ impl Command {
             [] => Ok(Self::Help),
             ["routes"] => Ok(Self::Routes),
             ["allow", routes] => {
-                let why = why.ok_or("a reason for the user is missing: `--why TEXT`")?;
+                let why = why.ok_or(UsageError::Reason)?;
                 Ok(Self::Allow { routes: (*routes).to_owned(), why, refusal, wait })
             }
-            ["allow", ..] => Err("`allow` takes one ROUTES".to_owned()),
+            ["allow", ..] => Err(UsageError::Routes),
             ["check", id] => Ok(Self::Check { id: (*id).to_owned(), wait }),
-            [other, ..] => Err(format!("unknown command `{other}`, or wrong arguments for it")),
+            [other, ..] => Err(UsageError::Command((*other).to_owned())),
         }
     }
 }
@@ -150,8 +166,8 @@ fn execute(command: Command) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     loop {
         let result = match runtime.block_on(call_tool(server, call.0, &call.1))? {
-            Ok(result) => result,
-            Err(message) => {
+            Reply::Result(result) => result,
+            Reply::Invalid(message) => {
                 print(io::stderr(), &format!("{COMMAND}: {message}"))?;
                 return Ok(USAGE);
             }
@@ -184,12 +200,14 @@ fn server_address(hosts: &str) -> Option<SocketAddr> {
     })
 }
 
-/// Calls a tool. The inner error is the server's message about an invalid call.
-async fn call_tool(
-    server: SocketAddr,
-    tool: &str,
-    arguments: &Value,
-) -> anyhow::Result<Result<Value, String>> {
+/// The server's reply to a call.
+enum Reply {
+    Result(Value),
+    /// The call is invalid, with the server's message.
+    Invalid(String),
+}
+
+async fn call_tool(server: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Reply> {
     let request = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": tool, "arguments": arguments},
@@ -200,11 +218,11 @@ async fn call_tool(
         format!("the response is not JSON: {}", String::from_utf8_lossy(&answer[..answer.len().min(200)]))
     })?;
     if let Some(message) = answer["error"]["message"].as_str() {
-        return Ok(Err(message.to_owned()));
+        return Ok(Reply::Invalid(message.to_owned()));
     }
     match &answer["result"]["structuredContent"] {
         Value::Null => bail!("the response has no content: {answer}"),
-        result => Ok(Ok(result.clone())),
+        result => Ok(Reply::Result(result.clone())),
     }
 }
 
@@ -230,7 +248,7 @@ async fn exchange(server: SocketAddr, body: String) -> anyhow::Result<Bytes> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Command, String> {
+    fn parse(words: &[&str]) -> Result<Command, UsageError> {
         Command::parse(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
     }
 

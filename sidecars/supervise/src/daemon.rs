@@ -4,8 +4,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::Context;
-use bottle_channel::Stream;
+use anyhow::{Context, bail};
 use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
@@ -68,22 +67,18 @@ impl Serve for SuperviseDaemon {
     const ROLE: Role = Role::Supervise;
     const PORTS: &'static [u16] = &SUPERVISE_PORTS;
 
-    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+    async fn answer(&self, asked: BundleRequest) -> anyhow::Result<BundleEvent> {
         match (asked, self.proposals.get()) {
-            (BundleRequest::Supervise(_), Some(_)) => Err("supervise is provisioned already".to_owned()),
+            (BundleRequest::Supervise(_), Some(_)) => bail!("supervise is provisioned already"),
             (BundleRequest::Supervise(provision), None) => self.open(provision).await,
             (BundleRequest::Routes(routes), Some(proposals)) => {
                 let revision = routes.revision;
                 proposals.replace(routes);
                 Ok(BundleEvent::Live { revision })
             }
-            (BundleRequest::Routes(_), None) => Err("supervise is not provisioned yet".to_owned()),
-            _ => Err("this request is not for supervise".to_owned()),
+            (BundleRequest::Routes(_), None) => bail!("supervise is not provisioned yet"),
+            _ => bail!("this request is not for supervise"),
         }
-    }
-
-    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        send_no_events(listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -99,23 +94,17 @@ impl Serve for SuperviseDaemon {
     }
 }
 
-/// The daemon sends no events: it reports everything to its MCP client.
-async fn send_no_events(mut listener: Stream) {
-    while listener.next().await.is_some() {}
-}
-
 impl SuperviseDaemon {
     fn new(config: SuperviseConfig) -> Self {
         let lockout = Arc::new(Lockout::new(NAME, None));
         Self { config, questions: Questions::default(), lockout, proposals: OnceLock::new() }
     }
 
-    async fn open(&self, provision: SuperviseProvision) -> Result<BundleEvent, String> {
+    async fn open(&self, provision: SuperviseProvision) -> anyhow::Result<BundleEvent> {
         let proposals =
             Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), provision.routes));
         let call_timeout = Duration::from_secs(provision.call_seconds);
-        let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await;
-        let listener = listener.map_err(|error| format!("supervise's {error}"))?;
+        let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await.context("supervise")?;
         tokio::spawn(http::accept(Arc::clone(&proposals), call_timeout, listener));
         // The parent sends one request at a time, so no other provision can have set it.
         let _ = self.proposals.set(proposals);

@@ -12,6 +12,7 @@
 //! messages         errors and their messages
 //! approval         approval by the user
 //! lock_out         guesses at credentials
+//! logs             what every level of the log shows
 //! mount_namespace  a gate that root starts, in its mount namespace
 //! clients          other clients than git, and an upstream over https
 //! scene            the fixture
@@ -21,6 +22,7 @@ mod approval;
 mod clients;
 mod interruptions;
 mod lock_out;
+mod logs;
 mod messages;
 mod mount_namespace;
 mod protocol;
@@ -39,6 +41,7 @@ use crate::scene::PATIENCE;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
+        logs::start_if_asked();
         return bottle_git_gate::run();
     }
     libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
@@ -85,6 +88,7 @@ fn trials() -> Vec<Trial> {
         trial("scans_pushes_to_every_spelling_of_the_endpoint", protocol::spellings),
         trial("survives_a_new_passwd_when_root_starts_it", mount_namespace::as_root),
         trial("survives_a_new_passwd_as_any_user", mount_namespace::as_user),
+        trial("logs_spans_and_no_secret_at_any_level", logs::levels),
         trial("supports_submodules", clients::submodules),
         trial("supports_libgit2", clients::libgit2),
         trial("sends_a_token_to_an_https_upstream", clients::https),

@@ -1,0 +1,98 @@
+//! Why the gate refuses a push or a fetch, as messages for the agent.
+
+use std::sync::Arc;
+
+use bottle_contract::lock_out;
+
+use crate::findings::Found;
+use crate::git::GitError;
+use crate::messages;
+use crate::read::ReadError;
+use crate::refs::{MOST_UPDATES, RefError};
+use crate::repo::RefreshError;
+
+/// Findings that are listed one by one.
+pub(crate) const SHOWN: usize = 20;
+
+/// A refused push or fetch.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("{}", lock_out::SENTENCE)]
+    Locked,
+    #[error(transparent)]
+    Refresh(#[from] Arc<RefreshError>),
+    #[error("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer")]
+    Updates,
+    #[error(
+        "the git gate refused the push: the name of a ref looks like it contains a secret; choose another name"
+    )]
+    RefName,
+    #[error("the git gate refused the push")]
+    Ref(#[from] RefError),
+    #[error("the git gate refused the push")]
+    Git(#[from] GitError),
+    #[error("the git gate refused the push")]
+    Read(#[from] ReadError),
+    #[error("the git gate refused the push: it contains secrets\n{}\n{reason}", listed(found, *more))]
+    Secrets { found: Vec<Found>, more: bool, reason: Block },
+    #[error("the client has disconnected")]
+    Disconnected,
+    #[error("the upstream of {repo} did not confirm the push")]
+    Unconfirmed { repo: String, source: GitError },
+    #[error("the upstream of {repo} refused the push:\n{words}\n{}", rejected_hint(*stale))]
+    Rejected {
+        repo: String,
+        words: String,
+        /// Whether the upstream changed meanwhile.
+        stale: bool,
+    },
+}
+
+/// Why findings block a push, and what the agent can do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Block {
+    #[error("a secret of this bottle never passes; remove it from every commit, and push again")]
+    Known,
+    #[error("{REMOVE_IT}")]
+    Unapproved,
+    #[error("approval is off (`supervise: false`); {REMOVE_IT}")]
+    ApprovalOff,
+    /// With the user's notes, which may be empty.
+    #[error("the user rejected it{}{notes}; {REMOVE_IT}", if notes.is_empty() { "" } else { ": " })]
+    Rejected { notes: String },
+    #[error("the user did not decide in time; push again when the user is available, or remove it")]
+    Undecided,
+    #[error("cannot request approval: {0}; {REMOVE_IT}")]
+    NotAsked(String),
+}
+
+const REMOVE_IT: &str = "remove it from every commit that has it (`git rebase -i`), and push again";
+
+impl Refusal {
+    /// The whole message: the refusal, its causes and the hint.
+    pub(crate) fn sentence(&self) -> String {
+        let hint = match self {
+            Self::Refresh(error) => error.hint(),
+            Self::Unconfirmed { .. } => Some("check whether it has it, and push again"),
+            _ => None,
+        };
+        messages::sentence(self, hint)
+    }
+}
+
+fn rejected_hint(stale: bool) -> &'static str {
+    if stale {
+        "another client pushed to it meanwhile; fetch, merge or rebase, and push again"
+    } else {
+        "the upstream changed nothing; follow its message, or notify the user, and push again"
+    }
+}
+
+/// Lists findings, one a line.
+fn listed(found: &[Found], more: bool) -> String {
+    let mut lines: Vec<String> = found.iter().take(SHOWN).map(Found::to_string).collect();
+    if found.len() > SHOWN || more {
+        lines.push("... and more".to_owned());
+    }
+    lines.join("\n")
+}
