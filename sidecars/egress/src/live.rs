@@ -40,7 +40,7 @@ pub(crate) struct OneTimeGrant {
 #[derive(Debug)]
 pub(crate) struct GrantClaim {
     grant: Arc<OneTimeGrant>,
-    spent: bool,
+    spent: AtomicBool,
 }
 
 impl OneTimeGrant {
@@ -52,7 +52,7 @@ impl OneTimeGrant {
     /// Claims the grant for one request; `None` while another request has it.
     pub(crate) fn claim(self: &Arc<Self>) -> Option<GrantClaim> {
         (!self.spent.swap(true, Ordering::AcqRel))
-            .then(|| GrantClaim { grant: Arc::clone(self), spent: false })
+            .then(|| GrantClaim { grant: Arc::clone(self), spent: AtomicBool::new(false) })
     }
 }
 
@@ -63,15 +63,15 @@ impl GrantClaim {
     }
 
     /// Uses the grant up. Returns the id of the proposal that it came from.
-    pub(crate) fn spend(mut self) -> Id {
-        self.spent = true;
+    pub(crate) fn spend(&self) -> Id {
+        self.spent.store(true, Ordering::Relaxed);
         self.grant.proposal.clone()
     }
 }
 
 impl Drop for GrantClaim {
     fn drop(&mut self) {
-        if !self.spent {
+        if !*self.spent.get_mut() {
             self.grant.spent.store(false, Ordering::Release);
         }
     }

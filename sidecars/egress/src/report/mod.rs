@@ -52,7 +52,7 @@ const LONGEST_SPELLING: usize = 6;
 
 /// A request that upstream responded to.
 pub(crate) struct ForwardedRequest {
-    pub(crate) info: RequestInfo,
+    pub(crate) info: Arc<RequestInfo>,
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
@@ -71,22 +71,6 @@ pub(crate) struct CapturedMessage {
     pub(crate) body: Option<String>,
     /// Whether more of the body followed.
     pub(crate) truncated: bool,
-}
-
-impl ForwardedRequest {
-    /// A request that is about to be sent.
-    pub(crate) fn new(info: RequestInfo, query: Option<String>, started: Instant) -> Self {
-        Self {
-            info,
-            query,
-            started,
-            status: 0,
-            stripped: Vec::new(),
-            bytes: 0,
-            request: CapturedMessage::default(),
-            response: CapturedMessage::default(),
-        }
-    }
 }
 
 impl Reporter {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::decide::{Reason, Refusal};
-use bottle_scan::{Finding, Scanner, Severity};
+use bottle_scan::{Finding, Severity};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
@@ -24,12 +24,10 @@ use hyper::body::{Body as _, Frame};
 use tokio::time::timeout;
 
 use super::body::{self, Body};
-use super::outbound::Permit;
+use super::permit::Permit;
 use super::streaming_scan::{ScanContext, StreamingScan};
 use crate::egress::Egress;
-use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, rewritten};
-use crate::report::record::RequestInfo;
 
 /// A response that declares at most this length is read whole.
 const MAX_WHOLE: u64 = 1 << 20;
@@ -52,40 +50,40 @@ const STREAMS: [&str; 9] = [
 ];
 
 /// The scans of one response.
-pub(super) struct Inbound {
-    info: RequestInfo,
-    scanner: Arc<Scanner>,
-    credential: Option<Arc<Scanner>>,
-    provider: bool,
-}
+pub(super) struct Inbound(ScanContext);
 
 impl Inbound {
     /// `None` when the route disables all scans of responses.
-    pub(super) fn for_permit(egress: &Egress, permit: &Permit) -> Option<Self> {
-        let ResponseScanners { scanner, credential } =
-            egress.inspector.inbound(&permit.dlp, permit.credential.as_ref())?;
-        Some(Self { info: permit.info.clone(), scanner, credential, provider: permit.provider })
+    pub(super) fn for_permit(egress: &Egress, permit: &Permit<'_>) -> Option<Self> {
+        let ResponseScanners { scanner, credential } = egress.inspector.inbound(permit.route)?;
+        Some(Self(ScanContext {
+            info: Arc::clone(&permit.info),
+            scanner,
+            credential,
+            provider: permit.route.provider,
+            reporter: Arc::clone(&egress.reporter),
+            reported: 0,
+        }))
     }
 
     /// Scans a response.
     ///
     /// # Errors
     /// The denial that replaces it.
-    pub(super) async fn scan(
-        self,
-        egress: &Arc<Egress>,
-        response: Response<Body>,
-    ) -> Result<Response<Body>, Refusal> {
+    pub(super) async fn scan(self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = response.into_parts();
-        self.redact_headers(egress, &mut parts.headers);
+        self.redact_headers(&mut parts.headers);
         if body.is_end_stream() {
             return Ok(Response::from_parts(parts, body));
         }
         let codings = self.codings(&parts)?;
         let (beginning, rest) = self.beginning(&parts, body).await?;
         match rest {
-            None => self.whole(egress, parts, beginning.freeze(), &codings),
-            Some(rest) => Ok(self.streaming(egress, parts, beginning, rest, &codings)),
+            None => self.whole(parts, beginning.freeze(), &codings),
+            Some(rest) => {
+                let scan = StreamingScan::new(self.0, beginning, rest.next, rest.body, &codings);
+                Ok(Response::from_parts(parts, scan.boxed_unsync()))
+            }
         }
     }
 
@@ -98,20 +96,18 @@ impl Inbound {
         codings(&parts.headers).map_err(|error| self.unreadable(error))
     }
 
-    fn unreadable(&self, error: Unreadable) -> Refusal {
-        Refusal::unreadable_answer(&self.info.host, &error.to_string())
+    fn host(&self) -> &str {
+        &self.0.info.host
     }
 
-    fn redact_headers(&self, egress: &Egress, headers: &mut HeaderMap) {
-        let redacted =
-            self.credential.as_ref().and_then(|credential| redact_headers_for(headers, credential));
-        if let Some(redacted) = redacted {
+    fn unreadable(&self, error: Unreadable) -> Refusal {
+        Refusal::unreadable_answer(self.host(), &error.to_string())
+    }
+
+    fn redact_headers(&self, headers: &mut HeaderMap) {
+        if let Some(redacted) = self.0.redact_headers(headers) {
             *headers = redacted;
-            egress.reporter.report_finding(
-                &self.info,
-                "redacted",
-                "the route's credential in the answer's headers",
-            );
+            self.0.report_redacted("the route's credential in the answer's headers");
         }
     }
 
@@ -135,12 +131,8 @@ impl Inbound {
             match frame {
                 None => return Ok((beginning, None)),
                 Some(Err(_)) => {
-                    let host = &self.info.host;
-                    return Err(Refusal::later(
-                        Reason::UpstreamUnreachable,
-                        host,
-                        "its response ended early",
-                    ));
+                    let why = "its response ended early";
+                    return Err(Refusal::later(Reason::UpstreamUnreachable, self.host(), why));
                 }
                 Some(Ok(frame)) if frame.is_data() => {
                     beginning.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
@@ -154,70 +146,38 @@ impl Inbound {
         }
     }
 
-    fn whole(
-        &self,
-        egress: &Egress,
-        mut parts: Parts,
-        text: Bytes,
-        codings: &[Coding],
-    ) -> Result<Response<Body>, Refusal> {
+    fn whole(mut self, mut parts: Parts, text: Bytes, codings: &[Coding]) -> Result<Response<Body>, Refusal> {
         let found = self.findings(&text, codings).map_err(|error| self.unreadable(error))?;
-        let mut context = self.scan_context(egress);
-        context.report(&found);
-        if let Some(finding) = context.denying(&found) {
-            return Err(Refusal::later(Reason::InjectionFound, &self.info.host, &finding.preview));
+        self.0.report(&found);
+        if let Some(finding) = self.0.denying(&found) {
+            return Err(Refusal::later(Reason::InjectionFound, self.host(), &finding.preview));
         }
-        let Some(credential) = self.credential.as_ref().filter(|_| found.iter().any(is_echo)) else {
+        let Some(credential) = self.0.credential.as_ref().filter(|_| found.iter().any(is_echo)) else {
             return Ok(Response::from_parts(parts, body::full(text)));
         };
-        let words = "the route's credential in the answer";
         match rewritten(credential, &text, codings, &parts.headers) {
             Ok(Some(redacted)) => {
-                egress.reporter.report_finding(&self.info, "redacted", words);
+                self.0.report_redacted("the route's credential in the answer");
                 parts.headers.remove(CONTENT_ENCODING);
                 parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(redacted.len()));
                 Ok(Response::from_parts(parts, body::full(redacted)))
             }
-            Ok(None) => Err(Refusal::secret_in_answer(&self.info.host, "it cannot be redacted")),
+            Ok(None) => Err(Refusal::secret_in_answer(self.host(), "it cannot be redacted")),
             Err(error) => Err(self.unreadable(error)),
         }
     }
 
     fn findings(&self, text: &[u8], codings: &[Coding]) -> Result<Vec<Finding>, Unreadable> {
         if codings.is_empty() {
-            return Ok(self.scanner.scan(text).findings);
+            return Ok(self.0.scanner.scan(text).findings);
         }
         let mut decoding = Decoding::new(codings);
-        let mut stream = self.scanner.stream();
+        let mut stream = self.0.scanner.stream();
         decoding.feed(text, &mut |text| {
             stream.feed(text);
             true
         })?;
         if decoding.is_whole() { Ok(stream.finish().findings) } else { Err(Unreadable::Broken) }
-    }
-
-    fn streaming(
-        &self,
-        egress: &Arc<Egress>,
-        parts: Parts,
-        beginning: BytesMut,
-        rest: Rest,
-        codings: &[Coding],
-    ) -> Response<Body> {
-        let context = self.scan_context(egress);
-        let scan = StreamingScan::new(context, beginning, rest.next, rest.body, codings);
-        Response::from_parts(parts, scan.boxed_unsync())
-    }
-
-    fn scan_context(&self, egress: &Egress) -> ScanContext {
-        ScanContext {
-            info: self.info.clone(),
-            scanner: Arc::clone(&self.scanner),
-            credential: self.credential.clone(),
-            provider: self.provider,
-            reporter: Arc::clone(&egress.reporter),
-            reported: 0,
-        }
     }
 }
 
@@ -230,14 +190,6 @@ struct Rest {
 /// Whether the finding is the injected credential.
 pub(super) fn is_echo(finding: &Finding) -> bool {
     finding.secret.is_some() && finding.severity == Severity::Block
-}
-
-/// `headers` without secrets; `None` when they contain none.
-pub(super) fn redact_headers_for(headers: &HeaderMap, known: &Arc<Scanner>) -> Option<HeaderMap> {
-    let outgoing = OutgoingHead { host: "", path: "", query: None, headers, is_sent: &|_| true };
-    let head = Head::new(&outgoing);
-    let found: Vec<Finding> = head.scan(Some(known)).into_iter().filter(is_echo).collect();
-    (!found.is_empty()).then(|| head.redact(&found, &outgoing).headers)
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {

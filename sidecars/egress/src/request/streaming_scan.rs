@@ -21,11 +21,13 @@ use std::time::Duration;
 
 use bottle_scan::{Finding, Scanner, Severity};
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, BodyError};
-use super::inbound::{is_echo, redact_headers_for};
+use super::inbound::is_echo;
+use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
@@ -47,7 +49,7 @@ const MAX_REPORTED: usize = 16;
 
 /// The scanners of a response, and where findings are logged.
 pub(super) struct ScanContext {
-    pub(super) info: RequestInfo,
+    pub(super) info: Arc<RequestInfo>,
     pub(super) scanner: Arc<Scanner>,
     /// Finds the credential of this exchange; `None` when none was injected, or the route disables the search.
     pub(super) credential: Option<Arc<Scanner>>,
@@ -66,6 +68,20 @@ impl ScanContext {
                 self.reporter.report_finding(&self.info, "noticed", &words);
             }
         }
+    }
+
+    /// Logs that the credential was redacted; `found` says where.
+    pub(super) fn report_redacted(&self, found: &str) {
+        self.reporter.report_finding(&self.info, "redacted", found);
+    }
+
+    /// `headers` without the credential; `None` when they do not contain it.
+    pub(super) fn redact_headers(&self, headers: &HeaderMap) -> Option<HeaderMap> {
+        let credential = self.credential.as_ref()?;
+        let outgoing = OutgoingHead { host: "", path: "", query: None, headers, is_sent: &|_| true };
+        let head = Head::new(&outgoing);
+        let found: Vec<Finding> = head.scan(Some(credential)).into_iter().filter(is_echo).collect();
+        (!found.is_empty()).then(|| head.redact(&found, &outgoing).headers)
     }
 
     /// The first finding other than a secret that denies the response.
@@ -155,8 +171,7 @@ impl Window {
             }
         }
         if !found.is_empty() {
-            let words = "the route's credential in the answer";
-            self.context.reporter.report_finding(&self.context.info, "redacted", words);
+            self.context.report_redacted("the route's credential in the answer");
         }
         self.trim();
         Ok(())
@@ -335,8 +350,7 @@ impl StreamingScan {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
             Ok(trailers) => {
-                let credential = self.window.context.credential.as_ref();
-                let redacted = credential.and_then(|credential| redact_headers_for(&trailers, credential));
+                let redacted = self.window.context.redact_headers(&trailers);
                 Frame::trailers(redacted.unwrap_or(trailers))
             }
             Err(frame) => frame,
