@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -84,11 +85,14 @@ pub(crate) trait Observe {
     /// Called with each chunk.
     fn on_data(&mut self, _data: &Bytes) {}
 
+    /// Called with the trailers, which it may change.
+    fn on_trailers(&mut self, _trailers: &mut HeaderMap) {}
+
     /// Called once, at the end or when the body is dropped. `whole`: the body was complete.
     fn on_end(&mut self, _whole: bool) {}
 }
 
-/// A body that passes unchanged while an observer reads it.
+/// A body whose data passes unchanged while an observer reads it.
 pub(crate) struct Observed<B: HttpBody, W: Observe> {
     body: B,
     observer: W,
@@ -119,13 +123,17 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => match frame.data_ref() {
-                Some(data) => self.observer.on_data(data),
-                // Nothing follows trailers.
-                None => self.finish(true),
-            },
+        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &mut frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.observer.on_data(data);
+                } else if let Some(trailers) = frame.trailers_mut() {
+                    self.observer.on_trailers(trailers);
+                    // Nothing follows trailers.
+                    self.finish(true);
+                }
+            }
             Some(Err(_)) => self.finish(false),
             None => self.finish(true),
         }

@@ -5,6 +5,7 @@ use bottle_contract::route::Route;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::body::Observe;
 use crate::vault::Vault;
 
 /// The changes that a route makes to one request's headers and query.
@@ -82,6 +83,13 @@ impl CredentialRewrite {
         if self.stripped.credentials() && headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
             strip_subprotocols(headers);
         }
+    }
+}
+
+/// Strips the trailers of a request body.
+impl Observe for CredentialRewrite {
+    fn on_trailers(&mut self, trailers: &mut HeaderMap) {
+        self.trailers(trailers);
     }
 }
 

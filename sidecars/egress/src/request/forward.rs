@@ -1,18 +1,16 @@
 //! Stage 7, forwarding: sends the decided request upstream and streams the response back.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::SEC_WEBSOCKET_EXTENSIONS;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Body as HttpBody;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::body::{self, Body, BodyError, IdleTimeout};
+use super::body::{self, Body, BodyError, IdleTimeout, Observe, Observed};
 use super::credentials::InjectedHead;
 use super::headers;
 use super::messages::MessageRelay;
@@ -100,33 +98,15 @@ where
     parts.version = Version::default();
     parts.extensions.clear();
     let body = IdleTimeout::new(body, bounds::RESPONSE_BODY_IDLE);
-    Response::from_parts(parts, WithoutOwnTrailers(body).boxed_unsync())
+    Response::from_parts(parts, Observed::new(body, WithoutOwnTrailers).boxed_unsync())
 }
 
-/// A response body whose trailers cannot forge the proxy's own headers.
-struct WithoutOwnTrailers<B>(B);
+/// Keeps a response's trailers from forging the proxy's own headers.
+struct WithoutOwnTrailers;
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for WithoutOwnTrailers<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
-        if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
-            headers::remove_own(trailers);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+impl Observe for WithoutOwnTrailers {
+    fn on_trailers(&mut self, trailers: &mut HeaderMap) {
+        headers::remove_own(trailers);
     }
 }
 
