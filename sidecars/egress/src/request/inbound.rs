@@ -79,7 +79,7 @@ impl Inbound {
         let codings = self.codings(&parts)?;
         let (beginning, rest) = self.beginning(&parts, body).await?;
         match rest {
-            None => self.whole(parts, beginning.freeze(), &codings),
+            None => self.whole(parts, beginning, &codings),
             Some(rest) => {
                 let scan = StreamingScan::new(self.0, beginning, rest.next, rest.body, &codings);
                 Ok(Response::from_parts(parts, scan.boxed_unsync()))
@@ -112,12 +112,12 @@ impl Inbound {
     }
 
     /// The part of the body that arrives at once, and the rest if there is more.
-    async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(BytesMut, Option<Rest>), Refusal> {
-        let mut beginning = BytesMut::new();
+    async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(Bytes, Option<Rest>), Refusal> {
         let length = length(&parts.headers);
         let read_whole = length.is_some_and(|length| length <= MAX_WHOLE);
+        let mut beginning = Gathered::new(length.filter(|_| read_whole));
         if !read_whole && (length.is_some() || is_stream(&parts.headers)) {
-            return Ok((beginning, Some(Rest { body, next: None })));
+            return Ok((Bytes::new(), Some(Rest { body, next: None })));
         }
         loop {
             let frame = if read_whole {
@@ -125,23 +125,28 @@ impl Inbound {
             } else {
                 match timeout(MAX_PAUSE, body.frame()).await {
                     Ok(frame) => frame,
-                    Err(_) => return Ok((beginning, Some(Rest { body, next: None }))),
+                    Err(_) => return Ok((beginning.into_bytes(), Some(Rest { body, next: None }))),
                 }
             };
-            match frame {
-                None => return Ok((beginning, None)),
+            let frame = match frame {
+                None => return Ok((beginning.into_bytes(), None)),
                 Some(Err(_)) => {
                     let why = "its response ended early";
                     return Err(Refusal::later(Reason::UpstreamUnreachable, self.host(), why));
                 }
-                Some(Ok(frame)) if frame.is_data() => {
-                    beginning.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
-                    if beginning.len() > MAX_BEGINNING && !read_whole {
-                        return Ok((beginning, Some(Rest { body, next: None })));
+                Some(Ok(frame)) => frame,
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    beginning.push(data);
+                    if beginning.length() > MAX_BEGINNING && !read_whole {
+                        return Ok((beginning.into_bytes(), Some(Rest { body, next: None })));
                     }
                 }
                 // Trailers follow after the text.
-                Some(other) => return Ok((beginning, Some(Rest { body, next: Some(other) }))),
+                Err(other) => {
+                    return Ok((beginning.into_bytes(), Some(Rest { body, next: Some(Ok(other)) })));
+                }
             }
         }
     }
@@ -178,6 +183,42 @@ impl Inbound {
             true
         })?;
         if decoding.is_whole() { Ok(stream.finish().findings) } else { Err(Unreadable::Broken) }
+    }
+}
+
+/// Gathers chunks into one text. A single chunk is not copied, further ones once.
+#[derive(Default)]
+struct Gathered {
+    only: Bytes,
+    joined: BytesMut,
+    /// The length of the text, if it is known.
+    expected: usize,
+}
+
+impl Gathered {
+    fn new(expected: Option<u64>) -> Self {
+        let expected = expected.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+        Self { expected, ..Self::default() }
+    }
+
+    fn length(&self) -> usize {
+        self.only.len() + self.joined.len()
+    }
+
+    fn push(&mut self, chunk: Bytes) {
+        if self.length() == 0 {
+            self.only = chunk;
+            return;
+        }
+        if self.joined.is_empty() {
+            self.joined.reserve(self.expected.max(self.length() + chunk.len()));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.only));
+        }
+        self.joined.extend_from_slice(&chunk);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.joined.is_empty() { self.only } else { self.joined.freeze() }
     }
 }
 
