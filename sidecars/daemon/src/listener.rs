@@ -92,7 +92,7 @@ enum BoundSocket {
 
 /// A listener port could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen at {address}: {source}")]
+#[error("cannot listen at {address}")]
 pub struct BindError {
     address: String,
     source: io::Error,

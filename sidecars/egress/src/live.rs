@@ -8,10 +8,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bottle_contract::credential::{self, Binding};
-use bottle_contract::proposal;
+use bottle_contract::credential::{self, Binding, Moved};
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::Id;
-use bottle_contract::route::{Form, Route, RouteTable, parse_routes};
+use bottle_contract::route::{Form, Route, RouteTable, RoutesError, parse_routes};
 use bottle_contract::session::bundle::{self, BundleEvent, Routes};
 
 use crate::upstream::Target;
@@ -77,6 +77,19 @@ impl Drop for GrantClaim {
     }
 }
 
+/// Routes that change nothing, and why.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RoutesRejected {
+    #[error(transparent)]
+    Routes(#[from] RoutesError),
+    #[error(transparent)]
+    Moved(#[from] Moved),
+    #[error(transparent)]
+    Grant(#[from] ProposalError),
+    #[error("revision {new} is not newer than {live}, which is live")]
+    Stale { new: u64, live: u64 },
+}
+
 /// The current routes, and the bindings of credentials, which never change.
 pub(crate) struct Live {
     current: RwLock<Arc<CurrentRoutes>>,
@@ -87,8 +100,8 @@ impl Live {
     /// Starts with the first routes.
     ///
     /// # Errors
-    /// A message naming what is wrong with them.
-    pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, String> {
+    /// [`RoutesRejected`].
+    pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, RoutesRejected> {
         let current = RwLock::new(Arc::new(parse(routes, &bindings, &[])?));
         Ok(Self { current, bindings })
     }
@@ -106,13 +119,12 @@ impl Live {
     /// Replaces the routes. A revision that is not newer is a stale message and is rejected.
     ///
     /// # Errors
-    /// A message saying why the current routes stay.
-    pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, String> {
+    /// [`RoutesRejected`]: the current routes stay.
+    pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, RoutesRejected> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let new = parse(routes, &self.bindings, &current.grants)?;
         if new.revision <= current.revision {
-            let (new, live) = (new.revision, current.revision);
-            return Err(format!("revision {new} is not newer than {live}, which is live"));
+            return Err(RoutesRejected::Stale { new: new.revision, live: current.revision });
         }
         let revision = new.revision;
         *current = Arc::new(new);
@@ -130,9 +142,9 @@ fn parse(
     routes: &Routes,
     bindings: &[Binding],
     previous: &[Arc<OneTimeGrant>],
-) -> Result<CurrentRoutes, String> {
-    let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
-    credential::check_moves(bindings, &table).map_err(|error| error.to_string())?;
+) -> Result<CurrentRoutes, RoutesRejected> {
+    let table = parse_routes(&routes.yaml, Form::Runtime)?;
+    credential::check_moves(bindings, &table)?;
     let grants =
         routes.once.iter().map(|once| parse_grant(once, &table, previous)).collect::<Result<_, _>>()?;
     Ok(CurrentRoutes { revision: routes.revision, table, grants })
@@ -143,9 +155,9 @@ fn parse_grant(
     once: &bundle::OneTimeGrant,
     table: &RouteTable,
     previous: &[Arc<OneTimeGrant>],
-) -> Result<Arc<OneTimeGrant>, String> {
-    let routes = proposal::parse(&once.routes).map_err(|error| error.to_string())?;
-    let table = proposal::merge(table, &routes).map_err(|error| error.to_string())?;
+) -> Result<Arc<OneTimeGrant>, ProposalError> {
+    let routes = proposal::parse(&once.routes)?;
+    let table = proposal::merge(table, &routes)?;
     let earlier = previous.iter().find(|earlier| earlier.proposal == once.proposal);
     let spent = earlier.map(|earlier| Arc::clone(&earlier.spent)).unwrap_or_default();
     Ok(Arc::new(OneTimeGrant { proposal: once.proposal.clone(), table, spent }))

@@ -31,7 +31,7 @@ pub(super) struct BufferedBody {
 pub(super) enum BufferError {
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    #[error("its body cannot be read: {0}")]
+    #[error("its body cannot be read")]
     Unreadable(#[from] Unreadable),
     #[error("its body ended early")]
     Truncated,

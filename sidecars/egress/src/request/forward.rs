@@ -18,7 +18,7 @@ use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
-use crate::upstream::{Target, UpstreamError};
+use crate::upstream::{Target, Unreachable, UpstreamError};
 
 /// A request to send: of the bottle's own spelling only headers and body remain.
 pub(super) struct Outgoing {
@@ -115,7 +115,7 @@ impl Outgoing {
     fn into_request(self) -> Result<(Target, Request<Body>), UpstreamError> {
         let Self { target, method, path_and_query, headers, body } = self;
         let request = Request::builder().method(method).uri(path_and_query).body(body);
-        let mut request = request.map_err(|error| UpstreamError::unreachable(&target.host, error))?;
+        let mut request = request.map_err(|error| Unreachable::Request(error).at(&target.host))?;
         *request.headers_mut() = headers.into_headers();
         headers::for_upstream(request.headers_mut());
         Ok((target, request))

@@ -29,6 +29,7 @@ use super::request_body::RequestBody;
 use crate::egress::Egress;
 use crate::inspect::rewritten;
 use crate::report::record::RequestInfo;
+use crate::upstream::chain;
 
 /// A request that its head allows. `Scan` is the state of its scan: [`Unscanned`], [`Scanned`] or [`Cleared`].
 pub(super) struct AllowedRequest<'t, Scan> {
@@ -357,5 +358,5 @@ impl<'t> Evaluation<'t> {
 }
 
 fn buffer_refusal(host: &str, error: &BufferError) -> Refusal {
-    Refusal::later(error.reason(), host, &error.to_string())
+    Refusal::later(error.reason(), host, &chain(error))
 }

@@ -222,12 +222,14 @@ impl ProxyFixture {
             routes: (*routes).to_owned(),
         });
         let yaml = routes(self.site.address().port(), route, "");
-        self.egress.live.replace(&Routes { revision, yaml, once: once.collect() })
+        let routes = Routes { revision, yaml, once: once.collect() };
+        self.egress.live.replace(&routes).map_err(|error| error.to_string())
     }
 
     /// Replaces all routes as `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
-        self.egress.live.replace(&Routes { revision, ..Routes::first(yaml) })
+        let routes = Routes { revision, ..Routes::first(yaml) };
+        self.egress.live.replace(&routes).map_err(|error| error.to_string())
     }
 }
 
