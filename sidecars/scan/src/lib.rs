@@ -17,6 +17,7 @@
 
 mod dense;
 mod digits;
+pub mod embedded;
 mod encoded;
 mod entropy;
 mod finding;
