@@ -43,10 +43,18 @@ impl<B> IdleTimeout<B> {
     }
 }
 
-/// A body sent nothing for too long.
+/// The proxy ended a body early.
 #[derive(Debug, thiserror::Error)]
-#[error("a body sent nothing for {} s", .0.as_secs())]
-struct IdleError(Duration);
+pub(super) enum BrokenBody {
+    #[error("a body sent nothing for {} s", .0.as_secs())]
+    Idle(Duration),
+    #[error("a buffered body is incomplete")]
+    Incomplete,
+    #[error("the response ended early")]
+    EndedEarly,
+    #[error("the response was cut")]
+    Cut,
+}
 
 impl<B> HttpBody for IdleTimeout<B>
 where
@@ -68,7 +76,7 @@ where
         let until = Instant::now() + this.limit;
         let waiting = this.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         ready!(waiting.as_mut().poll(cx));
-        Poll::Ready(Some(Err(Box::new(IdleError(this.limit)))))
+        Poll::Ready(Some(Err(BrokenBody::Idle(this.limit).into())))
     }
 
     fn is_end_stream(&self) -> bool {

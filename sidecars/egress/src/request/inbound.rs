@@ -20,12 +20,12 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame};
+use hyper::body::Body as _;
 use tokio::time::timeout;
 
 use super::body::{self, Body};
 use super::permit::Permit;
-use super::streaming_scan::{ScanContext, StreamingScan};
+use super::streaming_scan::{Rest, ScanContext, StreamingScan};
 use crate::egress::Egress;
 use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, rewritten};
 
@@ -81,7 +81,7 @@ impl Inbound {
         match rest {
             None => self.whole(parts, beginning, &codings),
             Some(rest) => {
-                let scan = StreamingScan::new(self.0, beginning, rest.next, rest.body, &codings);
+                let scan = StreamingScan::new(self.0, beginning, rest, &codings);
                 Ok(Response::from_parts(parts, scan.boxed_unsync()))
             }
         }
@@ -115,21 +115,21 @@ impl Inbound {
     async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(Bytes, Option<Rest>), Refusal> {
         let length = length(&parts.headers);
         let read_whole = length.is_some_and(|length| length <= MAX_WHOLE);
-        let mut beginning = Gathered::new(length.filter(|_| read_whole));
         if !read_whole && (length.is_some() || is_stream(&parts.headers)) {
             return Ok((Bytes::new(), Some(Rest { body, next: None })));
         }
+        let mut beginning = BytesMut::with_capacity(usize::try_from(length.unwrap_or(0)).unwrap_or(0));
         loop {
             let frame = if read_whole {
                 body.frame().await
             } else {
                 match timeout(MAX_PAUSE, body.frame()).await {
                     Ok(frame) => frame,
-                    Err(_) => return Ok((beginning.into_bytes(), Some(Rest { body, next: None }))),
+                    Err(_) => return Ok((beginning.freeze(), Some(Rest { body, next: None }))),
                 }
             };
             let frame = match frame {
-                None => return Ok((beginning.into_bytes(), None)),
+                None => return Ok((beginning.freeze(), None)),
                 Some(Err(_)) => {
                     let why = "its response ended early";
                     return Err(Refusal::later(Reason::UpstreamUnreachable, self.host(), why));
@@ -138,14 +138,14 @@ impl Inbound {
             };
             match frame.into_data() {
                 Ok(data) => {
-                    beginning.push(data);
-                    if beginning.length() > MAX_BEGINNING && !read_whole {
-                        return Ok((beginning.into_bytes(), Some(Rest { body, next: None })));
+                    beginning.extend_from_slice(&data);
+                    if beginning.len() > MAX_BEGINNING && !read_whole {
+                        return Ok((beginning.freeze(), Some(Rest { body, next: None })));
                     }
                 }
                 // Trailers follow after the text.
                 Err(other) => {
-                    return Ok((beginning.into_bytes(), Some(Rest { body, next: Some(Ok(other)) })));
+                    return Ok((beginning.freeze(), Some(Rest { body, next: Some(Ok(other)) })));
                 }
             }
         }
@@ -184,48 +184,6 @@ impl Inbound {
         })?;
         if decoding.is_whole() { Ok(stream.finish().findings) } else { Err(Unreadable::Broken) }
     }
-}
-
-/// Gathers chunks into one text. A single chunk is not copied, further ones once.
-#[derive(Default)]
-struct Gathered {
-    only: Bytes,
-    joined: BytesMut,
-    /// The length of the text, if it is known.
-    expected: usize,
-}
-
-impl Gathered {
-    fn new(expected: Option<u64>) -> Self {
-        let expected = expected.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
-        Self { expected, ..Self::default() }
-    }
-
-    fn length(&self) -> usize {
-        self.only.len() + self.joined.len()
-    }
-
-    fn push(&mut self, chunk: Bytes) {
-        if self.length() == 0 {
-            self.only = chunk;
-            return;
-        }
-        if self.joined.is_empty() {
-            self.joined.reserve(self.expected.max(self.length() + chunk.len()));
-            self.joined.extend_from_slice(&std::mem::take(&mut self.only));
-        }
-        self.joined.extend_from_slice(&chunk);
-    }
-
-    fn into_bytes(self) -> Bytes {
-        if self.joined.is_empty() { self.only } else { self.joined.freeze() }
-    }
-}
-
-/// The rest of a body; its next frame may have been read already.
-struct Rest {
-    body: Body,
-    next: Option<Result<Frame<Bytes>, body::BodyError>>,
 }
 
 /// Whether the finding is the injected credential.

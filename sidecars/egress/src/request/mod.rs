@@ -64,18 +64,8 @@ pub(crate) async fn handle(
 
 /// The span of a request. Nothing in it was written by the agent, except a host without findings.
 fn span(connection: &ConnectionContext, method: &Method) -> Span {
-    let standard = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PUT,
-        Method::PATCH,
-        Method::DELETE,
-        Method::OPTIONS,
-        Method::TRACE,
-        Method::CONNECT,
-    ];
-    let method = standard.iter().find(|known| *known == method).map_or("other", Method::as_str);
+    let standard = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    let method = standard.iter().find(|known| *known == method).copied().unwrap_or("other");
     let (host, route) = (field::Empty, field::Empty);
     tracing::debug_span!("request", connection = connection.id, method, host, route)
 }

@@ -25,7 +25,7 @@ use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::body::{Body, BodyError};
+use super::body::{Body, BodyError, BrokenBody};
 use super::inbound::is_echo;
 use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding};
@@ -100,7 +100,7 @@ impl ScanContext {
     fn cut(&self, preview: &str) -> BodyError {
         let words = format!("cut: {preview} in the answer");
         self.reporter.report_finding(&self.info, "cut", &words);
-        "the response was cut".into()
+        BrokenBody::Cut.into()
     }
 }
 
@@ -152,7 +152,8 @@ impl Window {
 
     /// Appends a chunk, to be released.
     fn push_chunk(&mut self, chunk: Bytes) -> Result<(), BodyError> {
-        self.output.push_back(chunk.clone());
+        // First, because the scan may mask it.
+        self.output.extend((!chunk.is_empty()).then(|| chunk.clone()));
         self.push(&chunk)
     }
 
@@ -225,10 +226,8 @@ impl Window {
         if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
         }
-        if !self.coded {
-            let length = self.index(offset).saturating_sub(self.index(self.released));
-            take_front(&mut self.output, length, ready);
-        }
+        let length = self.index(offset).saturating_sub(self.index(self.released));
+        take_front(&mut self.output, length, ready);
         self.released = self.released.max(offset);
         self.trim();
         Ok(())
@@ -259,7 +258,7 @@ fn take_front(chunks: &mut VecDeque<Bytes>, mut length: usize, ready: &mut VecDe
         if first.is_empty() {
             chunks.pop_front();
         }
-        if (length > 0 || !joined.is_empty()) && piece.len() < MAX_JOINED {
+        if piece.len() < MAX_JOINED && (length > 0 || !joined.is_empty()) {
             joined.extend_from_slice(&piece);
         } else {
             ready.extend((!joined.is_empty()).then(|| joined.split().freeze()));
@@ -279,6 +278,12 @@ struct Chunk {
     coded: BytesMut,
 }
 
+/// The rest of a body; its next frame may have been read already.
+pub(super) struct Rest {
+    pub(super) body: Body,
+    pub(super) next: Option<Result<Frame<Bytes>, BodyError>>,
+}
+
 /// A body that is scanned as it streams.
 pub(super) struct StreamingScan {
     window: Window,
@@ -296,14 +301,9 @@ pub(super) struct StreamingScan {
 }
 
 impl StreamingScan {
-    /// Starts with the part of the body that was already read: `beginning`, and the frame after it.
-    pub(super) fn new(
-        context: ScanContext,
-        beginning: Bytes,
-        next: Option<Result<Frame<Bytes>, BodyError>>,
-        body: Body,
-        codings: &[Coding],
-    ) -> Self {
+    /// Starts with the part of the body that was already read: `beginning`, and the frame after it in `rest`.
+    pub(super) fn new(context: ScanContext, beginning: Bytes, rest: Rest, codings: &[Coding]) -> Self {
+        let Rest { body, next } = rest;
         // The beginning is scanned like any other chunk.
         let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning)));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
@@ -388,7 +388,7 @@ impl StreamingScan {
     /// Scans and releases the rest after the last chunk.
     fn finish(&mut self) -> Result<(), BodyError> {
         if self.decoding.as_ref().is_some_and(|decoding| decoding.withheld() > 0) {
-            return Err("the response ended early".into());
+            return Err(BrokenBody::EndedEarly.into());
         }
         self.window.scan()?;
         self.release_to(self.window.end())
@@ -520,7 +520,35 @@ fn mask(secret: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use bottle_contract::session::bundle::LogLevel;
+    use bottle_scan::KnownSecrets;
+    use http_body_util::BodyExt;
+
+    use super::super::body;
     use super::*;
+    use crate::report::LogConfig;
+    use crate::report::backlog::Backlog;
+
+    #[tokio::test]
+    async fn releases_a_chunk_without_copying_it() {
+        let folder = tempfile::tempdir().expect("folder");
+        let log = LogConfig { level: LogLevel::Off, keep: 0, folder: folder.path() };
+        let reporter = Reporter::new("b".into(), log, Arc::new(Backlog::new(1)), &[]).expect("reporter");
+        let context = ScanContext {
+            info: Arc::default(),
+            scanner: Arc::new(Scanner::inbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))),
+            credential: None,
+            provider: false,
+            reporter: Arc::new(reporter),
+            reported: 0,
+        };
+        let chunk = Bytes::from("a line\n".repeat(10_000));
+        let rest = Rest { body: body::full(chunk.clone()), next: None };
+        let mut scan = StreamingScan::new(context, Bytes::new(), rest, &[]);
+        let released = scan.frame().await.expect("a frame").expect("clean").into_data().expect("data");
+        assert_eq!((released.as_ptr(), released.len()), (chunk.as_ptr(), chunk.len()));
+        assert!(scan.frame().await.is_none());
+    }
 
     #[test]
     fn masked_json_stays_valid() {
