@@ -59,8 +59,9 @@ async fn exchange(
     let not_sent = |why: String| CallError::NotSent(why);
     let host = url.host_str().ok_or_else(|| not_sent("its URL has no host".to_owned()))?;
     let port = url.port_or_known_default().unwrap_or(443);
-    let stream =
-        host_connector::connect(host, port, roots).await.map_err(|error| not_sent(error.to_string()))?;
+    let stream = host_connector::connect(host, port, roots)
+        .await
+        .map_err(|error| not_sent(format!("{:#}", anyhow::Error::new(error))))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| not_sent(error.to_string()))?;

@@ -13,8 +13,8 @@ use crate::broken::root;
 
 /// The modules of `src`, the lowest first.
 const LAYERS: [&str; 15] = [
-    "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets",
-    "backend", "instance", "learn", "launch", "keeper", "cli",
+    "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
+    "instance", "learn", "launch", "keeper", "cli",
 ];
 
 /// Imports of one file: the modules of this crate that it names.

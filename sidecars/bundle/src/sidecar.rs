@@ -123,6 +123,7 @@ fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Res
         .args(&config.labels)
         .arg(&argument)
         .env_clear()
+        .envs(std::env::var_os("RUST_LOG").map(|levels| ("RUST_LOG", levels)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use bottle_channel::Stream;
 use bottle_contract::names::EGRESS_PORTS;
 use bottle_contract::session::Role;
@@ -20,10 +20,9 @@ use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
-use crate::egress::Egress;
+use crate::egress::{Egress, Shared};
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
-use crate::usage::Outbox;
 
 /// The daemon's name in health responses and events.
 pub const NAME: &str = "egress";
@@ -105,10 +104,7 @@ fn name_configuration(path: &str) -> Vec<PathBuf> {
 /// The daemon's state between requests of its parent.
 struct EgressDaemon {
     config: EgressConfig,
-    backlog: Arc<Backlog>,
-    questions: Questions,
-    outbox: Arc<Outbox>,
-    lockout: Arc<Lockout>,
+    shared: Shared,
     egress: OnceLock<Arc<Egress>>,
 }
 
@@ -118,36 +114,28 @@ impl Serve for EgressDaemon {
     const PORTS: &'static [u16] = &EGRESS_PORTS;
 
     async fn answer(&self, request: BundleRequest) -> anyhow::Result<BundleEvent> {
-        let answer = match request {
-            BundleRequest::Provision(provision) => self.provision(*provision).await,
-            BundleRequest::Routes(routes) => match self.egress.get() {
-                Some(egress) => egress.live.replace(&routes),
-                None => Err("the egress daemon is not provisioned yet".to_owned()),
-            },
-            _ => Err("the egress daemon does not serve this request".to_owned()),
-        };
-        answer.map_err(anyhow::Error::msg)
+        self.serve(request).await
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        send_events(Arc::clone(&self.backlog), listener)
+        send_events(Arc::clone(&self.shared.backlog), listener)
     }
 
     fn questions(&self) -> &Questions {
-        &self.questions
+        &self.shared.questions
     }
 
     fn lockout(&self) -> &Arc<Lockout> {
-        &self.lockout
+        &self.shared.lockout
     }
 
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
-        let outbox = Arc::clone(&self.outbox);
+        let outbox = Arc::clone(&self.shared.outbox);
         async move { outbox.serve(keeper).await }
     }
 
     async fn drain(&self) {
-        self.outbox.settle().await;
+        self.shared.outbox.settle().await;
     }
 
     fn up(&self) -> bool {
@@ -175,23 +163,25 @@ async fn send_events(backlog: Arc<Backlog>, mut stream: Stream) {
 
 impl EgressDaemon {
     fn new(config: EgressConfig) -> Self {
-        let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        let outbox = Arc::new(Outbox::new(&config.logs, Arc::clone(&backlog)));
-        let lockout = Arc::new(Lockout::new(NAME, config.lock_after));
-        Self { config, backlog, questions: Questions::default(), outbox, lockout, egress: OnceLock::new() }
+        let shared = Shared::new(&config.logs, config.lock_after);
+        Self { config, shared, egress: OnceLock::new() }
     }
 
-    async fn provision(&self, provision: Provision) -> Result<BundleEvent, String> {
-        if self.egress.get().is_some() {
-            return Err("the egress daemon is provisioned already".to_owned());
+    async fn serve(&self, request: BundleRequest) -> anyhow::Result<BundleEvent> {
+        match request {
+            BundleRequest::Provision(provision) => self.provision(*provision).await,
+            BundleRequest::Routes(routes) => match self.egress.get() {
+                Some(egress) => Ok(egress.live.replace(&routes)?),
+                None => bail!("the egress daemon is not provisioned yet"),
+            },
+            _ => bail!("the egress daemon does not serve this request"),
         }
-        let backlog = Arc::clone(&self.backlog);
-        let own = (self.questions.clone(), Arc::clone(&self.outbox), Arc::clone(&self.lockout));
-        let egress =
-            Egress::provision(provision, &self.config, backlog, own).map_err(|error| error.to_string())?;
-        serve::open(&egress, &self.config.proxy)
-            .await
-            .map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+    }
+
+    async fn provision(&self, provision: Provision) -> anyhow::Result<BundleEvent> {
+        ensure!(self.egress.get().is_none(), "the egress daemon is provisioned already");
+        let egress = Egress::provision(provision, &self.config, self.shared.clone())?;
+        serve::open(&egress, &self.config.proxy).await?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());

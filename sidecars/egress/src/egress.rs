@@ -1,5 +1,6 @@
 //! Builds the proxy from what the keeper provisions.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;
 
 use crate::bounds;
-use crate::daemon::EgressConfig;
+use crate::daemon::{EgressConfig, NAME};
 use crate::inspect::Inspector;
 use crate::inspect::spool::Spools;
-use crate::live::Live;
+use crate::live::{Live, RoutesRejected};
 use crate::report::backlog::Backlog;
-use crate::report::{ReportError, Reporter};
+use crate::report::{LogConfig, ReportError, Reporter};
 use crate::request::approval::Approvals;
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
@@ -46,11 +47,30 @@ pub(crate) struct Egress {
     pub(crate) request_slots: Arc<Semaphore>,
 }
 
+/// What the daemon has before its proxy is provisioned, and shares with it.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) questions: Questions,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) lockout: Arc<Lockout>,
+}
+
+impl Shared {
+    /// Logs into `folder`, and locks after `lock_after` hits.
+    pub(crate) fn new(folder: &Path, lock_after: Option<usize>) -> Self {
+        let backlog = Arc::new(Backlog::new(bounds::EVENTS));
+        let outbox = Arc::new(Outbox::new(folder, Arc::clone(&backlog)));
+        let lockout = Arc::new(Lockout::new(NAME, lock_after));
+        Self { backlog, questions: Questions::default(), outbox, lockout }
+    }
+}
+
 /// The provisioned configuration is not usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
-    #[error("routes: {0}")]
-    Routes(String),
+    #[error("routes")]
+    Routes(#[from] RoutesRejected),
     #[error(transparent)]
     Trust(#[from] TrustError),
     #[error(transparent)]
@@ -61,7 +81,7 @@ pub(crate) enum ProvisionError {
     Credential(#[from] BadCredential),
     #[error(transparent)]
     Secrets(#[from] TooLarge),
-    #[error("rules: {0}")]
+    #[error("rules")]
     Rules(#[from] BadRuleFile),
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -75,9 +95,9 @@ impl Egress {
     pub(crate) fn provision(
         provision: Provision,
         config: &EgressConfig,
-        backlog: Arc<Backlog>,
-        (questions, outbox, lockout): (Questions, Arc<Outbox>, Arc<Lockout>),
+        shared: Shared,
     ) -> Result<Arc<Self>, ProvisionError> {
+        let Shared { backlog, questions, outbox, lockout } = shared;
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
         let dialer = Dialer {
@@ -87,7 +107,7 @@ impl Egress {
             proxy: proxy.map(CorporateProxy::parse).transpose()?,
         };
         let vault = Vault::new(provision.credentials)?;
-        let live = Live::new(&provision.routes, vault.bindings()).map_err(ProvisionError::Routes)?;
+        let live = Live::new(&provision.routes, vault.bindings())?;
         let upstream = Upstream::new(dialer, Trust::from_roots(&provision.upstream_roots)?);
         let passwords = vault.passwords();
         let canary = provision.canary.as_ref().map(|canary| &canary.0);
@@ -108,8 +128,8 @@ impl Egress {
                 .with_credentials(vault.known())?;
         let approvals = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
-        let level = (provision.log, provision.log_keep);
-        let reporter = Arc::new(Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?);
+        let log = LogConfig { level: provision.log, keep: provision.log_keep, folder: &config.logs };
+        let reporter = Arc::new(Reporter::new(slug.clone(), log, backlog, &secrets)?);
         let request_slots = Arc::new(Semaphore::new(bounds::REQUESTS));
         let leaves = Leaves::make(&slug)?;
         Ok(Arc::new(Self {

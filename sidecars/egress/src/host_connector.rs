@@ -1,23 +1,23 @@
 //! Opens verified connections from the host itself, with the proxy's name look-up, trust store and deadlines.
 
-use std::sync::Arc;
-
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::upstream::dial::Dialer;
 use crate::upstream::resolver::HostResolver;
-use crate::upstream::trust::Trust;
+use crate::upstream::trust::{Trust, TrustError};
 use crate::upstream::{Target, UpstreamError};
 
 /// The connection failed; nothing was sent over it.
 #[derive(Debug, thiserror::Error)]
-pub enum HostConnectorError {
-    /// The root certificates are not usable.
-    #[error("{0}")]
-    Roots(String),
-    /// The connection failed, or the certificate is not trusted.
-    #[error("{0}")]
-    Unreachable(String),
+#[error(transparent)]
+pub struct HostConnectorError(#[from] Failure);
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Roots(#[from] TrustError),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
 }
 
 /// Connects to `host` (a name, or an address as written in a URL) and opens TLS for HTTP/1.1. The certificate must
@@ -31,7 +31,7 @@ pub async fn connect(
     port: u16,
     roots: &str,
 ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static, HostConnectorError> {
-    let trust = Trust::from_roots(roots).map_err(|error| HostConnectorError::Roots(error.to_string()))?;
+    let trust = Trust::from_roots(roots).map_err(Failure::from)?;
     let dialer = Dialer {
         resolver: HostResolver::from_host(),
         host_addresses: Vec::new(),
@@ -39,6 +39,5 @@ pub async fn connect(
         proxy: None,
     };
     let target = Target { host: host.to_owned(), port, tls: true, private: true, connect_to: None };
-    let connected = dialer.dial(&target, &Arc::clone(&trust.http1)).await;
-    connected.map_err(|error: UpstreamError| HostConnectorError::Unreachable(error.to_string()))
+    Ok(dialer.dial(&target, &trust.http1).await.map_err(Failure::from)?)
 }

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bottle_contract::credential::{self, Binding};
-use bottle_contract::proposal;
+use bottle_contract::credential::{self, Binding, Moved};
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::Id;
 use bottle_contract::route::{Route, RouteTable};
 use bottle_contract::session::bundle::{self, BundleEvent, Routes};
@@ -40,7 +40,7 @@ pub(crate) struct OneTimeGrant {
 #[derive(Debug)]
 pub(crate) struct GrantClaim {
     grant: Arc<OneTimeGrant>,
-    spent: bool,
+    spent: AtomicBool,
 }
 
 impl OneTimeGrant {
@@ -52,7 +52,7 @@ impl OneTimeGrant {
     /// Claims the grant for one request; `None` while another request has it.
     pub(crate) fn claim(self: &Arc<Self>) -> Option<GrantClaim> {
         (!self.spent.swap(true, Ordering::AcqRel))
-            .then(|| GrantClaim { grant: Arc::clone(self), spent: false })
+            .then(|| GrantClaim { grant: Arc::clone(self), spent: AtomicBool::new(false) })
     }
 }
 
@@ -63,18 +63,29 @@ impl GrantClaim {
     }
 
     /// Uses the grant up. Returns the id of the proposal that it came from.
-    pub(crate) fn spend(mut self) -> Id {
-        self.spent = true;
+    pub(crate) fn spend(&self) -> Id {
+        self.spent.store(true, Ordering::Relaxed);
         self.grant.proposal.clone()
     }
 }
 
 impl Drop for GrantClaim {
     fn drop(&mut self) {
-        if !self.spent {
+        if !*self.spent.get_mut() {
             self.grant.spent.store(false, Ordering::Release);
         }
     }
+}
+
+/// Routes that change nothing, and why.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RoutesRejected {
+    #[error(transparent)]
+    Moved(#[from] Moved),
+    #[error(transparent)]
+    Grant(#[from] ProposalError),
+    #[error("revision {new} is not newer than {live}, which is live")]
+    Stale { new: u64, live: u64 },
 }
 
 /// The current routes, and the bindings of credentials, which never change.
@@ -87,8 +98,8 @@ impl Live {
     /// Starts with the first routes.
     ///
     /// # Errors
-    /// A message naming what is wrong with them.
-    pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, String> {
+    /// [`RoutesRejected`].
+    pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, RoutesRejected> {
         let current = RwLock::new(Arc::new(parse(routes, &bindings, &[])?));
         Ok(Self { current, bindings })
     }
@@ -106,13 +117,12 @@ impl Live {
     /// Replaces the routes. A revision that is not newer is a stale message and is rejected.
     ///
     /// # Errors
-    /// A message saying why the current routes stay.
-    pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, String> {
+    /// [`RoutesRejected`]: the current routes stay.
+    pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, RoutesRejected> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let new = parse(routes, &self.bindings, &current.grants)?;
         if new.revision <= current.revision {
-            let (new, live) = (new.revision, current.revision);
-            return Err(format!("revision {new} is not newer than {live}, which is live"));
+            return Err(RoutesRejected::Stale { new: new.revision, live: current.revision });
         }
         let revision = new.revision;
         *current = Arc::new(new);
@@ -130,9 +140,9 @@ fn parse(
     routes: &Routes,
     bindings: &[Binding],
     previous: &[Arc<OneTimeGrant>],
-) -> Result<CurrentRoutes, String> {
+) -> Result<CurrentRoutes, RoutesRejected> {
     let table = routes.table.clone();
-    credential::check_moves(bindings, &table).map_err(|error| error.to_string())?;
+    credential::check_moves(bindings, &table)?;
     let grants =
         routes.once.iter().map(|once| parse_grant(once, &table, previous)).collect::<Result<_, _>>()?;
     Ok(CurrentRoutes { revision: routes.revision, table, grants })
@@ -143,9 +153,9 @@ fn parse_grant(
     once: &bundle::OneTimeGrant,
     table: &RouteTable,
     previous: &[Arc<OneTimeGrant>],
-) -> Result<Arc<OneTimeGrant>, String> {
-    let routes = proposal::parse(&once.routes).map_err(|error| error.to_string())?;
-    let table = proposal::merge(table, &routes).map_err(|error| error.to_string())?;
+) -> Result<Arc<OneTimeGrant>, ProposalError> {
+    let routes = proposal::parse(&once.routes)?;
+    let table = proposal::merge(table, &routes)?;
     let earlier = previous.iter().find(|earlier| earlier.proposal == once.proposal);
     let spent = earlier.map(|earlier| Arc::clone(&earlier.spent)).unwrap_or_default();
     Ok(Arc::new(OneTimeGrant { proposal: once.proposal.clone(), table, spent }))

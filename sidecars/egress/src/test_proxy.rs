@@ -4,16 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bottle_contract::session::bundle::Provision;
-use bottle_daemon::{ListenerConfig, Lockout};
+use bottle_daemon::ListenerConfig;
 use bottle_queue::Questions;
 use tempfile::TempDir;
 
-use crate::bounds;
-use crate::daemon::{EgressConfig, NAME};
-use crate::egress::{Egress, ProvisionError};
+use crate::daemon::EgressConfig;
+use crate::egress::{Egress, ProvisionError, Shared};
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
-use crate::usage::Outbox;
 
 /// A provisioned proxy and the channels that tests observe it by.
 #[cfg_attr(not(test), expect(dead_code, reason = "fuzzers read no events"))]
@@ -51,10 +49,9 @@ impl TestProxy {
 
     fn without_listeners(provision: Provision, lock_after: Option<usize>) -> Self {
         let folder = tempfile::tempdir().expect("folder");
-        let (backlog, questions) = (Arc::new(Backlog::new(bounds::EVENTS)), Questions::default());
-        let egress = provision_egress(provision, folder.path(), &backlog, &questions, lock_after);
-        let egress = egress.expect("provision");
-        Self { egress, backlog, questions, folder }
+        let shared = Shared::new(folder.path(), lock_after);
+        let egress = provision_egress(provision, folder.path(), shared.clone()).expect("provision");
+        Self { egress, backlog: shared.backlog, questions: shared.questions, folder }
     }
 
     async fn open(&self) {
@@ -66,20 +63,16 @@ impl TestProxy {
 pub(crate) fn provision_egress(
     provision: Provision,
     folder: &Path,
-    backlog: &Arc<Backlog>,
-    questions: &Questions,
-    lock_after: Option<usize>,
+    shared: Shared,
 ) -> Result<Arc<Egress>, ProvisionError> {
     let config = EgressConfig {
         proxy: listener_in(folder),
         logs: folder.to_owned(),
         identity: None,
         machine: None,
-        lock_after,
+        lock_after: None,
     };
-    let outbox = Arc::new(Outbox::new(folder, Arc::clone(backlog)));
-    let lockout = Arc::new(Lockout::new(NAME, lock_after));
-    Egress::provision(provision, &config, Arc::clone(backlog), (questions.clone(), outbox, lockout))
+    Egress::provision(provision, &config, shared)
 }
 
 fn listener_in(folder: &Path) -> ListenerConfig {

@@ -42,7 +42,7 @@ struct Responder {
 
 /// A socket of the resolver could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot bind the resolver to {address}, {transport} port {port}: {source}")]
+#[error("cannot bind the resolver to {address}, {transport} port {port}")]
 pub struct BindError {
     address: Ipv4Addr,
     transport: &'static str,

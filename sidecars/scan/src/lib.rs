@@ -19,6 +19,7 @@
 mod archive_finder;
 mod dense;
 mod digits;
+pub mod embedded;
 mod encoded;
 mod entropy;
 mod finding;

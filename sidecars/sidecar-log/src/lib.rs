@@ -1,7 +1,7 @@
 //! Logging of the guest, the bundle and the daemons.
 //!
-//! `tracing` events of this project's crates, level `info` and above, go to standard error, which the
-//! backend redirects to a file in the bottle's state. Hostile bottles and servers can provoke most
+//! `tracing` events of this project's crates go to standard error, which the backend redirects to a file in
+//! the bottle's state: level `info` and above, or what `RUST_LOG` names. Hostile bottles and servers can provoke most
 //! events. So every line is redacted and stripped of control characters, and a process has a byte limit.
 
 use std::borrow::Cow;
@@ -28,9 +28,17 @@ static ROOM: AtomicUsize = AtomicUsize::new(MOST);
 /// Starts logging in this process. Further calls have no effect.
 pub fn start() {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| Lines);
-    let ours = Targets::new().with_target(OURS, LevelFilter::INFO);
+    let directives = std::env::var("RUST_LOG").unwrap_or_default();
     // Fails only if logging has started.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets(&directives))).try_init();
+}
+
+/// The levels that `directives` set for this project's crates.
+fn targets(directives: &str) -> Targets {
+    let asked: Targets = directives.parse().unwrap_or_default();
+    let level = asked.default_level().filter(|_| !directives.is_empty()).unwrap_or(LevelFilter::INFO);
+    let ours = asked.into_iter().filter(|(target, _)| target.starts_with(OURS));
+    Targets::new().with_target(OURS, level).with_targets(ours)
 }
 
 /// Passes every further line through `redact`. Only the first call has an effect.
@@ -84,6 +92,29 @@ mod tests {
             "refused ***: \u{fffd}[2Jgone\u{fffd}WARN forged\n"
         );
         assert_eq!(sanitized("plain\n", None), "plain\n");
+    }
+
+    #[test]
+    fn shows_other_levels_of_this_projects_crates_only() {
+        use tracing::Level;
+        for (directives, level) in [
+            ("", Level::INFO),
+            ("nonsense=", Level::INFO),
+            ("h2=trace", Level::INFO),
+            ("debug", Level::DEBUG),
+            ("bottle=debug,h2=trace", Level::DEBUG),
+            ("bottle_egress=trace", Level::TRACE),
+        ] {
+            let targets = targets(directives);
+            let shown = [Level::TRACE, Level::DEBUG, Level::INFO]
+                .map(|shown| targets.would_enable("bottle_egress", &shown));
+            assert_eq!(
+                shown,
+                [Level::TRACE, Level::DEBUG, Level::INFO].map(|shown| shown <= level),
+                "{directives}"
+            );
+            assert!(!targets.would_enable("h2", &Level::ERROR), "{directives}");
+        }
     }
 
     #[test]

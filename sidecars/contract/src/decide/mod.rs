@@ -41,7 +41,7 @@ pub use url::{BadUrl, decide_url, decide_url_with};
 
 use std::borrow::Cow;
 
-use crate::canonical::{self, Target};
+use crate::canonical::{self, Path, Target};
 use crate::names::HTTP_PORT;
 use crate::route::{Found, Route, RouteTable, WebSocket};
 use matching::Methods;
@@ -75,6 +75,41 @@ pub struct Allowed<'t, 'f> {
     pub git: Option<Git>,
 }
 
+/// The host, port and target of a request in canonical form. Every rule reads this form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanonicalNames<'f> {
+    host: Cow<'f, str>,
+    port: u16,
+    target: Target<'f>,
+}
+
+impl<'f> CanonicalNames<'f> {
+    /// Step 1: converts the names in `facts`.
+    ///
+    /// # Errors
+    /// The denial of a request whose names do not agree on one host.
+    pub fn parse(facts: &RequestFacts<'f>) -> Result<Self, Box<Refusal>> {
+        let (host, port) = names::agreed_host(facts)?;
+        Ok(Self { host, port, target: canonical::target(facts.target) })
+    }
+
+    /// The same names without a borrow.
+    #[must_use]
+    pub fn into_owned(self) -> CanonicalNames<'static> {
+        let owned = |text: Cow<'f, str>| Cow::Owned(text.into_owned());
+        let Self { host, port, target } = self;
+        let path = Path { text: owned(target.path.text), ambiguous: target.path.ambiguous };
+        CanonicalNames { host: owned(host), port, target: Target { path, query: target.query.map(owned) } }
+    }
+
+    fn borrowed(&'f self) -> Self {
+        let Self { host, port, target } = self;
+        let path = Path { text: Cow::Borrowed(&*target.path.text), ambiguous: target.path.ambiguous };
+        let target = Target { path, query: target.query.as_deref().map(Cow::Borrowed) };
+        Self { host: Cow::Borrowed(&**host), port: *port, target }
+    }
+}
+
 /// Decides `facts` by `table` (steps 1 to 6).
 ///
 /// `loaded` reports whether the credential of a slot is loaded (in a manifest's form: of a reference).
@@ -84,21 +119,36 @@ pub fn decide<'t, 'f>(
     loaded: &dyn Fn(&str) -> bool,
     findings: &Findings,
 ) -> Verdict<'t, 'f> {
-    match allow(table, facts, loaded) {
+    let names = CanonicalNames::parse(facts);
+    match names.and_then(|names| allow(table, facts, names, loaded)) {
         Ok(allowed) => findings.verdict(allowed),
         Err(refusal) => Verdict::Deny(*refusal),
     }
 }
 
-/// Steps 1 to 5. The error is boxed, because denials are rare and large.
+/// Like [`decide`], for a request whose `names` were parsed from `facts` before.
+pub fn decide_canonical<'t, 'f>(
+    table: &'t RouteTable,
+    facts: &RequestFacts<'_>,
+    names: &'f CanonicalNames<'f>,
+    loaded: &dyn Fn(&str) -> bool,
+    findings: &Findings,
+) -> Verdict<'t, 'f> {
+    match allow(table, facts, names.borrowed(), loaded) {
+        Ok(allowed) => findings.verdict(allowed),
+        Err(refusal) => Verdict::Deny(*refusal),
+    }
+}
+
+/// Steps 2 to 5. The error is boxed, because denials are rare and large.
 fn allow<'t, 'f>(
     table: &'t RouteTable,
-    facts: &RequestFacts<'f>,
+    facts: &RequestFacts<'_>,
+    names: CanonicalNames<'f>,
     loaded: &dyn Fn(&str) -> bool,
 ) -> Result<Allowed<'t, 'f>, Box<Refusal>> {
-    let (host, port) = names::agreed_host(facts)?;
+    let CanonicalNames { host, port, target } = names;
     let route = route(table, &host, port, facts.scheme)?;
-    let target = canonical::target(facts.target);
     if !route.inspect {
         return Ok(Allowed { route, host, port, target, git: None });
     }

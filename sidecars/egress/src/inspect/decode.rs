@@ -3,6 +3,7 @@
 //! No input makes a decoder allocate more than a fixed buffer, and the output is counted: text that grows beyond the
 //! permitted ratio is a decompression bomb and is rejected.
 
+use bottle_scan::embedded::{self, GZIP};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
@@ -307,30 +308,12 @@ impl Gzip {
     }
 }
 
-/// The length of a member's header (RFC 1952); `None` while it is incomplete.
-pub(super) fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
-    let magic = &text[..text.len().min(3)];
-    if !b"\x1f\x8b\x08".starts_with(magic) {
+/// The length of a member's header; `None` while it is incomplete.
+fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
+    if !GZIP.starts_with(&text[..text.len().min(GZIP.len())]) {
         return Err(Unreadable::Broken);
     }
-    let Some(flags) = text.get(3) else { return Ok(None) };
-    let mut at = 10;
-    if flags & 4 != 0 {
-        let Some([low, high]) = text.get(at..at + 2).and_then(<[u8]>::first_chunk) else { return Ok(None) };
-        at += 2 + usize::from(u16::from_le_bytes([*low, *high]));
-    }
-    for flag in [8, 16] {
-        if flags & flag != 0 {
-            let Some(length) = text.get(at..).and_then(|rest| memchr::memchr(0, rest)) else {
-                return Ok(None);
-            };
-            at += length + 1;
-        }
-    }
-    if flags & 2 != 0 {
-        at += 2;
-    }
-    Ok((at <= text.len()).then_some(at))
+    Ok(embedded::gzip_header(text))
 }
 
 /// Zstd frames. The library decodes all blocks of its input at once, so it receives them one by one.

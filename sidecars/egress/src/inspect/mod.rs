@@ -19,9 +19,9 @@ mod unreadable;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bottle_contract::credential::Binding;
+use bottle_contract::credential::{Binding, binding};
 use bottle_contract::decide;
-use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector};
+use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector, Route};
 use bottle_scan::{Detector, Finding, KnownSecret, KnownSecrets, RuleFiles, Scanner, Severity, TooLarge};
 
 pub(crate) use decode::Coding;
@@ -117,11 +117,12 @@ impl Inspector {
         Ok(self)
     }
 
-    /// The scanners for responses on a route with this credential; `None` when it disables all detectors.
-    pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<ResponseScanners> {
-        let enabled = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
+    /// The scanners for responses on a route; `None` when it disables all detectors.
+    pub(crate) fn inbound(&self, route: &Route) -> Option<ResponseScanners> {
+        let detectors = &route.dlp.inbound_detectors;
+        let enabled = |detector| detectors.as_ref().is_none_or(|list| list.contains(&detector));
         let phrases = enabled(InboundDetector::NaiveInjectionDetection);
-        let credential = credential.and_then(|binding| self.credentials.get(binding));
+        let credential = binding(route).and_then(|binding| self.credentials.get(&binding));
         match credential.filter(|_| enabled(InboundDetector::KnownSecrets)) {
             Some((alone, both)) => {
                 let scanner = Arc::clone(if phrases { both } else { alone });

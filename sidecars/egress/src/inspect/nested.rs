@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use bottle_scan::embedded::{EmbeddedFiles, FileReader, GZIP, Opened, ZIP, ZSTD, ZipHeader, gzip_header};
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 
-use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO, gzip_header};
+use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO};
 use super::unreadable::Unreadable;
 
 /// Nesting depth of files. An archive in an archive in an image layer is as deep.
@@ -19,27 +20,20 @@ const MAX_FILES: usize = 1 << 16;
 /// Open files at once, on all levels: each receives every byte of the text. Bytes that resemble the beginning of a
 /// file fail soon, so many at once are an attempt to hide one.
 const MAX_OPEN: usize = 64;
-/// The longest magic number, less one byte.
-const TAIL: usize = 3;
-/// The longest header between a magic number and the compressed data.
-const MAX_HEADER: usize = 192 << 10;
-/// Bytes of a header at its first parse; doubled for each further one.
-const FIRST_PARSE: usize = 32;
+/// Findings of all files. A few suffice; the rest would only cost memory.
+const MAX_FINDINGS: usize = 16;
 
-const GZIP: &[u8] = b"\x1f\x8b\x08";
-const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-const ZIP: &[u8] = b"PK\x03\x04";
-const MAGIC_NUMBERS: [&[u8]; 3] = [GZIP, ZSTD, ZIP];
-
-/// Finds and scans files in a text. Every magic number is followed, also inside another file: only a file's end shows
-/// whether it was one.
+/// Finds and scans files in a text.
 pub(super) struct NestedFiles {
+    files: EmbeddedFiles<Box<File>>,
+    unpacker: Unpacker,
+}
+
+/// Decodes and scans the files on one level.
+struct Unpacker {
     scanner: Arc<Scanner>,
     budget: Arc<Budget>,
     depth: usize,
-    candidates: Vec<Candidate>,
-    /// The last bytes of the text, where a magic number may begin.
-    tail: Vec<u8>,
     found: Vec<Finding>,
 }
 
@@ -72,28 +66,10 @@ impl Budget {
     }
 }
 
-/// A magic number's candidate: an incomplete header, then a file.
-struct Candidate {
-    buffer: Vec<u8>,
-    /// Bytes needed before the header is parsed again.
-    wanted: usize,
-    file: Option<Box<File>>,
-}
-
 struct File {
     decoder: Decoder,
     text: Stream<Arc<Scanner>>,
     nested: NestedFiles,
-}
-
-/// A parsed header.
-enum Header {
-    /// The header is incomplete.
-    Incomplete,
-    /// It begins no file that can be decoded.
-    NotAFile,
-    /// A decoder, and the header's length.
-    File(Box<Decoder>, usize),
 }
 
 impl NestedFiles {
@@ -102,18 +78,12 @@ impl NestedFiles {
     }
 
     fn at_depth(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
-        Self {
-            scanner: Arc::clone(scanner),
-            budget,
-            depth,
-            candidates: Vec::new(),
-            tail: Vec::new(),
-            found: Vec::new(),
-        }
+        let unpacker = Unpacker { scanner: Arc::clone(scanner), budget, depth, found: Vec::new() };
+        Self { files: EmbeddedFiles::new(&[GZIP, ZSTD, ZIP]), unpacker }
     }
 
     pub(super) fn scanner(&self) -> &Arc<Scanner> {
-        &self.scanner
+        &self.unpacker.scanner
     }
 
     /// Scans the next chunk of the text.
@@ -121,181 +91,81 @@ impl NestedFiles {
     /// # Errors
     /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: the files exceed the limits.
     pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
-        if self.depth == 0 {
-            self.budget.input_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        if self.unpacker.depth == 0 {
+            self.unpacker.budget.input_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         }
-        // A magic number may begin in the previous chunk. Its candidate starts first and receives all of this chunk.
-        let old = self.tail.len();
-        self.tail.extend_from_slice(&chunk[..chunk.len().min(TAIL)]);
-        let is_partial = |at: &usize| *at < old && !is_magic(&self.tail[*at..old]);
-        let partial: Vec<usize> = magic_positions(&self.tail).filter(is_partial).collect();
-        for at in partial {
-            self.begin(self.tail[at..old].to_vec())?;
-        }
-        // All open files receive the same bytes, up to the next magic number.
-        let mut at = 0;
-        for magic in magic_positions(chunk) {
-            self.feed_open(&chunk[at..magic])?;
-            self.begin(Vec::new())?;
-            at = magic;
-        }
-        self.feed_open(&chunk[at..])?;
-        if chunk.len() >= TAIL {
-            self.tail.clear();
-            self.tail.extend_from_slice(&chunk[chunk.len() - TAIL..]);
-        } else {
-            self.tail.drain(..self.tail.len().saturating_sub(TAIL));
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, buffer: Vec<u8>) -> Result<(), Unreadable> {
-        self.budget.open_file()?;
-        self.candidates.push(Candidate { buffer, wanted: FIRST_PARSE, file: None });
-        Ok(())
-    }
-
-    /// Feeds `chunk` to all open candidates.
-    fn feed_open(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
-        let mut at = 0;
-        while at < self.candidates.len() {
-            let mut candidate = self.candidates.swap_remove(at);
-            match candidate.feed(chunk, |decoder| self.open_nested(decoder)) {
-                Ok(false) => {
-                    self.candidates.push(candidate);
-                    let last = self.candidates.len() - 1;
-                    self.candidates.swap(at, last);
-                    at += 1;
-                }
-                Ok(true) => self.close(candidate),
-                Err(why @ (Unreadable::Bomb | Unreadable::Nested)) => return Err(why),
-                // Not a file, or its end.
-                Err(_) => self.close(candidate),
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens a file and scans its content.
-    fn open_nested(&self, decoder: Decoder) -> Result<Box<File>, Unreadable> {
-        if self.depth >= MAX_DEPTH {
-            return Err(Unreadable::Nested);
-        }
-        let nested = Self::at_depth(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
-        Ok(Box::new(File { decoder, text: self.scanner.stream_owned(), nested }))
-    }
-
-    fn close(&mut self, candidate: Candidate) {
-        self.budget.close_file();
-        if let Some(file) = candidate.file {
-            self.keep_findings(file.finish());
-        }
-    }
-
-    fn keep_findings(&mut self, found: Vec<Finding>) {
-        // A few findings suffice; the rest would only cost memory.
-        let room = 16_usize.saturating_sub(self.found.len());
-        let blocks = found.into_iter().filter(|finding| finding.severity == Severity::Block);
-        self.found.extend(blocks.take(room));
+        self.files.feed(chunk, &mut self.unpacker)
     }
 
     /// Ends the text.
     pub(super) fn finish(mut self) -> Vec<Finding> {
-        for mut candidate in std::mem::take(&mut self.candidates) {
-            // Parse a header that waits for further bytes.
-            candidate.wanted = 0;
-            let _ = candidate.feed(&[], |decoder| self.open_nested(decoder));
-            self.close(candidate);
-        }
-        self.found
+        self.files.finish(&mut self.unpacker);
+        self.unpacker.found
     }
 }
 
-impl Candidate {
-    /// Feeds the next chunk; returns whether the candidate has ended.
-    fn feed(
-        &mut self,
-        chunk: &[u8],
-        open_nested: impl FnOnce(Decoder) -> Result<Box<File>, Unreadable>,
-    ) -> Result<bool, Unreadable> {
-        if let Some(file) = &mut self.file {
-            return file.feed(chunk);
-        }
-        self.buffer.extend_from_slice(chunk);
-        if self.buffer.len() < self.wanted.min(MAX_HEADER) {
-            return Ok(false);
-        }
-        match parse_header(&self.buffer) {
-            Header::File(decoder, head) => {
-                let buffer = std::mem::take(&mut self.buffer);
-                self.file.insert(open_nested(*decoder)?).feed(&buffer[head..])
-            }
-            Header::Incomplete if self.buffer.len() < MAX_HEADER => {
-                self.wanted = self.buffer.len() * 2;
-                Ok(false)
-            }
-            Header::Incomplete | Header::NotAFile => Ok(true),
-        }
-    }
-}
+impl FileReader for Unpacker {
+    type File = Box<File>;
+    type Error = Unreadable;
 
-impl File {
-    /// Feeds the next chunk; returns whether the file ends in it.
-    fn feed(&mut self, chunk: &[u8]) -> Result<bool, Unreadable> {
-        let Self { decoder, text, nested } = self;
-        let (_, ended) = decoder.feed_until_end(chunk, &mut |chunk| {
-            nested.budget.add_output(chunk.len())?;
+    fn begin(&mut self) -> Result<(), Unreadable> {
+        self.budget.open_file()
+    }
+
+    fn open(&mut self, text: &[u8]) -> Result<Opened<Box<File>>, Unreadable> {
+        let (decoder, header) = match decoder(text) {
+            Opened::Incomplete => return Ok(Opened::Incomplete),
+            Opened::NotAFile => return Ok(Opened::NotAFile),
+            Opened::File(decoder, header) => (decoder, header),
+        };
+        if self.depth >= MAX_DEPTH {
+            return Err(Unreadable::Nested);
+        }
+        let nested = NestedFiles::at_depth(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
+        Ok(Opened::File(Box::new(File { decoder, text: self.scanner.stream_owned(), nested }), header))
+    }
+
+    fn feed(&mut self, file: &mut Box<File>, chunk: &[u8]) -> Result<bool, Unreadable> {
+        let File { decoder, text, nested } = &mut **file;
+        let fed = decoder.feed_until_end(chunk, &mut |chunk| {
+            nested.unpacker.budget.add_output(chunk.len())?;
             text.feed(chunk);
             nested.feed(chunk)
-        })?;
-        Ok(ended)
+        });
+        match fed {
+            Ok((_, ended)) => Ok(!ended),
+            Err(error @ (Unreadable::Bomb | Unreadable::Nested)) => Err(error),
+            // Not a file, or its end.
+            Err(Unreadable::Broken | Unreadable::Coding) => Ok(false),
+        }
     }
 
-    fn finish(self) -> Vec<Finding> {
-        let mut found = self.text.finish().findings;
-        found.extend(self.nested.finish());
-        found
+    fn close(&mut self, file: Option<Box<File>>) {
+        self.budget.close_file();
+        let Some(file) = file else { return };
+        let found = file.text.finish().findings.into_iter().chain(file.nested.finish());
+        let blocks = found.filter(|finding| finding.severity == Severity::Block);
+        self.found.extend(blocks.take(MAX_FINDINGS.saturating_sub(self.found.len())));
     }
 }
 
-/// The positions of magic numbers, in order.
-fn magic_positions(text: &[u8]) -> impl Iterator<Item = usize> {
-    // One search each: the first bytes of all three together occur in every text.
-    let mut all: Vec<usize> =
-        MAGIC_NUMBERS.iter().flat_map(|magic| memchr::memmem::find_iter(text, magic)).collect();
-    all.sort_unstable();
-    all.into_iter()
-}
-
-fn is_magic(text: &[u8]) -> bool {
-    MAGIC_NUMBERS.iter().any(|magic| text.starts_with(magic))
-}
-
-/// Parses the header at the beginning of `text`.
-fn parse_header(text: &[u8]) -> Header {
-    let file = |decoder: Decoder, length: usize| Header::File(Box::new(decoder), length);
+/// A decoder of the file whose header begins `text`.
+fn decoder(text: &[u8]) -> Opened<Decoder> {
+    let deflated = |length| Opened::File(Decoder::bare_deflate(), length);
     if text.starts_with(ZSTD) {
-        return file(Decoder::new(Coding::Zstd), 0);
+        return Opened::File(Decoder::new(Coding::Zstd), 0);
     }
     if text.starts_with(GZIP) {
-        return match gzip_header(text) {
-            Ok(Some(length)) => file(Decoder::bare_deflate(), length),
-            Ok(None) => Header::Incomplete,
-            Err(_) => Header::NotAFile,
-        };
+        return gzip_header(text).map_or(Opened::Incomplete, deflated);
     }
     if !text.starts_with(ZIP) {
-        return if ZIP.starts_with(text) { Header::Incomplete } else { Header::NotAFile };
+        return if ZIP.starts_with(text) { Opened::Incomplete } else { Opened::NotAFile };
     }
-    let number = |at: usize| text.get(at..at + 2).and_then(<[u8]>::first_chunk::<2>);
-    let (Some(method), Some(name), Some(extra)) = (number(8), number(26), number(28)) else {
-        return Header::Incomplete;
-    };
-    if u16::from_le_bytes(*method) != 8 {
-        return Header::NotAFile;
+    match ZipHeader::parse(text) {
+        Some(header) if !header.deflated => Opened::NotAFile,
+        Some(header) if header.length <= text.len() => deflated(header.length),
+        _ => Opened::Incomplete,
     }
-    let length = 30 + usize::from(u16::from_le_bytes(*name)) + usize::from(u16::from_le_bytes(*extra));
-    if text.len() < length { Header::Incomplete } else { file(Decoder::bare_deflate(), length) }
 }
 
 #[cfg(test)]

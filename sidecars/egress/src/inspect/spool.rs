@@ -42,7 +42,7 @@ pub(crate) enum SpoolError {
     TooLong(u64),
     #[error("too many bodies are buffered already")]
     Full,
-    #[error("it cannot be buffered: {0}")]
+    #[error("it cannot be buffered")]
     Disk(#[from] io::Error),
 }
 

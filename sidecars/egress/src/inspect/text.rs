@@ -33,7 +33,7 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
 
 /// A scan of a body.
 pub(crate) struct BodyScan {
-    codings: Vec<Decoder>,
+    decoding: Decoding,
     text: Stream<Arc<Scanner>>,
     /// The text without its zero bytes, if it seems to have two or four bytes per character.
     narrow: Option<Stream<Arc<Scanner>>>,
@@ -72,7 +72,7 @@ impl BodyScan {
                 .any(|name| memchr::memmem::find(&kind, name).is_some())
         });
         Self {
-            codings: codings.iter().map(|coding| Decoder::new(*coding)).collect(),
+            decoding: Decoding::new(codings),
             text: scanner.stream_owned(),
             narrow: wide.then(|| scanner.stream_owned()),
             begun: false,
@@ -85,8 +85,8 @@ impl BodyScan {
     /// # Errors
     /// [`Unreadable`]: the body must not be forwarded.
     pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
-        let Self { codings, text, narrow, begun, nested } = self;
-        through(codings, chunk, &mut |chunk| {
+        let Self { decoding, text, narrow, begun, nested } = self;
+        through(&mut decoding.0, chunk, &mut |chunk| {
             if !*begun && !chunk.is_empty() {
                 *begun = true;
                 if narrow.is_none() && is_wide(chunk) {
@@ -107,7 +107,7 @@ impl BodyScan {
     /// # Errors
     /// [`Unreadable::Broken`] when a coding is incomplete.
     pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
-        if !self.codings.iter().all(Decoder::is_whole) {
+        if !self.decoding.is_whole() {
             return Err(Unreadable::Broken);
         }
         let plain = self.text.finish().findings;

@@ -25,6 +25,8 @@ use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 /// What is known about a request's connection before the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectionContext {
+    /// Counts the connections of this process, for its log.
+    pub(crate) id: u64,
     /// The listener's port: [`EGRESS_PORT`] for the explicit proxy, else a transparent one.
     port: u16,
     /// The authority of the enclosing CONNECT, as received.
@@ -37,8 +39,8 @@ pub(crate) struct ConnectionContext {
 
 impl ConnectionContext {
     /// A connection without tunnel or TLS.
-    fn direct(port: u16) -> Self {
-        Self { port, connect: None, sni: None, tls: false }
+    fn direct(id: u64, port: u16) -> Self {
+        Self { id, port, connect: None, sni: None, tls: false }
     }
 
     /// Whether it came to the explicit proxy, which accepts absolute URLs and CONNECT.

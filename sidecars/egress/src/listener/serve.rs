@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bottle_contract::names::{DNS_PORT, EGRESS_PORTS, HTTPS_PORT};
 use bottle_daemon::{BindError, Listener, ListenerConfig};
 use bottle_resolver::Resolver;
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -16,6 +18,7 @@ use tokio::sync::Semaphore;
 use super::io::ClientIo;
 use super::{ConnectionContext, tunnel};
 use crate::egress::Egress;
+use crate::request::body::Body;
 use crate::tls::hello::{self, Protocol};
 use crate::{bounds, request};
 
@@ -49,26 +52,40 @@ pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result
 
 /// Accepts connections for the life of the process.
 async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) {
-    let port = listener.port();
+    /// The id of the next connection.
+    static NEXT: AtomicU64 = AtomicU64::new(1);
     while let Some((socket, slot)) = listener.accept(&slots).await {
         let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, slot));
+        let connection = ConnectionContext::direct(NEXT.fetch_add(1, Ordering::Relaxed), listener.port());
         tokio::spawn(async move {
             // Connection errors concern only the bottle.
-            let _ = serve_connection(egress, io, port).await;
+            let _ = serve_connection(egress, io, connection).await;
         });
     }
 }
 
-async fn serve_connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<()> {
-    match (hello::read(io).await?, port) {
-        (Protocol::Tls(hello), HTTPS_PORT) => {
-            tunnel::tls(egress, *hello, ConnectionContext::direct(port)).await
-        }
-        (Protocol::Http(io), port) if port != HTTPS_PORT => {
-            http1(egress, io, ConnectionContext::direct(port)).await
-        }
+async fn serve_connection(
+    egress: Arc<Egress>,
+    io: ClientIo,
+    connection: ConnectionContext,
+) -> io::Result<()> {
+    match (hello::read(io).await?, connection.port) {
+        (Protocol::Tls(hello), HTTPS_PORT) => tunnel::tls(egress, *hello, connection).await,
+        (Protocol::Http(io), port) if port != HTTPS_PORT => http1(egress, io, connection).await,
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected protocol on this port")),
     }
+}
+
+/// The service that responds to the requests of one connection.
+fn service(
+    egress: Arc<Egress>,
+    connection: ConnectionContext,
+) -> impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send> {
+    let connection = Arc::new(connection);
+    service_fn(move |request| {
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
+        async move { Ok::<_, Infallible>(handled.await) }
+    })
 }
 
 /// Serves HTTP/1.1 on `io` until it ends.
@@ -76,11 +93,6 @@ pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, connection: Connectio
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let connection = Arc::new(connection);
-    let service = service_fn(move |request| {
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
-        async move { Ok::<_, Infallible>(handled.await) }
-    });
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds::HEADERS_WITHIN)
@@ -88,7 +100,7 @@ where
         .max_header_size(bounds::HEADER_BYTES)
         .max_buf_size(bounds::HEADER_BYTES)
         .auto_date_header(false)
-        .serve_connection(TokioIo::new(io), service)
+        .serve_connection(TokioIo::new(io), service(egress, connection))
         .with_upgrades()
         .await
         .map_err(io::Error::other)
@@ -99,11 +111,6 @@ pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, connection: Connectio
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let connection = Arc::new(connection);
-    let service = service_fn(move |request| {
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
-        async move { Ok::<_, Infallible>(handled.await) }
-    });
     http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(bounds::STREAMS)
@@ -115,7 +122,7 @@ where
         .keep_alive_interval(bounds::PING_EVERY)
         .keep_alive_timeout(bounds::PING_WITHIN)
         .auto_date_header(false)
-        .serve_connection(TokioIo::new(io), service)
+        .serve_connection(TokioIo::new(io), service(egress, connection))
         .await
         .map_err(io::Error::other)
 }

@@ -38,10 +38,18 @@ pub(crate) struct Reporter {
     margin: usize,
 }
 
+/// What to log, and where.
+pub(crate) struct LogConfig<'p> {
+    pub(crate) level: LogLevel,
+    /// Bytes of all files together.
+    pub(crate) keep: u64,
+    pub(crate) folder: &'p Path,
+}
+
 /// Reports cannot be written safely, so the proxy must not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
-    #[error("log: {0}")]
+    #[error("log")]
     Log(#[from] io::Error),
     #[error(transparent)]
     Redactor(#[from] TooLarge),
@@ -52,7 +60,7 @@ const LONGEST_SPELLING: usize = 6;
 
 /// A request that upstream responded to.
 pub(crate) struct ForwardedRequest {
-    pub(crate) info: RequestInfo,
+    pub(crate) info: Arc<RequestInfo>,
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
@@ -73,34 +81,18 @@ pub(crate) struct CapturedMessage {
     pub(crate) truncated: bool,
 }
 
-impl ForwardedRequest {
-    /// A request that is about to be sent.
-    pub(crate) fn new(info: RequestInfo, query: Option<String>, started: Instant) -> Self {
-        Self {
-            info,
-            query,
-            started,
-            status: 0,
-            stripped: Vec::new(),
-            bytes: 0,
-            request: CapturedMessage::default(),
-            response: CapturedMessage::default(),
-        }
-    }
-}
-
 impl Reporter {
-    /// Writes to `backlog`, and to `folder` at the levels that log.
+    /// Writes to `backlog`, and to the log at the levels that log.
     ///
     /// # Errors
     /// When the log cannot be opened, or the secrets exceed the redactor's limits.
     pub(crate) fn new(
         bottle: String,
-        (level, keep): (LogLevel, u64),
-        folder: &Path,
+        log: LogConfig<'_>,
         backlog: Arc<Backlog>,
         secrets: &[&Secret],
     ) -> Result<Self, ReportError> {
+        let LogConfig { level, keep, folder } = log;
         let journal = match level {
             LogLevel::Off => None,
             LogLevel::Blocks | LogLevel::Full => Some(Journal::start(folder, keep)?),
@@ -259,9 +251,8 @@ mod tests {
         let secret = Secret::new("known-secret-value".to_owned());
         let folder = tempfile::tempdir().expect("folder");
         let backlog = Arc::new(Backlog::new(1));
-        let level = (LogLevel::Off, 0);
-        let reporter =
-            Reporter::new("b".into(), level, folder.path(), backlog, &[&secret]).expect("reporter");
+        let log = LogConfig { level: LogLevel::Off, keep: 0, folder: folder.path() };
+        let reporter = Reporter::new("b".into(), log, backlog, &[&secret]).expect("reporter");
         let room = reporter.captured_body_bytes();
         let half = format!("{}known-secret", "a".repeat(room - "known-secret".len()));
         let shown = reporter.log_body(&half, true);

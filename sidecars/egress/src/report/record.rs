@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::decide::Reason;
 use serde::Serialize;
 
 /// The part of a record that is known before the verdict.
@@ -23,12 +23,6 @@ impl RequestInfo {
     /// A connection on which no request was read.
     pub(crate) fn for_connection(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, ..Self::default() }
-    }
-
-    /// A denied request: the host as far as it is known, the rest as received.
-    pub(crate) fn for_denied(refusal: &Refusal, port: u16, method: &str, path: &str) -> Self {
-        let host = refusal.host.clone();
-        Self { host, port, method: method.to_owned(), path: path.to_owned() }
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderName, HeaderValue, Response};
 use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Body, Observe, Observed};
+use super::credentials::InjectedHead;
 use crate::egress::Egress;
 use crate::report::{CapturedMessage, ForwardedRequest};
 
@@ -39,19 +40,13 @@ impl AccessLog {
         }
     }
 
-    /// Captures the request's headers and body at log level `full`. `headers` are those sent upstream; `hidden` is the
-    /// injected one.
-    pub(super) fn capture_request(
-        &mut self,
-        headers: &HeaderMap,
-        hidden: Option<&HeaderName>,
-        body: Body,
-    ) -> Body {
+    /// Captures the request's headers and body at log level `full`.
+    pub(super) fn capture_request(&mut self, headers: &InjectedHead, body: Body) -> Body {
         if !self.egress.reporter.logs_bodies() {
             return body;
         }
-        self.record.request.headers = header_list(headers, hidden);
-        if headers.contains_key(CONTENT_ENCODING) {
+        self.record.request.headers = header_list(headers.loggable());
+        if headers.contains_key(&CONTENT_ENCODING) {
             return body;
         }
         self.capture_body(body, &self.request)
@@ -67,7 +62,7 @@ impl AccessLog {
         let (parts, mut body) = response.into_parts();
         self.record.status = parts.status.as_u16();
         if self.egress.reporter.logs_bodies() {
-            self.record.response.headers = header_list(&parts.headers, None);
+            self.record.response.headers = header_list(parts.headers.iter());
             if !parts.headers.contains_key(CONTENT_ENCODING) {
                 body = self.capture_body(body, &self.response);
             }
@@ -96,8 +91,9 @@ fn take(capture: &Capture, message: &mut CapturedMessage, room: usize) {
     }
 }
 
-fn header_list(headers: &HeaderMap, hidden: Option<&HeaderName>) -> Vec<(String, String)> {
-    let headers = headers.iter().filter(|(name, _)| Some(*name) != hidden);
+fn header_list<'h>(
+    headers: impl Iterator<Item = (&'h HeaderName, &'h HeaderValue)>,
+) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     headers.map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
 }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -42,10 +43,18 @@ impl<B> IdleTimeout<B> {
     }
 }
 
-/// A body sent nothing for too long.
+/// The proxy ended a body early.
 #[derive(Debug, thiserror::Error)]
-#[error("a body sent nothing for {} s", .0.as_secs())]
-struct IdleError(Duration);
+pub(super) enum BrokenBody {
+    #[error("a body sent nothing for {} s", .0.as_secs())]
+    Idle(Duration),
+    #[error("a buffered body is incomplete")]
+    Incomplete,
+    #[error("the response ended early")]
+    EndedEarly,
+    #[error("the response was cut")]
+    Cut,
+}
 
 impl<B> HttpBody for IdleTimeout<B>
 where
@@ -67,7 +76,7 @@ where
         let until = Instant::now() + this.limit;
         let waiting = this.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         ready!(waiting.as_mut().poll(cx));
-        Poll::Ready(Some(Err(Box::new(IdleError(this.limit)))))
+        Poll::Ready(Some(Err(BrokenBody::Idle(this.limit).into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -84,11 +93,14 @@ pub(crate) trait Observe {
     /// Called with each chunk.
     fn on_data(&mut self, _data: &Bytes) {}
 
+    /// Called with the trailers, which it may change.
+    fn on_trailers(&mut self, _trailers: &mut HeaderMap) {}
+
     /// Called once, at the end or when the body is dropped. `whole`: the body was complete.
     fn on_end(&mut self, _whole: bool) {}
 }
 
-/// A body that passes unchanged while an observer reads it.
+/// A body whose data passes unchanged while an observer reads it.
 pub(crate) struct Observed<B: HttpBody, W: Observe> {
     body: B,
     observer: W,
@@ -119,13 +131,17 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => match frame.data_ref() {
-                Some(data) => self.observer.on_data(data),
-                // Nothing follows trailers.
-                None => self.finish(true),
-            },
+        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &mut frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.observer.on_data(data);
+                } else if let Some(trailers) = frame.trailers_mut() {
+                    self.observer.on_trailers(trailers);
+                    // Nothing follows trailers.
+                    self.finish(true);
+                }
+            }
             Some(Err(_)) => self.finish(false),
             None => self.finish(true),
         }

@@ -12,7 +12,7 @@ use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-use super::body::{Body, BodyError};
+use super::body::{Body, BodyError, BrokenBody};
 use super::credentials::CredentialRewrite;
 use super::request_body::RequestBody;
 use crate::inspect::head::{Head, OutgoingHead};
@@ -31,7 +31,7 @@ pub(super) struct BufferedBody {
 pub(super) enum BufferError {
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    #[error("its body cannot be read: {0}")]
+    #[error("its body cannot be read")]
     Unreadable(#[from] Unreadable),
     #[error("its body ended early")]
     Truncated,
@@ -136,13 +136,13 @@ impl HttpBody for ReleasedBody {
         if let Some(last) = this.reader.last.take().filter(|last| !last.is_empty()) {
             if this.remaining != last.len() as u64 {
                 // A read error ends the stream of blocks early.
-                return Poll::Ready(Some(Err("a buffered body is incomplete".into())));
+                return Poll::Ready(Some(Err(BrokenBody::Incomplete.into())));
             }
             this.remaining = 0;
             return Poll::Ready(Some(Ok(Frame::data(last))));
         }
         if this.remaining > 0 {
-            return Poll::Ready(Some(Err("a buffered body is incomplete".into())));
+            return Poll::Ready(Some(Err(BrokenBody::Incomplete.into())));
         }
         Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }

@@ -5,6 +5,7 @@ use bottle_contract::route::Route;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::body::Observe;
 use crate::vault::Vault;
 
 /// The changes that a route makes to one request's headers and query.
@@ -49,7 +50,7 @@ impl CredentialRewrite {
         self.stripped.strips(name.as_str())
     }
 
-    /// The names of what [`Self::headers`] strips.
+    /// The names of what [`Self::strip`] strips.
     pub(super) fn stripped(&self, headers: &HeaderMap) -> Vec<String> {
         let injected = |name: &HeaderName| self.inject.as_ref().is_some_and(|(injected, _)| injected == name);
         let taken = headers.keys().filter(|name| self.strips(name) && !injected(name));
@@ -60,12 +61,10 @@ impl CredentialRewrite {
         names
     }
 
-    /// Rewrites the headers; returns the name of the injected one.
-    pub(super) fn headers(self, headers: &mut HeaderMap) -> Option<HeaderName> {
-        self.strip_from(headers);
-        let (name, value) = self.inject?;
-        headers.insert(name.clone(), value);
-        Some(name)
+    /// Strips the headers.
+    pub(super) fn strip(self, mut headers: HeaderMap) -> StrippedHead {
+        self.strip_from(&mut headers);
+        StrippedHead { headers, inject: self.inject }
     }
 
     /// Strips the body's trailers; injects nothing.
@@ -84,6 +83,54 @@ impl CredentialRewrite {
         if self.stripped.credentials() && headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
             strip_subprotocols(headers);
         }
+    }
+}
+
+/// Strips the trailers of a request body.
+impl Observe for CredentialRewrite {
+    fn on_trailers(&mut self, trailers: &mut HeaderMap) {
+        self.trailers(trailers);
+    }
+}
+
+/// A request's headers without the agent's credentials. Only they can get the route's.
+pub(super) struct StrippedHead {
+    headers: HeaderMap,
+    inject: Option<(HeaderName, HeaderValue)>,
+}
+
+impl StrippedHead {
+    /// Adds the route's credential.
+    pub(super) fn inject(self) -> InjectedHead {
+        let Self { mut headers, inject } = self;
+        let injected = inject.map(|(name, value)| {
+            headers.insert(name.clone(), value);
+            name
+        });
+        InjectedHead { headers, injected }
+    }
+}
+
+/// A request's headers as they are sent.
+pub(super) struct InjectedHead {
+    headers: HeaderMap,
+    /// The name of the injected header.
+    injected: Option<HeaderName>,
+}
+
+impl InjectedHead {
+    /// All headers, including the credential.
+    pub(super) fn into_headers(self) -> HeaderMap {
+        self.headers
+    }
+
+    /// The headers without the credential, for the log.
+    pub(super) fn loggable(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.headers.iter().filter(|(name, _)| Some(*name) != self.injected.as_ref())
+    }
+
+    pub(super) fn contains_key(&self, name: &HeaderName) -> bool {
+        self.headers.contains_key(name)
     }
 }
 
@@ -142,8 +189,9 @@ mod tests {
     fn strips_the_agents_credentials_and_injects_the_real_one() {
         let mut headers = sent();
         headers.append("x-api-key", HeaderValue::from_static("second"));
-        let added = rewrite(true, true).headers(&mut headers);
-        assert_eq!(added, Some(HeaderName::from_static("x-api-key")));
+        let injected = rewrite(true, true).strip(headers).inject();
+        assert_eq!(injected.injected, Some(HeaderName::from_static("x-api-key")));
+        let headers = injected.into_headers();
         let keys: Vec<_> = headers.get_all("x-api-key").iter().collect();
         assert_eq!(keys, ["real"]);
         assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
@@ -157,16 +205,16 @@ mod tests {
         let hidden = HeaderValue::from_static("openai-insecure-api-key.mine");
         headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("realtime"));
         headers.append(SEC_WEBSOCKET_PROTOCOL, hidden);
-        rewrite(true, false).headers(&mut headers);
+        let headers = rewrite(true, false).strip(headers).inject().into_headers();
         let left: Vec<_> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
         assert_eq!(left, ["realtime"]);
     }
 
     #[test]
     fn forwards_credentials_with_pass_credentials() {
-        let mut headers = sent();
-        assert_eq!(rewrite(false, false).headers(&mut headers), None);
-        assert_eq!(headers, sent());
+        let injected = rewrite(false, false).strip(sent()).inject();
+        assert_eq!(injected.injected, None);
+        assert_eq!(injected.into_headers(), sent());
         let query = "a=1&api_key=mine";
         assert_eq!(rewrite(false, false).query(query), query);
         assert_eq!(rewrite(true, false).query(query), "a=1");

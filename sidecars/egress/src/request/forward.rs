@@ -1,48 +1,45 @@
 //! Stage 7, forwarding: sends the decided request upstream and streams the response back.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::SEC_WEBSOCKET_EXTENSIONS;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Body as HttpBody;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::body::{self, Body, BodyError, IdleTimeout};
+use super::body::{self, Body, BodyError, IdleTimeout, Observe, Observed};
+use super::credentials::InjectedHead;
 use super::headers;
 use super::messages::MessageRelay;
 use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
-use crate::upstream::{Target, UpstreamError};
+use crate::upstream::{Target, Unreachable, UpstreamError};
 
 /// A request to send: of the bottle's own spelling only headers and body remain.
-pub(crate) struct Outgoing {
-    pub(crate) method: Method,
+pub(super) struct Outgoing {
+    pub(super) target: Target,
+    pub(super) method: Method,
     /// Canonical, as decided on.
-    pub(crate) path_and_query: String,
-    /// Stripped and injected.
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Body,
+    pub(super) path_and_query: String,
+    pub(super) headers: InjectedHead,
+    pub(super) body: Body,
 }
 
 /// Sends a request and returns its response, whose body streams.
 ///
 /// # Errors
 /// [`UpstreamError`] naming the failed step.
-pub(crate) async fn send(
+pub(super) async fn send(
     upstream: &Arc<Upstream>,
-    target: &Target,
-    mut outgoing: Outgoing,
+    outgoing: Outgoing,
 ) -> Result<Response<Body>, UpstreamError> {
-    headers::for_upstream(&mut outgoing.headers);
-    let request = outgoing.into_request(target)?;
-    Ok(for_bottle(upstream.send(target, request).await?))
+    let (target, request) = outgoing.into_request()?;
+    Ok(for_bottle(upstream.send(&target, request).await?))
 }
 
 /// Sends a WebSocket upgrade. The bottle receives 101 only after upstream sent it. From then on messages are relayed in
@@ -50,21 +47,19 @@ pub(crate) async fn send(
 ///
 /// # Errors
 /// [`UpstreamError`] naming the failed step.
-pub(crate) async fn websocket(
+pub(super) async fn websocket(
     egress: &Arc<Egress>,
-    target: &Target,
-    mut outgoing: Outgoing,
+    outgoing: Outgoing,
     bottle: OnUpgrade,
     messages: Option<MessageRelay>,
 ) -> Result<Response<Body>, UpstreamError> {
-    headers::for_upstream(&mut outgoing.headers);
-    headers::set_websocket_upgrade(&mut outgoing.headers);
+    let (target, mut request) = outgoing.into_request()?;
+    headers::set_websocket_upgrade(request.headers_mut());
     if messages.is_some() {
         // Declines every extension that changes how messages are encoded, such as compression.
-        outgoing.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
+        request.headers_mut().remove(SEC_WEBSOCKET_EXTENSIONS);
     }
-    let request = outgoing.into_request(target)?;
-    let mut response = egress.upstream.send_exclusive(target, request).await?;
+    let mut response = egress.upstream.send_exclusive(&target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(for_bottle(response));
     }
@@ -103,45 +98,26 @@ where
     parts.version = Version::default();
     parts.extensions.clear();
     let body = IdleTimeout::new(body, bounds::RESPONSE_BODY_IDLE);
-    Response::from_parts(parts, WithoutOwnTrailers(body).boxed_unsync())
+    Response::from_parts(parts, Observed::new(body, WithoutOwnTrailers).boxed_unsync())
 }
 
-/// A response body whose trailers cannot forge the proxy's own headers.
-struct WithoutOwnTrailers<B>(B);
+/// Keeps a response's trailers from forging the proxy's own headers.
+struct WithoutOwnTrailers;
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for WithoutOwnTrailers<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
-        if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
-            headers::remove_own(trailers);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+impl Observe for WithoutOwnTrailers {
+    fn on_trailers(&mut self, trailers: &mut HeaderMap) {
+        headers::remove_own(trailers);
     }
 }
 
 impl Outgoing {
-    fn into_request(self, target: &Target) -> Result<Request<Body>, UpstreamError> {
-        let unsendable = |error: http::Error| UpstreamError::unreachable(&target.host, error);
-        let mut request = Request::builder()
-            .method(self.method)
-            .uri(self.path_and_query)
-            .body(self.body)
-            .map_err(unsendable)?;
-        *request.headers_mut() = self.headers;
-        Ok(request)
+    /// The request without the headers of the bottle's connection, and where to send it.
+    fn into_request(self) -> Result<(Target, Request<Body>), UpstreamError> {
+        let Self { target, method, path_and_query, headers, body } = self;
+        let request = Request::builder().method(method).uri(path_and_query).body(body);
+        let mut request = request.map_err(|error| Unreachable::Request(error).at(&target.host))?;
+        *request.headers_mut() = headers.into_headers();
+        headers::for_upstream(request.headers_mut());
+        Ok((target, request))
     }
 }

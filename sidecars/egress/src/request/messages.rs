@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 use super::approval::ApprovalKey;
-use super::outbound::Permit;
+use super::permit::Permit;
 use crate::bounds;
 use crate::egress::Egress;
 use crate::inspect::BodyScan;
@@ -34,7 +34,7 @@ type Socket = WebSocketStream<TokioIo<Upgraded>>;
 /// The scans of one WebSocket.
 pub(super) struct MessageRelay {
     egress: Arc<Egress>,
-    info: RequestInfo,
+    info: Arc<RequestInfo>,
     provider: bool,
     outbound: Option<Arc<Scanner>>,
     inbound: Option<Arc<Scanner>>,
@@ -49,15 +49,13 @@ enum Direction {
 
 impl MessageRelay {
     /// `None` when the route disables all scans.
-    pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit) -> Option<Self> {
-        let inspector = &egress.inspector;
-        let outbound = inspector.outbound(&permit.dlp).cloned();
-        let inbound =
-            inspector.inbound(&permit.dlp, permit.credential.as_ref()).map(|scanners| scanners.scanner);
+    pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>) -> Option<Self> {
+        let outbound = egress.inspector.outbound(&permit.route.dlp).cloned();
+        let inbound = egress.inspector.inbound(permit.route).map(|scanners| scanners.scanner);
         (outbound.is_some() || inbound.is_some()).then(|| Self {
             egress: Arc::clone(egress),
-            info: permit.info.clone(),
-            provider: permit.provider,
+            info: Arc::clone(&permit.info),
+            provider: permit.route.provider,
             outbound,
             inbound,
         })

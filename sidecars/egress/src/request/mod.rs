@@ -2,20 +2,22 @@
 //!
 //! ```text
 //! CONNECT ─► listener::tunnel        _egress.local ─► local_response
-//! outbound (facts ─► decide 1–6) ─► credentials (strip, inject) ─► forward ─► inbound 8 ─► access log
-//!             │                                                     │            │
-//!             └─────────────────────────► denial ◄──────────────────┴────────────┘
+//! ReceivedRequest ─► outbound 1–6 ─► Cleared ─► credentials (strip, inject) ─► forward ─► inbound 8 ─► access log
+//!                       │                                                        │            │
+//!                       └─────────────────────────► denial ◄─────────────────────┴────────────┘
 //! ```
-//! Owns the order of the stages. A request reads the routes once, at the beginning: one revision decides and forwards
-//! it.
+//! Owns the order of the stages, which types enforce: [`outbound`] alone makes a [`Cleared`] request, [`forward`] sends
+//! no other, and only stripped headers get a credential. A request reads the routes once, at the beginning: one
+//! revision decides and forwards it.
 
 mod access_log;
 pub(crate) mod approval;
 pub(crate) mod body;
 mod buffered_body;
 mod credentials;
-mod facts;
+mod findings;
 mod forward;
+mod head;
 mod headers;
 mod hits;
 mod inbound;
@@ -23,132 +25,137 @@ pub(crate) mod local_response;
 pub(crate) mod messages;
 mod one_time_grant;
 mod outbound;
+mod permit;
 mod request_body;
 mod streaming_scan;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bottle_contract::decide::{Reason, Refusal};
-use http::request::Parts;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use tracing::{Instrument, Span, field};
 
 use crate::egress::Egress;
 use crate::listener::{ConnectionContext, tunnel};
 use crate::live::{CurrentRoutes, GrantClaim};
-use crate::report::ForwardedRequest;
+use crate::report::{CapturedMessage, ForwardedRequest};
 use crate::usage::UsageTracker;
 use access_log::AccessLog;
 use body::Body;
 use forward::Outgoing;
+use head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
 use inbound::Inbound;
 use messages::MessageRelay;
-use outbound::{Evaluation, OutboundBody, Permit};
-use request_body::RequestBody;
+use outbound::{AllowedRequest, Cleared, Evaluation};
 
 /// Responds to one request. Every error becomes a response; there is no other report to the client.
 pub(crate) async fn handle(
     egress: Arc<Egress>,
     connection: Arc<ConnectionContext>,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Response<Body> {
     if request.method() == Method::CONNECT && connection.is_proxy() {
         return tunnel::accept(egress, &connection, request);
     }
-    let started = Instant::now();
+    let span = span(&connection, request.method());
+    respond(egress, connection, request).instrument(span).await
+}
+
+/// The span of a request. Nothing in it was written by the agent, except a host without findings.
+fn span(connection: &ConnectionContext, method: &Method) -> Span {
+    let standard = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    let method = standard.iter().find(|known| *known == method).copied().unwrap_or("other");
+    let (host, route) = (field::Empty, field::Empty);
+    tracing::debug_span!("request", connection = connection.id, method, host, route)
+}
+
+async fn respond(
+    egress: Arc<Egress>,
+    connection: Arc<ConnectionContext>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let current = egress.live.current();
-    let upgrade = hyper::upgrade::on(&mut request);
-    let (mut parts, body) = request.into_parts();
-    let body = RequestBody::new(body, parts.version, &parts.headers);
-    headers::remove_connection_listed(&mut parts.headers);
-    if facts::targets_proxy(&connection, &parts) {
-        return describe_proxy(&current, &parts);
+    let request = ReceivedRequest::read(connection, request);
+    if request.head.targets_proxy() {
+        return describe_proxy(&current, &request.head);
     }
-    let claim = one_time_grant::claim(&egress, &current, &connection, &parts);
+    let claim = one_time_grant::claim(&egress, &current, &request.head);
     let table = claim.as_ref().map_or(&current.table, GrantClaim::table);
-    let evaluation = Evaluation { egress: &egress, table, connection: &connection };
-    let evaluated = match evaluation.locked_out(&parts) {
-        Some(denied) => Err(denied),
-        // The scan of this request may lock the bottle.
-        None => match (evaluation.evaluate(&mut parts, body).await, evaluation.locked_out(&parts)) {
-            (_, Some(denied)) => Err(denied),
-            (evaluated, None) => evaluated,
-        },
-    };
-    let denied = match evaluated {
-        Ok((permit, body)) => {
-            if let Some(claim) = claim {
+    let response = match (Evaluation { egress: &egress, table }).evaluate(request).await {
+        Ok(request) => {
+            if let Some(claim) = &claim {
                 egress.reporter.report_spent_grant(claim.spend());
             }
-            let info = permit.info.clone();
-            match forward(&egress, permit, parts, (body, upgrade), started).await {
-                Ok(response) => return response,
-                Err(refusal) => Box::new((info, refusal)),
-            }
+            let info = Arc::clone(&request.permit.info);
+            forward(&egress, request).await.map_err(|refusal| DeniedRequest::new(info, refusal))
         }
-        Err(denied) => denied,
+        Err(denied) => Err(denied),
     };
-    let (info, refusal) = *denied;
-    local_response::denied(&egress.reporter, &info, &refusal)
+    response.unwrap_or_else(|denied: Denied| {
+        tracing::debug!(reason = denied.refusal.reason.as_str(), "denied");
+        local_response::denied(&egress.reporter, &denied.info, &denied.refusal)
+    })
 }
 
 /// Stages 7 and 8.
 async fn forward(
     egress: &Arc<Egress>,
-    permit: Permit,
-    parts: Parts,
-    (body, upgrade): (OutboundBody, OnUpgrade),
-    started: Instant,
+    request: AllowedRequest<'_, Cleared>,
 ) -> Result<Response<Body>, Refusal> {
-    let path_and_query = permit.path_and_query();
+    let (cleared, AllowedRequest { head, permit, upgrade, .. }) = request.take_scan();
+    Span::current().record("host", permit.host());
+    let websocket = head.websocket();
     let inbound = Inbound::for_permit(egress, &permit);
-    let messages = if permit.websocket { MessageRelay::for_permit(egress, &permit) } else { None };
+    let messages = if websocket { MessageRelay::for_permit(egress, &permit) } else { None };
     let tracker = UsageTracker::for_request(&permit.info);
-    let Permit { info, target, rewrite, websocket, stripped_keys, .. } = permit;
     let slot = Arc::clone(&egress.request_slots).acquire_owned().await;
     let Ok(slot) = slot else {
-        return Err(Refusal::later(Reason::UpstreamUnreachable, &target.host, "the proxy is closing"));
+        return Err(Refusal::later(Reason::UpstreamUnreachable, permit.host(), "the proxy is closing"));
     };
     // It may have waited for its slot for long.
-    if let Some(refusal) = egress.locked_out(&target.host) {
+    if let Some(refusal) = egress.locked_out(permit.host()) {
         return Err(refusal);
     }
-    let query = path_and_query.split_once('?').map(|(_, query)| query.to_owned());
-    let mut stripped = rewrite.stripped(&parts.headers);
-    stripped.extend(stripped_keys.iter().map(|key| format!("?{key}")));
-    let record =
-        ForwardedRequest { stripped: stripped.clone(), ..ForwardedRequest::new(info, query, started) };
+    let mut stripped = permit.rewrite.stripped(head.headers());
+    stripped.extend(permit.stripped_keys.iter().map(|key| format!("?{key}")));
+    let path_and_query = permit.path_and_query();
+    let record = ForwardedRequest {
+        info: permit.info,
+        query: permit.query,
+        started: head.started,
+        status: 0,
+        stripped: stripped.clone(),
+        bytes: 0,
+        request: CapturedMessage::default(),
+        response: CapturedMessage::default(),
+    };
     let mut log = AccessLog::new(egress, record, slot);
-    let mut headers = parts.headers;
-    let body = body.into_body(rewrite.clone());
+    let (method, mut headers) = head.into_method_and_headers();
     if inbound.is_some() {
         headers::limit_accept_encoding(&mut headers);
     }
-    let injected = rewrite.headers(&mut headers);
-    let body = log.capture_request(&headers, injected.as_ref(), body);
-    let outgoing = Outgoing { method: parts.method, path_and_query, headers, body };
+    let body = cleared.into_body(permit.rewrite.clone());
+    let headers = permit.rewrite.strip(headers).inject();
+    let body = log.capture_request(&headers, body);
+    let outgoing = Outgoing { target: permit.target, method, path_and_query, headers, body };
     let sent = if websocket {
-        forward::websocket(egress, &target, outgoing, upgrade, messages).await
+        forward::websocket(egress, outgoing, upgrade, messages).await
     } else {
-        forward::send(&egress.upstream, &target, outgoing).await
+        forward::send(&egress.upstream, outgoing).await
     };
     let mut response = sent.map_err(|error| error.refusal())?;
+    tracing::debug!(status = response.status().as_u16(), "upstream responded");
     if let Some(tracker) = tracker {
         response = tracker.observe(egress, response);
     }
     if let Some(inbound) = inbound {
-        response = inbound.scan(egress, response).await?;
+        response = inbound.scan(response).await?;
     }
     local_response::add_stripped_header(response.headers_mut(), &stripped);
     Ok(log.observe_response(response))
 }
 
-fn describe_proxy(current: &CurrentRoutes, parts: &Parts) -> Response<Body> {
-    if facts::requests_allowlist(parts) {
-        local_response::allowlist(current)
-    } else {
-        local_response::not_found()
-    }
+fn describe_proxy(current: &CurrentRoutes, head: &RequestHead) -> Response<Body> {
+    if head.requests_allowlist() { local_response::allowlist(current) } else { local_response::not_found() }
 }

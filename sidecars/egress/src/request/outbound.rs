@@ -1,151 +1,198 @@
 //! Stages 1 to 6: decides a request, scans it, and decides again with the findings.
 //!
 //! ```text
-//! head ─► decide 1–5 ─► head scanned ─► body buffered and scanned ─► decide 6 ─┬─► forward
-//!              │                                  ▲                           ├─► deny
-//!              └─► deny (body unread)             └─────── redact ◄───────────┘
+//! ReceivedRequest ─► decide 1–5 ─► Unscanned ─► scan head, buffer and scan body ─► Scanned ─► decide 6 ─► Cleared
+//!                        │                                                           ▲           │  │
+//!                        └─► deny (body unread)                                      └── redact ◄┘  └─► deny
 //! ```
-//! A denial by the head costs nothing: the body stays unread. A body is sent only after its verdict.
+//! A denial by the head costs nothing: the body stays unread. Only a [`Cleared`] request can be sent, and only this
+//! module clears one.
 
 use std::sync::Arc;
 
-use bottle_contract::credential::{Binding, binding};
-use bottle_contract::decide::{
-    Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide, form_methods, quick_action,
-};
-use bottle_contract::names::HTTP_PORT;
-use bottle_contract::route::{Dlp, Route, RouteTable};
-use bottle_scan::{Finding, Severity};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use bottle_contract::decide::{Findings, Reason, Refusal, Verdict, form_methods, quick_action};
+use bottle_contract::route::RouteTable;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 use hyper::body::Body as _;
+use hyper::upgrade::OnUpgrade;
+use tracing::field;
 
-use super::approval::{self, ApprovalKey};
+use super::approval;
 use super::body::{self, Body};
 use super::buffered_body::{BufferError, BufferedBody};
 use super::credentials::CredentialRewrite;
-use super::facts;
+use super::findings::RequestFindings;
+use super::head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
+use super::permit::Permit;
 use super::request_body::RequestBody;
 use crate::egress::Egress;
-use crate::inspect::head::{Head, OutgoingHead};
-use crate::inspect::{BodyFindings, describe, rewritten};
-use crate::listener::ConnectionContext;
-use crate::live;
+use crate::inspect::rewritten;
 use crate::report::record::RequestInfo;
-use crate::upstream::Target;
+use crate::upstream::chain;
 
-/// An allowed request, in the form in which it is sent.
-pub(super) struct Permit {
-    pub(super) info: RequestInfo,
-    pub(super) target: Target,
-    /// Canonical, as decided on, without credentials.
-    path: String,
-    query: Option<String>,
-    /// Keys of what was stripped from the query.
-    pub(super) stripped_keys: Vec<String>,
-    pub(super) rewrite: CredentialRewrite,
-    /// The binding of the injected credential.
-    pub(super) credential: Option<Binding>,
-    /// Whether the route has `matches`.
-    has_matches: bool,
-    pub(super) websocket: bool,
-    pub(super) dlp: Dlp,
-    /// Whether the route is a provider route.
-    pub(super) provider: bool,
+/// A request that its head allows. `Scan` is the state of its scan: [`Unscanned`], [`Scanned`] or [`Cleared`].
+pub(super) struct AllowedRequest<'t, Scan> {
+    pub(super) head: RequestHead,
+    pub(super) permit: Permit<'t>,
+    pub(super) upgrade: OnUpgrade,
+    scan: Scan,
 }
 
-impl Permit {
-    pub(super) fn path_and_query(&self) -> String {
-        match &self.query {
-            Some(query) => format!("{}?{query}", self.path),
-            None => self.path.clone(),
-        }
-    }
+/// The unread body.
+pub(super) struct Unscanned(RequestBody);
+
+/// The body and the findings, which are not decided.
+pub(super) struct Scanned {
+    body: OutboundBody,
+    findings: RequestFindings,
 }
 
-/// A denied request and its denial.
-pub(super) type DeniedRequest = Box<(RequestInfo, Refusal)>;
+/// The body of a request that may be sent: every finding is redacted or approved.
+pub(super) struct Cleared(OutboundBody);
 
-/// The body of a request that may be sent.
-pub(super) enum OutboundBody {
+/// The body of a scanned request.
+enum OutboundBody {
     /// The route scans no bodies, or there is none.
     Unscanned(RequestBody),
-    /// Scanned.
     Buffered(Box<BufferedBody>),
-    /// Redacted.
     Redacted(Vec<u8>),
 }
 
 impl OutboundBody {
-    /// The body to send upstream.
-    pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
+    fn buffered(&self) -> Option<&BufferedBody> {
         match self {
-            Self::Unscanned(body) => body.into_body(rewrite),
-            Self::Buffered(buffered) => buffered.into_body(rewrite),
-            Self::Redacted(text) => body::full(text),
+            Self::Buffered(buffered) => Some(buffered),
+            Self::Unscanned(_) | Self::Redacted(_) => None,
         }
     }
 }
 
-/// The context in which a request is evaluated.
-pub(super) struct Evaluation<'r> {
-    pub(super) egress: &'r Arc<Egress>,
-    /// The routes that decide the whole request.
-    pub(super) table: &'r RouteTable,
-    pub(super) connection: &'r ConnectionContext,
+impl Cleared {
+    /// The body to send upstream; its trailers are stripped like the headers.
+    pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
+        match self.0 {
+            OutboundBody::Unscanned(body) => body.into_body(rewrite),
+            OutboundBody::Buffered(buffered) => buffered.into_body(rewrite),
+            OutboundBody::Redacted(text) => body::full(text),
+        }
+    }
 }
 
-impl Evaluation<'_> {
-    /// Evaluates a request; redacts `parts` where the route asks for it.
+impl<'t, Scan> AllowedRequest<'t, Scan> {
+    fn with_scan<Next>(self, scan: Next) -> AllowedRequest<'t, Next> {
+        let Self { head, permit, upgrade, .. } = self;
+        AllowedRequest { head, permit, upgrade, scan }
+    }
+
+    /// Takes the scan's state out, which includes the body.
+    pub(super) fn take_scan(self) -> (Scan, AllowedRequest<'t, ()>) {
+        let Self { head, permit, upgrade, scan } = self;
+        (scan, AllowedRequest { head, permit, upgrade, scan: () })
+    }
+
+    fn denied(&self, refusal: Refusal) -> Denied {
+        DeniedRequest::new(Arc::clone(&self.permit.info), refusal)
+    }
+}
+
+impl<'t> AllowedRequest<'t, Scanned> {
+    fn cleared(self) -> AllowedRequest<'t, Cleared> {
+        let (scanned, request) = self.take_scan();
+        request.with_scan(Cleared(scanned.body))
+    }
+
+    /// A denial whose reported path and method are redacted.
+    fn redacted_denial(&self, refusal: Refusal) -> Denied {
+        self.scan.findings.denied(&self.permit, &self.head, refusal)
+    }
+}
+
+/// Decides requests by one revision of the routes.
+pub(super) struct Evaluation<'t> {
+    pub(super) egress: &'t Arc<Egress>,
+    /// The routes that decide the whole request.
+    pub(super) table: &'t RouteTable,
+}
+
+impl<'t> Evaluation<'t> {
+    /// Evaluates a request; redacts it where the route asks for it.
     pub(super) async fn evaluate(
         &self,
-        parts: &mut Parts,
-        body: RequestBody,
-    ) -> Result<(Permit, OutboundBody), DeniedRequest> {
-        let permit = self.decide_request(parts, &Findings::none())?;
-        let (head, in_head) = scan_head(self.egress, &permit, parts);
-        self.egress.count_in_head(&head, &in_head, &permit.info.host);
-        self.check_head(&permit, parts, &head, &in_head)?;
-        let Some(scanner) = self.egress.inspector.outbound(&permit.dlp).filter(|_| !body.is_end_stream())
-        else {
-            self.check_quick_actions(&permit, parts, None).await?;
-            let found = RequestFindings { head, in_head, buffered: None, in_body: BodyFindings::default() };
-            return self.decide_findings(permit, parts, found, Some(body)).await;
-        };
-        let buffered = BufferedBody::read(&self.egress.spools, scanner, &parts.headers, body).await;
-        let (buffered, in_body) = buffered.map_err(|error| buffer_denial(&permit, &error))?;
-        self.egress.count_in_body(&buffered, &in_body, &permit.info.host).await;
-        self.check_form_method(&permit, parts, &buffered).await?;
-        self.check_quick_actions(&permit, parts, Some(&buffered)).await?;
-        let found = RequestFindings { head, in_head, buffered: Some(buffered), in_body };
-        self.decide_findings(permit, parts, found, None).await
+        request: ReceivedRequest,
+    ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
+        let allowed = self.unless_locked(self.decide(request))?;
+        // The scan of this request may lock the bottle.
+        self.unless_locked(self.clear(allowed).await)
     }
 
-    /// The denial of any request, while the bottle is locked.
-    pub(super) fn locked_out(&self, parts: &Parts) -> Option<DeniedRequest> {
+    async fn clear(
+        &self,
+        request: AllowedRequest<'t, Unscanned>,
+    ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
+        self.decide_findings(self.scan(request).await?).await
+    }
+
+    /// `outcome`, or the denial of any request while the bottle is locked.
+    fn unless_locked<Scan>(
+        &self,
+        outcome: Result<AllowedRequest<'t, Scan>, Denied>,
+    ) -> Result<AllowedRequest<'t, Scan>, Denied> {
         if !self.egress.lockout.is_locked() {
-            return None;
+            return outcome;
         }
-        let info = match self.decide_request(parts, &Findings::none()) {
-            Ok(permit) => permit.info,
-            Err(denied) => denied.0,
+        let info = match outcome {
+            Ok(request) => request.permit.info,
+            Err(denied) => denied.info,
         };
-        let refusal = self.egress.locked_out(&info.host)?;
-        Some(Box::new((info, refusal)))
+        let refusal = Refusal::locked_out(&info.host);
+        Err(DeniedRequest::new(info, refusal))
+    }
+
+    /// Stages 1 to 5.
+    fn decide(&self, request: ReceivedRequest) -> Result<AllowedRequest<'t, Unscanned>, Denied> {
+        let permit = self.permit(&request.head, &Findings::none())?;
+        tracing::Span::current().record("route", field::display(&permit.route.host));
+        let ReceivedRequest { head, body, upgrade } = request;
+        Ok(AllowedRequest { head, permit, upgrade, scan: Unscanned(body) })
+    }
+
+    /// Scans the head, and the body if the head is allowed.
+    async fn scan(
+        &self,
+        request: AllowedRequest<'t, Unscanned>,
+    ) -> Result<AllowedRequest<'t, Scanned>, Denied> {
+        let (Unscanned(body), request) = request.take_scan();
+        let AllowedRequest { head, permit, .. } = &request;
+        let mut findings = RequestFindings::in_head(self.egress, permit, head);
+        self.check_head(permit, head, &findings)?;
+        let scanner = self.egress.inspector.outbound(&permit.route.dlp);
+        let Some(scanner) = scanner.filter(|_| !body.is_end_stream()) else {
+            self.check_quick_actions(permit, head, None).await?;
+            return Ok(request.with_scan(Scanned { body: OutboundBody::Unscanned(body), findings }));
+        };
+        let read = BufferedBody::read(&self.egress.spools, scanner, head.headers(), body).await;
+        let (buffered, in_body) =
+            read.map_err(|error| request.denied(buffer_refusal(permit.host(), &error)))?;
+        self.egress.count_in_body(&buffered, &in_body, permit.host()).await;
+        self.check_form_method(permit, head, &buffered).await?;
+        self.check_quick_actions(permit, head, Some(&buffered)).await?;
+        findings.in_body = in_body;
+        let body = OutboundBody::Buffered(Box::new(buffered));
+        Ok(request.with_scan(Scanned { body, findings }))
     }
 
     /// Denies a text with a GitLab quick action that changes a gated repository, and a text too long to be checked. A
     /// body that the route does not scan stays unread.
     async fn check_quick_actions(
         &self,
-        permit: &Permit,
-        parts: &Parts,
+        permit: &Permit<'_>,
+        head: &RequestHead,
         buffered: Option<&BufferedBody>,
-    ) -> Result<(), DeniedRequest> {
-        let host = &permit.info.host;
-        let is_gitlabs = permit.path.to_ascii_lowercase().contains("/projects/");
-        if !self.table.is_forge(host) || !is_gitlabs || ["GET", "HEAD"].contains(&parts.method.as_str()) {
+    ) -> Result<(), Denied> {
+        let host = permit.host();
+        let is_gitlabs = permit.info.path.to_ascii_lowercase().contains("/projects/");
+        if !self.table.is_forge(host) || !is_gitlabs || ["GET", "HEAD"].contains(&head.method().as_str()) {
             return Ok(());
         }
         let text = match buffered {
@@ -156,113 +203,71 @@ impl Evaluation<'_> {
             Some(text) => quick_action(permit.query.as_deref(), &text),
             None => Some("merge"),
         };
-        word.map_or(Ok(()), |word| Err(self.denial(parts, Refusal::quick_action(host, word))))
+        word.map_or(Ok(()), |word| Err(head.denied(Refusal::quick_action(host, word))))
     }
 
     /// Denies a form that overrides the method to one that the route denies: some servers read the method from the
     /// form.
     async fn check_form_method(
         &self,
-        permit: &Permit,
-        parts: &Parts,
+        permit: &Permit<'_>,
+        head: &RequestHead,
         buffered: &BufferedBody,
-    ) -> Result<(), DeniedRequest> {
-        let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    ) -> Result<(), Denied> {
+        let kind = head.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
         // Provider routes lead to models, whose long conversations need no second pass.
-        if !permit.has_matches || permit.provider || !is_form {
+        if permit.route.matches.is_empty() || permit.route.provider || !is_form {
             return Ok(());
         }
         let Some(text) = buffered.text().await else { return Ok(()) };
         for word in form_methods(kind, &text) {
             // Decided like the header of the same meaning.
             let Ok(value) = HeaderValue::try_from(word) else { continue };
-            let mut headers = parts.headers.clone();
+            let mut headers = head.headers().clone();
             headers.append("x-http-method-override", value);
-            let facts = RequestFacts { headers: &headers, ..facts::collect(self.connection, parts) };
-            let loaded = |slot: &str| self.egress.vault.holds(slot);
-            if let Verdict::Deny(refusal) = decide(self.table, &facts, &loaded, &Findings::none()) {
-                return Err(self.denial(parts, refusal));
+            let vault = &self.egress.vault;
+            if let Verdict::Deny(refusal) = head.decide_with(&headers, self.table, vault, &Findings::none()) {
+                return Err(head.denied(refusal));
             }
         }
         Ok(())
     }
 
+    fn verdict<'h>(&self, head: &'h RequestHead, findings: &Findings) -> Verdict<'t, 'h> {
+        head.decide(self.table, &self.egress.vault, findings)
+    }
+
     /// Stages 1 to 6 with the findings so far.
-    fn decide_request(&self, parts: &Parts, findings: &Findings) -> Result<Permit, DeniedRequest> {
-        let facts = facts::collect(self.connection, parts);
-        match self.verdict(&facts, findings) {
-            Verdict::Allow(allowed) => self.permit(parts, &allowed, facts.method, facts.websocket),
-            Verdict::Deny(refusal) => Err(self.denial(parts, refusal)),
+    fn permit(&self, head: &RequestHead, findings: &Findings) -> Result<Permit<'t>, Denied> {
+        match self.verdict(head, findings) {
+            Verdict::Allow(allowed) => {
+                let host = allowed.host.clone();
+                Permit::new(allowed, head, &self.egress.vault)
+                    .ok_or_else(|| head.denied(Refusal::later(Reason::CredentialMissing, &host, "")))
+            }
+            Verdict::Deny(refusal) => Err(head.denied(refusal)),
             // A decision without findings, or after a redaction, returns neither.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
-                Err(self.denial(parts, Refusal::unasked(&allowed.host, "")))
+                Err(head.denied(Refusal::unasked(&allowed.host, "")))
             }
         }
-    }
-
-    fn verdict<'d>(&'d self, facts: &RequestFacts<'d>, findings: &Findings) -> Verdict<'d, 'd> {
-        decide(self.table, facts, &|slot| self.egress.vault.holds(slot), findings)
-    }
-
-    fn denial(&self, parts: &Parts, refusal: Refusal) -> DeniedRequest {
-        let (method, path) = (parts.method.as_str(), parts.uri.path());
-        Box::new((
-            RequestInfo::for_denied(&refusal, self.connection.port_of(&parts.uri), method, path),
-            refusal,
-        ))
-    }
-
-    fn permit(
-        &self,
-        parts: &Parts,
-        allowed: &Allowed<'_, '_>,
-        method: &str,
-        websocket: bool,
-    ) -> Result<Permit, DeniedRequest> {
-        let Allowed { route, host, port, target, .. } = allowed;
-        let route: &Route = route;
-        // The decision checked that the slot is loaded; this checks that it is bound to this very destination.
-        let rewrite = CredentialRewrite::for_route(route, &self.egress.vault)
-            .ok_or_else(|| self.denial(parts, Refusal::later(Reason::CredentialMissing, host, "")))?;
-        let tls = *port != HTTP_PORT;
-        let path = target.path.text.clone().into_owned();
-        Ok(Permit {
-            info: RequestInfo {
-                host: host.clone().into_owned(),
-                port: *port,
-                method: method.to_owned(),
-                path: path.clone(),
-            },
-            target: live::target(route, host, *port, tls),
-            query: target.query.as_deref().map(|query| rewrite.query(query)),
-            stripped_keys: rewrite.stripped_keys(target.query.as_deref().unwrap_or_default()),
-            path,
-            rewrite,
-            credential: binding(route),
-            has_matches: !route.matches.is_empty(),
-            websocket,
-            dlp: route.dlp.clone(),
-            provider: route.provider,
-        })
     }
 
     /// Denies a request by the findings in its head alone, before its body is read.
     fn check_head(
         &self,
-        permit: &Permit,
-        parts: &Parts,
-        head: &Head,
-        in_head: &[Finding],
-    ) -> Result<(), DeniedRequest> {
-        let blocking = self.egress.inspector.policy_findings(in_head.iter());
+        permit: &Permit<'_>,
+        head: &RequestHead,
+        findings: &RequestFindings,
+    ) -> Result<(), Denied> {
+        let blocking = self.egress.inspector.policy_findings(findings.all());
         if blocking.is_empty() {
             return Ok(());
         }
-        let words = describe_findings(head, in_head, &BodyFindings::default(), &parts.headers);
-        let facts = facts::collect(self.connection, parts);
-        match self.verdict(&facts, &Findings::new(blocking).described(words)) {
-            Verdict::Deny(refusal) => Err(redacted_denial(permit, head, in_head, refusal, &parts.headers)),
+        let words = findings.describe(head.headers());
+        match self.verdict(head, &Findings::new(blocking).described(words)) {
+            Verdict::Deny(refusal) => Err(findings.denied(permit, head, refusal)),
             _ => Ok(()),
         }
     }
@@ -270,222 +275,88 @@ impl Evaluation<'_> {
     /// Stage 6.
     async fn decide_findings(
         &self,
-        permit: Permit,
-        parts: &mut Parts,
-        found: RequestFindings,
-        unscanned: Option<RequestBody>,
-    ) -> Result<(Permit, OutboundBody), DeniedRequest> {
-        let RequestFindings { head, in_head, buffered, in_body } = found;
-        let blocking = self.egress.inspector.policy_findings(in_head.iter().chain(in_body.all()));
-        let words = describe_findings(&head, &in_head, &in_body, &parts.headers);
+        mut request: AllowedRequest<'t, Scanned>,
+    ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
+        let blocking = self.egress.inspector.policy_findings(request.scan.findings.all());
         if blocking.is_empty() {
-            let body = outbound_body(buffered, unscanned);
-            return Ok((permit, body));
+            return Ok(request.cleared());
         }
-        let facts = facts::collect(self.connection, parts);
-        let findings = Findings::new(blocking).described(words.clone());
-        match self.verdict(&facts, &findings) {
-            Verdict::Allow(_) => Ok((permit, outbound_body(buffered, unscanned))),
-            Verdict::Deny(refusal) => Err(redacted_denial(&permit, &head, &in_head, refusal, &parts.headers)),
+        let words = request.scan.findings.describe(request.head.headers());
+        match self.verdict(&request.head, &Findings::new(blocking).described(words.clone())) {
+            Verdict::Allow(_) => Ok(request.cleared()),
+            Verdict::Deny(refusal) => Err(request.redacted_denial(refusal)),
             Verdict::Ask(_) => {
-                let found = RequestFindings { head, in_head, buffered, in_body };
-                self.ask_user(&permit, parts, &found, &words).await?;
-                // By the current rules: the user may have taken a while.
-                let permit = self.decide_request(parts, &Findings::none())?;
-                Ok((permit, outbound_body(found.buffered, unscanned)))
+                self.ask_user(&request, &words).await?;
+                request.permit = self.permit(&request.head, &Findings::none())?;
+                Ok(request.cleared())
             }
             Verdict::Redact(_) => {
-                let found = RequestFindings { head, in_head, buffered, in_body };
-                let redacted = self.redact(permit, parts, found, unscanned).await?;
-                self.egress.reporter.report_finding(&redacted.0.info, "redacted", &words);
+                let redacted = self.redact(request).await?;
+                self.egress.reporter.report_finding(&redacted.permit.info, "redacted", &words);
                 Ok(redacted)
             }
         }
     }
 
     /// Asks the user to approve all findings.
-    async fn ask_user(
-        &self,
-        permit: &Permit,
-        parts: &Parts,
-        found: &RequestFindings,
-        words: &str,
-    ) -> Result<(), DeniedRequest> {
-        let RequestFindings { head, in_head, .. } = found;
-        let denied = |refusal| redacted_denial(permit, head, in_head, refusal, &parts.headers);
-        let Some(keys) = approval_keys(permit, found).await else {
+    async fn ask_user(&self, request: &AllowedRequest<'t, Scanned>, words: &str) -> Result<(), Denied> {
+        let AllowedRequest { head, permit, scan: Scanned { body, findings }, .. } = request;
+        let Some(keys) = findings.approval_keys(permit.host(), body.buffered()).await else {
             let words = format!("{words}, which cannot be identified for an approval");
-            return Err(denied(Refusal::unasked(&permit.info.host, &words)));
+            return Err(request.redacted_denial(Refusal::unasked(permit.host(), &words)));
         };
-        let sent = |name: &HeaderName| is_sent(permit, name);
-        let redacted = head.redact(in_head, &outgoing_head(permit, &parts.headers, &sent));
-        let shown = RequestInfo { path: redacted.path, method: redacted.method, ..permit.info.clone() };
-        approval::ask(self.egress, &shown, keys, words).await.map_err(denied)
+        let shown: RequestInfo = findings.redacted_info(permit, head);
+        let asked = approval::ask(self.egress, &shown, keys, words).await;
+        asked.map_err(|refusal| request.redacted_denial(refusal))
     }
 
     /// Redacts the findings and decides again; remaining findings deny the request.
     async fn redact(
         &self,
-        permit: Permit,
-        parts: &mut Parts,
-        found: RequestFindings,
-        unscanned: Option<RequestBody>,
-    ) -> Result<(Permit, OutboundBody), DeniedRequest> {
-        redact_head(&permit, parts, &found);
-        let mut body = outbound_body(found.buffered, unscanned);
-        let mut left = Vec::new();
-        if found.in_body.blocks() {
-            match self.redact_body(&permit, &parts.headers, body).await {
-                Some(text) => {
-                    set_plain_length(&mut parts.headers, text.len());
-                    body = OutboundBody::Redacted(text);
-                }
-                None => {
-                    left = self.egress.inspector.policy_findings(found.in_body.all());
-                    body = OutboundBody::Redacted(Vec::new());
-                }
-            }
+        request: AllowedRequest<'t, Scanned>,
+    ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
+        let AllowedRequest { mut head, permit, upgrade, scan: Scanned { mut body, findings } } = request;
+        if !findings.in_head.is_empty() {
+            let redacted = findings.redact_head(&permit, &head);
+            head = head.replace(redacted);
         }
-        let redecided = self.decide_request(parts, &Findings::none())?;
-        let (head, in_head) = scan_head(self.egress, &redecided, parts);
-        self.egress.count_in_head(&head, &in_head, &redecided.info.host);
-        left.extend(self.egress.inspector.policy_findings(in_head.iter()));
-        let in_body = if left.is_empty() { BodyFindings::default() } else { found.in_body };
-        let words = describe_findings(&head, &in_head, &in_body, &parts.headers);
+        let mut left = Vec::new();
+        if findings.in_body.blocks() {
+            let text = self.redact_body(&permit, head.headers(), &body).await;
+            if let Some(text) = &text {
+                head.set_plain_length(text.len());
+            } else {
+                left = self.egress.inspector.policy_findings(findings.in_body.all());
+            }
+            body = OutboundBody::Redacted(text.unwrap_or_default());
+        }
+        let redecided = self.permit(&head, &Findings::none())?;
+        let mut remaining = RequestFindings::in_head(self.egress, &redecided, &head);
+        left.extend(self.egress.inspector.policy_findings(remaining.all()));
+        if !left.is_empty() {
+            remaining.in_body = findings.in_body;
+        }
+        let words = remaining.describe(head.headers());
         let permit = self
-            .decide_request(parts, &Findings::after_redaction(left).described(words))
-            .map_err(|denied| redacted_denial(&redecided, &head, &in_head, denied.1, &parts.headers))?;
-        Ok((permit, body))
+            .permit(&head, &Findings::after_redaction(left).described(words))
+            .map_err(|denied| remaining.denied(&redecided, &head, denied.refusal))?;
+        Ok(AllowedRequest { head, permit, upgrade, scan: Cleared(body) })
     }
 
     /// The body without the findings; `None` when it cannot be redacted.
-    async fn redact_body(&self, permit: &Permit, headers: &HeaderMap, body: OutboundBody) -> Option<Vec<u8>> {
-        let OutboundBody::Buffered(buffered) = body else { return None };
-        let scanner = self.egress.inspector.outbound(&permit.dlp)?;
+    async fn redact_body(
+        &self,
+        permit: &Permit<'_>,
+        headers: &HeaderMap,
+        body: &OutboundBody,
+    ) -> Option<Vec<u8>> {
+        let buffered = body.buffered()?;
+        let scanner = self.egress.inspector.outbound(&permit.route.dlp)?;
         let text = buffered.whole().await?;
         rewritten(scanner, &text, buffered.codings(), headers).ok().flatten()
     }
 }
 
-/// The findings in a request.
-struct RequestFindings {
-    head: Head,
-    in_head: Vec<Finding>,
-    buffered: Option<BufferedBody>,
-    in_body: BodyFindings,
-}
-
-/// The approvals that the request needs; `None` when a finding cannot be identified.
-async fn approval_keys(permit: &Permit, found: &RequestFindings) -> Option<Vec<ApprovalKey>> {
-    let blocks = |finding: &&Finding| finding.severity == Severity::Block;
-    if found.in_body.packed.iter().any(|finding| blocks(&finding)) {
-        return None;
-    }
-    let host = &permit.info.host;
-    let in_head = found.in_head.iter().filter(blocks);
-    let mut keys: Vec<ApprovalKey> =
-        in_head.map(|finding| ApprovalKey::new(finding, found.head.matched_text(finding), host)).collect();
-    let in_body: Vec<&Finding> = found.in_body.plain.iter().filter(blocks).collect();
-    if !in_body.is_empty() {
-        let text = found.buffered.as_ref()?.text().await?;
-        let value = |finding: &Finding| &text[finding.span.within(text.len())];
-        keys.extend(in_body.iter().map(|finding| ApprovalKey::new(finding, value(finding), host)));
-    }
-    Some(keys)
-}
-
-fn outbound_body(buffered: Option<BufferedBody>, unscanned: Option<RequestBody>) -> OutboundBody {
-    match (buffered, unscanned) {
-        (Some(buffered), _) => OutboundBody::Buffered(Box::new(buffered)),
-        (None, Some(unscanned)) => OutboundBody::Unscanned(unscanned),
-        (None, None) => OutboundBody::Redacted(Vec::new()),
-    }
-}
-
-fn scan_head(egress: &Egress, permit: &Permit, parts: &Parts) -> (Head, Vec<Finding>) {
-    let sent = |name: &HeaderName| is_sent(permit, name);
-    let head = Head::with_method(parts.method.as_str(), &outgoing_head(permit, &parts.headers, &sent));
-    let found = head.scan(egress.inspector.outbound(&permit.dlp));
-    (head, found)
-}
-
-fn outgoing_head<'l>(
-    permit: &'l Permit,
-    headers: &'l HeaderMap,
-    is_sent: &'l dyn Fn(&HeaderName) -> bool,
-) -> OutgoingHead<'l> {
-    OutgoingHead {
-        host: &permit.info.host,
-        path: &permit.path,
-        query: permit.query.as_deref(),
-        headers,
-        is_sent,
-    }
-}
-
-/// Whether a header is sent as the agent wrote it. `Host` is rewritten from the decided host.
-fn is_sent(permit: &Permit, name: &HeaderName) -> bool {
-    name != HOST && permit.rewrite.forwards(name)
-}
-
-fn redact_head(permit: &Permit, parts: &mut Parts, found: &RequestFindings) {
-    if found.in_head.is_empty() {
-        return;
-    }
-    let sent = |name: &HeaderName| is_sent(permit, name);
-    let redacted = found.head.redact(&found.in_head, &outgoing_head(permit, &parts.headers, &sent));
-    let target = match &redacted.query {
-        Some(query) => format!("{}?{query}", redacted.path),
-        None => redacted.path,
-    };
-    let mut uri = parts.uri.clone().into_parts();
-    // A target that no longer parses stays unchanged, is found again, and denied.
-    if let Ok(target) = target.parse() {
-        uri.path_and_query = Some(target);
-        if let Ok(uri) = http::Uri::from_parts(uri) {
-            parts.uri = uri;
-        }
-    }
-    parts.headers = redacted.headers;
-}
-
-/// Describes the findings and their locations, for a user.
-fn describe_findings(
-    head: &Head,
-    in_head: &[Finding],
-    in_body: &BodyFindings,
-    headers: &HeaderMap,
-) -> String {
-    let in_head: Vec<(&Finding, String)> =
-        in_head.iter().map(|finding| (finding, head.location(finding, headers))).collect();
-    let in_head = in_head.iter().map(|(finding, location)| (*finding, location.as_str()));
-    let plain = in_body.plain.iter().map(|finding| (finding, "the body"));
-    let packed = in_body.packed.iter().map(|finding| (finding, "a file in the body"));
-    describe(in_head.chain(plain).chain(packed))
-}
-
-/// A denial whose reported path and method are redacted.
-fn redacted_denial(
-    permit: &Permit,
-    head: &Head,
-    in_head: &[Finding],
-    refusal: Refusal,
-    headers: &HeaderMap,
-) -> DeniedRequest {
-    let sent = |name: &HeaderName| is_sent(permit, name);
-    let redacted = head.redact(in_head, &outgoing_head(permit, headers, &sent));
-    Box::new((RequestInfo { path: redacted.path, method: redacted.method, ..permit.info.clone() }, refusal))
-}
-
-fn buffer_denial(permit: &Permit, error: &BufferError) -> DeniedRequest {
-    let host = &permit.info.host;
-    let refusal = Refusal::later(error.reason(), host, &error.to_string());
-    Box::new((permit.info.clone(), refusal))
-}
-
-/// Sets the headers of a rewritten body: no content coding, and its new length.
-fn set_plain_length(headers: &mut HeaderMap, length: usize) {
-    headers.remove(CONTENT_ENCODING);
-    headers.remove(TRANSFER_ENCODING);
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+fn buffer_refusal(host: &str, error: &BufferError) -> Refusal {
+    Refusal::later(error.reason(), host, &chain(error))
 }

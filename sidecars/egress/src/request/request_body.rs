@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 
-use super::body::{Body, BodyError, IdleTimeout};
+use super::body::{Body, BodyError, IdleTimeout, Observed};
 use super::credentials::CredentialRewrite;
 use crate::bounds;
 
@@ -19,7 +19,6 @@ use crate::bounds;
 /// connection would lose the response.
 pub(super) struct RequestBody {
     body: Option<IdleTimeout<Incoming>>,
-    rewrite: Option<CredentialRewrite>,
     drains: bool,
 }
 
@@ -30,13 +29,12 @@ impl RequestBody {
         // connection.
         let drains = version < Version::HTTP_2 && !headers.contains_key(header::EXPECT);
         let body = Some(IdleTimeout::new(body, bounds::REQUEST_BODY_IDLE));
-        Self { body, rewrite: None, drains }
+        Self { body, drains }
     }
 
     /// The body to send upstream; its trailers are stripped like the headers.
-    pub(super) fn into_body(mut self, rewrite: CredentialRewrite) -> Body {
-        self.rewrite = Some(rewrite);
-        self.boxed_unsync()
+    pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
+        Observed::new(self, rewrite).boxed_unsync()
     }
 }
 
@@ -49,14 +47,9 @@ impl HttpBody for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let mut frame = ready!(Pin::new(body).poll_frame(cx));
-        match &mut frame {
-            Some(Ok(frame)) => {
-                if let (Some(trailers), Some(rewrite)) = (frame.trailers_mut(), &self.rewrite) {
-                    rewrite.trailers(trailers);
-                }
-            }
-            Some(Err(_)) | None => self.body = None,
+        let frame = ready!(Pin::new(body).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.body = None;
         }
         Poll::Ready(frame)
     }

@@ -21,11 +21,13 @@ use std::time::Duration;
 
 use bottle_scan::{Finding, Scanner, Severity};
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::body::{Body, BodyError};
-use super::inbound::{is_echo, redact_headers_for};
+use super::body::{Body, BodyError, BrokenBody};
+use super::inbound::is_echo;
+use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
@@ -42,12 +44,14 @@ const COALESCE: Duration = Duration::from_millis(1);
 const MAX_WITHHELD: usize = 16 << 20;
 /// Text bytes of one scan; one encoded chunk may decode to many thousand times its length.
 const SCAN_CHUNK: u64 = 16 << 10;
+/// Pieces below this length are joined when they are released together.
+const MAX_JOINED: usize = 1 << 10;
 /// Findings that are logged for one response.
 const MAX_REPORTED: usize = 16;
 
 /// The scanners of a response, and where findings are logged.
 pub(super) struct ScanContext {
-    pub(super) info: RequestInfo,
+    pub(super) info: Arc<RequestInfo>,
     pub(super) scanner: Arc<Scanner>,
     /// Finds the credential of this exchange; `None` when none was injected, or the route disables the search.
     pub(super) credential: Option<Arc<Scanner>>,
@@ -68,6 +72,20 @@ impl ScanContext {
         }
     }
 
+    /// Logs that the credential was redacted; `found` says where.
+    pub(super) fn report_redacted(&self, found: &str) {
+        self.reporter.report_finding(&self.info, "redacted", found);
+    }
+
+    /// `headers` without the credential; `None` when they do not contain it.
+    pub(super) fn redact_headers(&self, headers: &HeaderMap) -> Option<HeaderMap> {
+        let credential = self.credential.as_ref()?;
+        let outgoing = OutgoingHead { host: "", path: "", query: None, headers, is_sent: &|_| true };
+        let head = Head::new(&outgoing);
+        let found: Vec<Finding> = head.scan(Some(credential)).into_iter().filter(is_echo).collect();
+        (!found.is_empty()).then(|| head.redact(&found, &outgoing).headers)
+    }
+
     /// The first finding other than a secret that denies the response.
     pub(super) fn denying<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block && finding.secret.is_none();
@@ -82,7 +100,7 @@ impl ScanContext {
     fn cut(&self, preview: &str) -> BodyError {
         let words = format!("cut: {preview} in the answer");
         self.reporter.report_finding(&self.info, "cut", &words);
-        "the response was cut".into()
+        BrokenBody::Cut.into()
     }
 }
 
@@ -93,10 +111,12 @@ struct Window {
     coded: bool,
     /// Offset in the text of the window's first byte.
     base: u64,
-    /// As upstream sent it.
+    /// The text as upstream sent it: the only copy that is made of it.
     received: Vec<u8>,
-    /// As it is released: the same with secrets masked. Empty for an encoded body.
-    output: Vec<u8>,
+    /// The withheld chunks, with secrets masked. Empty for an encoded body.
+    output: VecDeque<Bytes>,
+    /// The masked parts of the window, as offsets.
+    masked: Vec<Range<u64>>,
     /// Offset behind the last line end.
     line: u64,
     /// Offset behind the last scanned byte.
@@ -107,8 +127,17 @@ struct Window {
 
 impl Window {
     fn new(context: ScanContext, coded: bool) -> Self {
-        let (received, output) = (Vec::new(), Vec::new());
-        Self { context, coded, base: 0, received, output, line: 0, scanned: 0, released: 0 }
+        Self {
+            context,
+            coded,
+            base: 0,
+            received: Vec::new(),
+            output: VecDeque::new(),
+            masked: Vec::new(),
+            line: 0,
+            scanned: 0,
+            released: 0,
+        }
     }
 
     /// Offset behind the last received byte.
@@ -121,15 +150,19 @@ impl Window {
             .map_or(self.received.len(), |at| at.min(self.received.len()))
     }
 
-    /// Appends text.
+    /// Appends a chunk, to be released.
+    fn push_chunk(&mut self, chunk: Bytes) -> Result<(), BodyError> {
+        // First, because the scan may mask it.
+        self.output.extend((!chunk.is_empty()).then(|| chunk.clone()));
+        self.push(&chunk)
+    }
+
+    /// Appends text to be scanned.
     fn push(&mut self, text: &[u8]) -> Result<(), BodyError> {
         if let Some(at) = memchr::memrchr(b'\n', text) {
             self.line = self.end() + at as u64 + 1;
         }
         self.received.extend_from_slice(text);
-        if !self.coded {
-            self.output.extend_from_slice(text);
-        }
         if self.end() - self.scanned < SCAN_CHUNK {
             return Ok(());
         }
@@ -155,8 +188,7 @@ impl Window {
             }
         }
         if !found.is_empty() {
-            let words = "the route's credential in the answer";
-            self.context.reporter.report_finding(&self.context.info, "redacted", words);
+            self.context.report_redacted("the route's credential in the answer");
         }
         self.trim();
         Ok(())
@@ -165,12 +197,18 @@ impl Window {
     /// Masks the withheld part of a secret; false when some of the rest was released unmasked.
     fn mask(&mut self, secret: Range<usize>) -> bool {
         let out = self.index(self.released).clamp(secret.start, secret.end);
-        let plain =
-            |at: usize| self.received[at].is_ascii_alphanumeric() && self.received[at] == self.output[at];
-        if (secret.start..out).any(plain) {
+        let is_masked = |at: usize| self.masked.iter().any(|part| part.contains(&(self.base + at as u64)));
+        if (secret.start..out).any(|at| self.received[at].is_ascii_alphanumeric() && !is_masked(at)) {
             return false;
         }
-        mask(&mut self.output[out..secret.end]);
+        let first = self.index(self.released);
+        if out < secret.end {
+            let mut output = Vec::with_capacity(self.received.len() - first);
+            self.output.drain(..).for_each(|chunk| output.extend_from_slice(&chunk));
+            mask(&mut output[out - first..secret.end - first]);
+            self.output.push_back(output.into());
+        }
+        self.masked.push(self.base + secret.start as u64..self.base + secret.end as u64);
         true
     }
 
@@ -183,28 +221,51 @@ impl Window {
         if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// The unreleased text before `offset`, masked; empty for an encoded body.
-    fn release(&mut self, offset: u64) -> Result<Bytes, BodyError> {
+    /// Appends the unreleased text before `offset`, masked, to `ready`; nothing for an encoded body.
+    fn release(&mut self, offset: u64, ready: &mut VecDeque<Bytes>) -> Result<(), BodyError> {
         if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
         }
-        let chunk = match self.coded {
-            true => Bytes::new(),
-            false => Bytes::copy_from_slice(&self.output[self.index(self.released)..self.index(offset)]),
-        };
+        let length = self.index(offset).saturating_sub(self.index(self.released));
+        take_front(&mut self.output, length, ready);
         self.released = self.released.max(offset);
         self.trim();
-        Ok(chunk)
+        Ok(())
     }
 
-    /// Drops text that no later scan or release needs.
+    /// Drops text that no later scan or release needs, once it is worth moving the rest.
     fn trim(&mut self) {
         let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
         let unneeded = self.index(needed.saturating_sub(WINDOW));
+        if (unneeded as u64) < SCAN_CHUNK {
+            return;
+        }
         self.received.drain(..unneeded);
-        self.output.drain(..unneeded.min(self.output.len()));
         self.base += unneeded as u64;
+        self.masked.retain(|part| part.end > self.base);
     }
+}
+
+/// Moves the first `length` bytes of `chunks` to `ready`. Short pieces are joined: a frame for each costs more than
+/// the copy.
+fn take_front(chunks: &mut VecDeque<Bytes>, mut length: usize, ready: &mut VecDeque<Bytes>) {
+    let mut joined = BytesMut::new();
+    while length > 0
+        && let Some(first) = chunks.front_mut()
+    {
+        let piece = first.split_to(length.min(first.len()));
+        length -= piece.len();
+        if first.is_empty() {
+            chunks.pop_front();
+        }
+        if piece.len() < MAX_JOINED && (length > 0 || !joined.is_empty()) {
+            joined.extend_from_slice(&piece);
+        } else {
+            ready.extend((!joined.is_empty()).then(|| joined.split().freeze()));
+            ready.push_back(piece);
+        }
+    }
+    ready.extend((!joined.is_empty()).then(|| joined.freeze()));
 }
 
 /// Withheld chunks of the body that arrived within [`COALESCE`].
@@ -217,12 +278,20 @@ struct Chunk {
     coded: BytesMut,
 }
 
+/// The rest of a body; its next frame may have been read already.
+pub(super) struct Rest {
+    pub(super) body: Body,
+    pub(super) next: Option<Result<Frame<Bytes>, BodyError>>,
+}
+
 /// A body that is scanned as it streams.
 pub(super) struct StreamingScan {
     window: Window,
     body: Option<Body>,
     /// A frame that was already read.
     next: Option<Result<Frame<Bytes>, BodyError>>,
+    /// Released, to be sent next.
+    ready: VecDeque<Bytes>,
     decoding: Option<Decoding>,
     /// In order of arrival, which is the order of offsets and times.
     queue: VecDeque<Chunk>,
@@ -232,22 +301,18 @@ pub(super) struct StreamingScan {
 }
 
 impl StreamingScan {
-    /// Starts with the part of the body that was already read: `beginning`, and the frame after it.
-    pub(super) fn new(
-        context: ScanContext,
-        beginning: BytesMut,
-        next: Option<Result<Frame<Bytes>, BodyError>>,
-        body: Body,
-        codings: &[Coding],
-    ) -> Self {
+    /// Starts with the part of the body that was already read: `beginning`, and the frame after it in `rest`.
+    pub(super) fn new(context: ScanContext, beginning: Bytes, rest: Rest, codings: &[Coding]) -> Self {
+        let Rest { body, next } = rest;
         // The beginning is scanned like any other chunk.
-        let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning.freeze())));
+        let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning)));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
         Self {
             window: Window::new(context, !codings.is_empty()),
             // A frame that is not data is the last one.
             body: last.is_none().then_some(body),
             next,
+            ready: VecDeque::new(),
             decoding: (!codings.is_empty()).then(|| Decoding::new(codings)),
             queue: VecDeque::new(),
             timer: Box::pin(tokio::time::sleep(MAX_DELAY)),
@@ -255,10 +320,10 @@ impl StreamingScan {
         }
     }
 
-    /// Appends a chunk and returns the bytes that may be released now.
-    fn take(&mut self, chunk: Bytes) -> Result<Option<Bytes>, BodyError> {
+    /// Appends a chunk and releases what may be released now.
+    fn take(&mut self, chunk: Bytes) -> Result<(), BodyError> {
         let Some(decoding) = &mut self.decoding else {
-            self.window.push(&chunk)?;
+            self.window.push_chunk(chunk)?;
             self.enqueue(self.window.end(), Bytes::new());
             return self.release();
         };
@@ -298,21 +363,20 @@ impl StreamingScan {
     }
 
     /// Releases whole lines, and chunks whose delay is over.
-    fn release(&mut self) -> Result<Option<Bytes>, BodyError> {
+    fn release(&mut self) -> Result<(), BodyError> {
         let now = Instant::now();
         let in_time = self.queue.iter().take_while(|chunk| chunk.due <= now);
         let in_time = in_time.map(|chunk| self.end_of(chunk)).filter(|end| *end <= self.window.end()).last();
         self.release_to(self.window.line_end().max(in_time.unwrap_or(0)))
     }
 
-    fn release_to(&mut self, offset: u64) -> Result<Option<Bytes>, BodyError> {
-        let text = self.window.release(offset)?;
-        let mut coded = BytesMut::new();
+    fn release_to(&mut self, offset: u64) -> Result<(), BodyError> {
+        self.window.release(offset, &mut self.ready)?;
         while self.queue.front().is_some_and(|chunk| self.end_of(chunk) <= offset) {
-            coded.extend(self.queue.pop_front().map(|chunk| chunk.coded.freeze()));
+            let coded = self.queue.pop_front().map(|chunk| chunk.coded).filter(|coded| !coded.is_empty());
+            self.ready.extend(coded.map(BytesMut::freeze));
         }
-        let chunk = if self.decoding.is_some() { coded.freeze() } else { text };
-        Ok((!chunk.is_empty()).then_some(chunk))
+        Ok(())
     }
 
     /// The next release time if nothing more arrives; `None` while the chunk's text is still in the decoder.
@@ -322,9 +386,9 @@ impl StreamingScan {
     }
 
     /// Scans and releases the rest after the last chunk.
-    fn finish(&mut self) -> Result<Option<Bytes>, BodyError> {
+    fn finish(&mut self) -> Result<(), BodyError> {
         if self.decoding.as_ref().is_some_and(|decoding| decoding.withheld() > 0) {
-            return Err("the response ended early".into());
+            return Err(BrokenBody::EndedEarly.into());
         }
         self.window.scan()?;
         self.release_to(self.window.end())
@@ -335,8 +399,7 @@ impl StreamingScan {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
             Ok(trailers) => {
-                let credential = self.window.context.credential.as_ref();
-                let redacted = credential.and_then(|credential| redact_headers_for(&trailers, credential));
+                let redacted = self.window.context.redact_headers(&trailers);
                 Frame::trailers(redacted.unwrap_or(trailers))
             }
             Err(frame) => frame,
@@ -346,8 +409,14 @@ impl StreamingScan {
     fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         (self.body, self.next, self.last) = (None, None, None);
         self.queue.clear();
+        self.window.output.clear();
         self.window.released = self.window.end();
         Poll::Ready(Some(Err(error)))
+    }
+
+    /// Bytes that were received and not sent.
+    fn unsent_bytes(&self) -> u64 {
+        self.withheld_bytes() + self.ready.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
     }
 
     /// Bytes that were received and not released.
@@ -369,6 +438,9 @@ impl HttpBody for StreamingScan {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         loop {
+            if let Some(chunk) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            }
             let frame = match (this.next.take(), &mut this.body) {
                 (Some(frame), _) => Poll::Ready(Some(frame)),
                 (None, Some(body)) => Pin::new(body).poll_frame(cx),
@@ -386,7 +458,7 @@ impl HttpBody for StreamingScan {
                 Poll::Ready(None) => {
                     this.body = None;
                     match this.finish() {
-                        Ok(None) => return Poll::Ready(this.last_frame()),
+                        Ok(()) if this.ready.is_empty() => return Poll::Ready(this.last_frame()),
                         other => other,
                     }
                 }
@@ -399,16 +471,14 @@ impl HttpBody for StreamingScan {
                     this.release()
                 }
             };
-            match outcome {
-                Ok(Some(chunk)) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
-                Ok(None) => {}
-                Err(error) => return this.fail(error),
+            if let Err(error) = outcome {
+                return this.fail(error);
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.withheld_bytes() == 0
+        self.unsent_bytes() == 0
             && self.next.is_none()
             && self.last.is_none()
             && self.body.as_ref().is_none_or(HttpBody::is_end_stream)
@@ -420,7 +490,7 @@ impl HttpBody for StreamingScan {
             return SizeHint::default();
         }
         // A mask is as long as the secret, so upstream's Content-Length stays true.
-        let withheld = self.withheld_bytes() + self.next.as_ref().map_or(0, data_length);
+        let withheld = self.unsent_bytes() + self.next.as_ref().map_or(0, data_length);
         let rest = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint);
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + withheld);
@@ -450,7 +520,35 @@ fn mask(secret: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use bottle_contract::session::bundle::LogLevel;
+    use bottle_scan::KnownSecrets;
+    use http_body_util::BodyExt;
+
+    use super::super::body;
     use super::*;
+    use crate::report::LogConfig;
+    use crate::report::backlog::Backlog;
+
+    #[tokio::test]
+    async fn releases_a_chunk_without_copying_it() {
+        let folder = tempfile::tempdir().expect("folder");
+        let log = LogConfig { level: LogLevel::Off, keep: 0, folder: folder.path() };
+        let reporter = Reporter::new("b".into(), log, Arc::new(Backlog::new(1)), &[]).expect("reporter");
+        let context = ScanContext {
+            info: Arc::default(),
+            scanner: Arc::new(Scanner::inbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))),
+            credential: None,
+            provider: false,
+            reporter: Arc::new(reporter),
+            reported: 0,
+        };
+        let chunk = Bytes::from("a line\n".repeat(10_000));
+        let rest = Rest { body: body::full(chunk.clone()), next: None };
+        let mut scan = StreamingScan::new(context, Bytes::new(), rest, &[]);
+        let released = scan.frame().await.expect("a frame").expect("clean").into_data().expect("data");
+        assert_eq!((released.as_ptr(), released.len()), (chunk.as_ptr(), chunk.len()));
+        assert!(scan.frame().await.is_none());
+    }
 
     #[test]
     fn masked_json_stays_valid() {

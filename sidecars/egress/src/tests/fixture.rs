@@ -223,12 +223,18 @@ impl ProxyFixture {
             routes: (*routes).to_owned(),
         });
         let table = parsed(&routes(self.site.address().port(), route, ""))?;
-        self.egress.live.replace(&Routes { revision, table, once: once.collect() })
+        self.egress
+            .live
+            .replace(&Routes { revision, table, once: once.collect() })
+            .map_err(|error| error.to_string())
     }
 
     /// Replaces all routes as `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
-        self.egress.live.replace(&Routes { revision, ..Routes::first(parsed(&yaml)?) })
+        self.egress
+            .live
+            .replace(&Routes { revision, ..Routes::first(parsed(&yaml)?) })
+            .map_err(|error| error.to_string())
     }
 }
 

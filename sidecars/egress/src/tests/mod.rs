@@ -18,6 +18,7 @@ mod responses;
 mod side_channels;
 mod soak;
 mod streams;
+mod trace_logs;
 mod upstreams;
 mod usage;
 mod user_rules;

@@ -1,15 +1,13 @@
 //! A user's own scan rules are applied, and placeholders of credentials pass.
 
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::bundle::{Provision, RuleFile};
-use bottle_queue::Questions;
 
 use super::fixture::{FixtureOptions, ProxyFixture, SITE};
-use crate::report::backlog::Backlog;
+use crate::egress::Shared;
 use crate::test_proxy;
+use crate::upstream::chain;
 
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 
@@ -81,13 +79,7 @@ async fn rejects_rules_that_do_not_parse() {
     let rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
     let provision = Provision { rules, ..test_proxy::provision("routes: []\n") };
     let folder = tempfile::tempdir().expect("folder");
-    let refused = test_proxy::provision_egress(
-        provision,
-        folder.path(),
-        &Arc::new(Backlog::new(8)),
-        &Questions::default(),
-        None,
-    );
-    let text = refused.err().expect("refused").to_string();
+    let refused = test_proxy::provision_egress(provision, folder.path(), Shared::new(folder.path(), None));
+    let text = chain(&refused.err().expect("refused"));
     assert!(text.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{text}");
 }

@@ -39,7 +39,7 @@ pub struct Leaves {
 #[derive(Debug, thiserror::Error)]
 pub enum LeafError {
     /// The name is not valid in a certificate.
-    #[error("certificate for {name:?}: {source}")]
+    #[error("certificate for {name:?}")]
     Mint {
         /// The requested name.
         name: String,
@@ -47,10 +47,10 @@ pub enum LeafError {
         source: rcgen::Error,
     },
     /// rustls rejected the key or the protocol versions.
-    #[error("TLS towards the bottle: {0}")]
+    #[error("TLS towards the bottle")]
     Tls(#[from] rustls::Error),
     /// The authority or the leaves' key could not be generated.
-    #[error("bottle authority: {0}")]
+    #[error("bottle authority")]
     Authority(#[from] rcgen::Error),
 }
 

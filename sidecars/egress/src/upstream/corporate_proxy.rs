@@ -2,6 +2,8 @@
 //!
 //! All traffic goes through it by CONNECT. It resolves the names, so this proxy can deny literal addresses only.
 
+use std::io;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bottle_contract::secret::Secret;
@@ -26,6 +28,19 @@ pub(crate) struct CorporateProxy {
 #[error("egress.upstream_proxy is not an http:// URL of a proxy: {0}")]
 pub(crate) struct BadProxyUrl(&'static str);
 
+/// The corporate proxy opened no tunnel.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProxyError {
+    #[error("the upstream proxy did not answer in time")]
+    Timeout,
+    #[error("the upstream proxy")]
+    Io(#[source] io::Error),
+    #[error("the upstream proxy answered {0}")]
+    Status(u16),
+    #[error("the upstream proxy did not answer with HTTP")]
+    NotHttp,
+}
+
 impl CorporateProxy {
     /// Parses `http://[user:password@]host[:port]`.
     ///
@@ -48,8 +63,13 @@ impl CorporateProxy {
     /// Sends CONNECT for `host:port` over `stream`, a connection to the corporate proxy.
     ///
     /// # Errors
-    /// A message with the proxy's status, or why there is none.
-    pub(crate) async fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), String> {
+    /// [`ProxyError`].
+    pub(crate) async fn connect(
+        &self,
+        stream: &mut TcpStream,
+        host: &str,
+        port: u16,
+    ) -> Result<(), ProxyError> {
         let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
         if let Some(authorization) = &self.authorization {
             request.push_str("Proxy-Authorization: Basic ");
@@ -64,12 +84,12 @@ impl CorporateProxy {
         };
         let head = timeout(bounds::CONNECT_WITHIN, exchange)
             .await
-            .map_err(|_| "the upstream proxy did not answer in time".to_owned())?
-            .map_err(|error| format!("the upstream proxy: {error}"))?;
+            .map_err(|_| ProxyError::Timeout)?
+            .map_err(ProxyError::Io)?;
         match status(&head) {
             Some(200..=299) => Ok(()),
-            Some(code) => Err(format!("the upstream proxy answered {code}")),
-            None => Err("the upstream proxy did not answer with HTTP".to_owned()),
+            Some(code) => Err(ProxyError::Status(code)),
+            None => Err(ProxyError::NotHttp),
         }
     }
 }
@@ -80,11 +100,11 @@ fn basic(userinfo: &str) -> Secret {
 }
 
 /// Reads up to the blank line and no byte further: the bytes after it belong to the tunnel.
-async fn read_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == bounds::PROXY_ANSWER_BYTES {
-            return Err(std::io::Error::other("its answer is too long"));
+            return Err(io::Error::other("its answer is too long"));
         }
         head.push(stream.read_u8().await?);
     }

@@ -16,8 +16,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::corporate_proxy::CorporateProxy;
-use super::resolver::HostResolver;
-use super::{Target, UpstreamError};
+use super::resolver::{HostResolver, ResolveError};
+use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 
 /// An upstream connection, plain or TLS.
@@ -51,14 +51,15 @@ impl Dialer {
         }
         let name = match literal(&target.host) {
             Some(address) => ServerName::from(address),
-            None => ServerName::try_from(target.host.clone())
-                .map_err(|error| UpstreamError::unreachable(&target.host, error))?,
+            None => {
+                ServerName::try_from(target.host.clone()).map_err(|error| unreachable(error, &target.host))?
+            }
         };
         let handshake = TlsConnector::from(Arc::clone(tls)).connect(name, tcp);
         match timeout(bounds::HANDSHAKE_WITHIN, handshake).await {
             Ok(Ok(stream)) => Ok(Either::Right(stream)),
-            Ok(Err(error)) => Err(tls_error(&target.host, &error)),
-            Err(_) => Err(UpstreamError::unreachable(&target.host, "no TLS handshake in time")),
+            Ok(Err(error)) => Err(tls_error(&target.host, error)),
+            Err(_) => Err(Unreachable::HandshakeTimeout.at(&target.host)),
         }
     }
 
@@ -70,7 +71,7 @@ impl Dialer {
         let host = &target.host;
         if let Some((connect_host, port)) = &target.connect_to {
             let addresses = self.resolve_explicit(connect_host).await;
-            let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
+            let addresses = addresses.map_err(|error| unreachable(error, host))?;
             return connect(host, &addresses, *port).await;
         }
         if let Some(proxy) = &self.proxy {
@@ -78,7 +79,7 @@ impl Dialer {
         }
         let addresses = match literal(host) {
             Some(address) => vec![address],
-            None => self.resolver.look_up(host).await.map_err(|why| UpstreamError::unreachable(host, why))?,
+            None => self.resolver.look_up(host).await.map_err(|error| unreachable(error, host))?,
         };
         self.check_addresses(target, &addresses)?;
         connect(host, &addresses, target.port).await
@@ -94,15 +95,15 @@ impl Dialer {
             self.check_addresses(target, &[address])?;
         }
         let addresses = self.resolve_explicit(&proxy.host).await;
-        let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
+        let addresses = addresses.map_err(|error| unreachable(error, host))?;
         let mut tcp = connect(host, &addresses, proxy.port).await?;
         let connected = proxy.connect(&mut tcp, host, target.port).await;
-        connected.map_err(|why| UpstreamError::unreachable(host, why))?;
+        connected.map_err(|error| unreachable(error, host))?;
         Ok(tcp)
     }
 
     /// Resolves a host that the user configured as a destination: no address is forbidden.
-    async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+    async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             return Ok(self.machine.map_or_else(here, |address| vec![address]));
@@ -136,29 +137,33 @@ fn literal(host: &str) -> Option<IpAddr> {
 }
 
 async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStream, UpstreamError> {
-    let mut last = "the name has no address".to_owned();
+    let mut last = Unreachable::NoAddress;
     for address in addresses.iter().take(bounds::ADDRESSES) {
-        let dialled = TcpStream::connect(SocketAddr::new(*address, port));
-        match timeout(bounds::CONNECT_WITHIN, dialled).await {
+        let address = SocketAddr::new(*address, port);
+        match timeout(bounds::CONNECT_WITHIN, TcpStream::connect(address)).await {
             Ok(Ok(tcp)) => {
                 // Without it the connection is only slower.
                 let _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }
-            Ok(Err(error)) => last = format!("{address} port {port}: {error}"),
-            Err(_) => last = format!("{address} port {port}: no connection in time"),
+            Ok(Err(error)) => last = Unreachable::Connect(address, error),
+            Err(_) => last = Unreachable::ConnectTimeout(address),
         }
     }
-    Err(UpstreamError::unreachable(host, last))
+    Err(last.at(host))
 }
 
-fn tls_error(host: &str, error: &std::io::Error) -> UpstreamError {
+fn unreachable(step: impl Into<Unreachable>, host: &str) -> UpstreamError {
+    step.into().at(host)
+}
+
+fn tls_error(host: &str, error: std::io::Error) -> UpstreamError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            UpstreamError::Untrusted { host: host.to_owned(), why: why.to_string() }
+            UpstreamError::Untrusted { host: host.to_owned(), why: why.clone() }
         }
-        _ => UpstreamError::unreachable(host, error),
+        _ => Unreachable::Handshake(error).at(host),
     }
 }
 
@@ -191,7 +196,7 @@ mod tests {
         assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
         let machine: IpAddr = "192.0.2.1".parse().expect("address");
         let contained = Dialer { machine: Some(machine), ..dialer() };
-        assert_eq!(contained.resolve_explicit(OWN_MACHINE).await, Ok(vec![machine]));
+        assert_eq!(contained.resolve_explicit(OWN_MACHINE).await.expect("addresses"), [machine]);
     }
 
     #[test]

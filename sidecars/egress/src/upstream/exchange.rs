@@ -6,41 +6,41 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::timeout;
 
-use super::Target;
 use super::dial::UpstreamIo;
+use super::{Target, Unreachable};
 use crate::bounds;
 use crate::request::body::Body;
 
 /// The outcome of hyper's `try_send_request`.
-type Sent<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
+type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// Waits for the head of a response, for at most [`bounds::RESPONSE_WITHIN`].
 ///
 /// # Errors
-/// A message for the user, with the request if none of it was sent.
-pub(super) async fn within_deadline<B>(
-    response: impl Future<Output = Sent<B>>,
-) -> Result<Response<Incoming>, (String, Option<Request<B>>)> {
+/// [`SendError`].
+pub(super) async fn within_deadline(
+    response: impl Future<Output = Sent>,
+) -> Result<Response<Incoming>, SendError> {
     match timeout(bounds::RESPONSE_WITHIN, response).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(mut error)) => {
             let unsent = error.take_message();
-            Err((describe(error.error()), unsent))
+            Err(SendError { cause: error.into_error().into(), unsent: unsent.map(Box::new) })
         }
-        Err(_) => Err(("no answer in time".to_owned(), None)),
+        Err(_) => Err(Unreachable::ResponseTimeout.into()),
     }
 }
 
-/// The error about a request that cannot be built, in [`within_deadline`]'s form.
-pub(super) fn unsendable(error: http::Error) -> (String, Option<Request<Body>>) {
-    (error.to_string(), None)
+/// No response to a request.
+pub(super) struct SendError {
+    pub(super) cause: Unreachable,
+    /// The request, if none of it was sent.
+    pub(super) unsent: Option<Box<Request<Body>>>,
 }
 
-/// hyper's errors display the kind and hide the cause; a user needs both.
-fn describe(error: &hyper::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+impl<Cause: Into<Unreachable>> From<Cause> for SendError {
+    fn from(cause: Cause) -> Self {
+        Self { cause: cause.into(), unsent: None }
     }
 }
 

@@ -9,14 +9,13 @@
 
 pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
+mod error;
 mod exchange;
 pub(crate) mod pool;
 pub(crate) mod resolver;
 pub(crate) mod trust;
 
-use std::net::IpAddr;
-
-use bottle_contract::decide::{Reason, Refusal};
+pub(crate) use error::{Unreachable, UpstreamError, chain};
 
 /// The destination of a request. Two requests share a connection only if all of it is equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,55 +40,5 @@ impl Target {
             (true, 443) | (false, 80) => host.clone(),
             _ => format!("{host}:{port}"),
         }
-    }
-}
-
-/// The upstream connection or response failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UpstreamError {
-    /// The name resolves to an address that only a `private` route may reach.
-    #[error("cannot connect to {host}: it resolves to {address}, {why}")]
-    Forbidden {
-        /// The requested host.
-        host: String,
-        /// The address it resolves to.
-        address: IpAddr,
-        /// The kind of address.
-        why: &'static str,
-    },
-    /// No connection, no response, or a broken one.
-    #[error("cannot reach {host}: {why}")]
-    Unreachable {
-        /// The requested host.
-        host: String,
-        /// The cause.
-        why: String,
-    },
-    /// The certificate is not trusted.
-    #[error("cannot verify the certificate of {host}: {why}")]
-    Untrusted {
-        /// The requested host.
-        host: String,
-        /// The cause.
-        why: String,
-    },
-}
-
-impl UpstreamError {
-    /// The denial that the client receives.
-    pub(crate) fn refusal(&self) -> Refusal {
-        match self {
-            Self::Forbidden { host, address, why } => {
-                let detail = format!("{address}, {why}");
-                Refusal::later(Reason::AddressForbidden, host, &detail)
-            }
-            Self::Unreachable { host, why } => Refusal::later(Reason::UpstreamUnreachable, host, why),
-            Self::Untrusted { host, why } => Refusal::later(Reason::UpstreamUntrusted, host, why),
-        }
-    }
-
-    /// [`Self::Unreachable`] for `host`.
-    pub(crate) fn unreachable(host: &str, why: impl ToString) -> Self {
-        Self::Unreachable { host: host.to_owned(), why: why.to_string() }
     }
 }

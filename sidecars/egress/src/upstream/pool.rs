@@ -12,13 +12,12 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::dial::Dialer;
-use super::exchange::{for_http1, for_http2, http1_over, http2_over, unsendable, within_deadline};
+use super::exchange::{SendError, for_http1, for_http2, http1_over, http2_over, within_deadline};
 use super::trust::Trust;
-use super::{Target, UpstreamError};
+use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 use crate::request::body::{Body, PooledBody, ReturnToPool};
 
@@ -86,11 +85,11 @@ impl Upstream {
             match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
                 // The server closed a pooled connection meanwhile.
-                Err((_, Some(unsent))) if pooled => request = unsent,
-                Err((error, _)) => return Err(UpstreamError::unreachable(&target.host, error)),
+                Err(SendError { unsent: Some(unsent), .. }) if pooled => request = *unsent,
+                Err(SendError { cause, .. }) => return Err(cause.at(&target.host)),
             }
         }
-        Err(UpstreamError::unreachable(&target.host, "it closes every connection"))
+        Err(Unreachable::ClosesConnections.at(&target.host))
     }
 
     /// Sends `request` over a new HTTP/1.1 connection, which a 101 response turns into a tunnel.
@@ -103,16 +102,12 @@ impl Upstream {
         request: Request<Body>,
     ) -> Result<Response<Incoming>, UpstreamError> {
         let io = self.dialer.dial(target, &self.trust.http1).await?;
-        let mut sender =
-            http1_over(io).await.map_err(|error| UpstreamError::unreachable(&target.host, error))?;
-        let request =
-            for_http1(request, target).map_err(|error| UpstreamError::unreachable(&target.host, error))?;
-        let answer = timeout(bounds::RESPONSE_WITHIN, sender.send_request(request)).await;
-        match answer {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(UpstreamError::unreachable(&target.host, error)),
-            Err(_) => Err(UpstreamError::unreachable(&target.host, "no answer in time")),
-        }
+        let sent = async {
+            let mut sender = http1_over(io).await?;
+            let request = for_http1(request, target)?;
+            within_deadline(sender.try_send_request(request)).await
+        };
+        sent.await.map_err(|error: SendError| error.cause.at(&target.host))
     }
 
     /// Drops connections that were idle for too long; a timer calls it.
@@ -176,7 +171,7 @@ impl Upstream {
             Either::Right(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
             Either::Left(_) => false,
         };
-        let failed = |error| UpstreamError::unreachable(&target.host, error);
+        let failed = |error| Unreachable::Http(error).at(&target.host);
         if http2 {
             http2_over(io).await.map(Sender::Shared).map_err(failed)
         } else {
@@ -189,17 +184,17 @@ impl Upstream {
         target: &Target,
         sender: Sender,
         request: Request<Body>,
-    ) -> Result<Response<PooledBody>, (String, Option<Request<Body>>)> {
+    ) -> Result<Response<PooledBody>, SendError> {
         match sender {
             Sender::Exclusive(mut sender) => {
-                let request = for_http1(request, target).map_err(unsendable)?;
+                let request = for_http1(request, target)?;
                 let response = within_deadline(sender.try_send_request(request)).await?;
                 let connection =
                     PooledConnection { upstream: Arc::clone(self), target: target.clone(), sender };
                 Ok(response.map(|body| PooledBody::new(body, ReturnToPool(Some(connection)))))
             }
             Sender::Shared(mut sender) => {
-                let request = for_http2(request, target).map_err(unsendable)?;
+                let request = for_http2(request, target)?;
                 let response = within_deadline(sender.try_send_request(request)).await;
                 Ok(response?.map(|body| PooledBody::new(body, ReturnToPool(None))))
             }

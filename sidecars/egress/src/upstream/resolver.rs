@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolveHosts};
+use hickory_resolver::net::NetError;
 use tokio::time::timeout;
 
 use crate::bounds;
@@ -23,6 +24,17 @@ const CACHED: u64 = 512;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
+
+/// A name has no usable address.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResolveError {
+    #[error("the host has no name server configured")]
+    NoServer,
+    #[error("{0} did not resolve in time")]
+    Timeout(String),
+    #[error("{name} does not resolve")]
+    Failed { name: String, source: Box<NetError> },
+}
 
 /// The host's resolver.
 pub(crate) struct HostResolver {
@@ -66,8 +78,8 @@ impl HostResolver {
     /// The addresses of `name`, in the order to try them.
     ///
     /// # Errors
-    /// A message saying why there are none.
-    pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+    /// [`ResolveError`].
+    pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let (resolver, hosts) = {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
             system.refresh();
@@ -76,12 +88,12 @@ impl HostResolver {
         if let Some(addresses) = hosts.and_then(|hosts| hosts.get(name)) {
             return Ok(addresses);
         }
-        let resolver = resolver.ok_or("the host has no name server configured")?;
+        let resolver = resolver.ok_or(ResolveError::NoServer)?;
         let question = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
         let answer = timeout(bounds::RESOLVE_WITHIN, resolver.lookup_ip(question))
             .await
-            .map_err(|_| format!("{name} did not resolve in time"))?
-            .map_err(|error| format!("{name} does not resolve: {error}"))?;
+            .map_err(|_| ResolveError::Timeout(name.to_owned()))?
+            .map_err(|source| ResolveError::Failed { name: name.to_owned(), source: source.into() })?;
         Ok(answer.iter().collect())
     }
 }
@@ -119,7 +131,7 @@ fn stamp() -> Stamp {
     [RESOLV_CONF, HOSTS].map(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok())
 }
 
-fn resolver() -> Result<TokioResolver, hickory_resolver::net::NetError> {
+fn resolver() -> Result<TokioResolver, NetError> {
     let mut builder = TokioResolver::builder_tokio()?;
     let options = builder.options_mut();
     options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;

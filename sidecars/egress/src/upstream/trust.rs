@@ -21,13 +21,13 @@ pub(crate) struct Trust {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     /// The text is not PEM.
-    #[error("upstream roots are not PEM: {0}")]
+    #[error("upstream roots are not PEM")]
     Pem(#[from] rustls::pki_types::pem::Error),
     /// The text contains no usable root certificate.
     #[error("upstream roots contain no usable certificate")]
     Empty,
     /// rustls rejects its own defaults.
-    #[error("TLS towards upstream: {0}")]
+    #[error("TLS towards upstream")]
     Tls(#[from] rustls::Error),
 }
 

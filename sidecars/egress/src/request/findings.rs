@@ -1,0 +1,87 @@
+//! The findings in one request, and what a user is told about them.
+
+use std::sync::Arc;
+
+use bottle_contract::decide::Refusal;
+use bottle_scan::{Finding, Severity};
+use http::HeaderMap;
+
+use super::approval::ApprovalKey;
+use super::buffered_body::BufferedBody;
+use super::head::{Denied, DeniedRequest, RequestHead};
+use super::permit::Permit;
+use crate::egress::Egress;
+use crate::inspect::head::{Head, RedactedHead};
+use crate::inspect::{BodyFindings, describe};
+use crate::report::record::RequestInfo;
+
+/// The findings in a request.
+pub(super) struct RequestFindings {
+    head: Head,
+    pub(super) in_head: Vec<Finding>,
+    pub(super) in_body: BodyFindings,
+}
+
+impl RequestFindings {
+    /// Scans the head as it is sent, and counts hits.
+    pub(super) fn in_head(egress: &Egress, permit: &Permit<'_>, head: &RequestHead) -> Self {
+        let method = head.method().as_str();
+        let text = permit.with_outgoing_head(head.headers(), |outgoing| Head::with_method(method, outgoing));
+        let in_head = text.scan(egress.inspector.outbound(&permit.route.dlp));
+        egress.count_in_head(&text, &in_head, permit.host());
+        Self { head: text, in_head, in_body: BodyFindings::default() }
+    }
+
+    /// All findings.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Finding> {
+        self.in_head.iter().chain(self.in_body.all())
+    }
+
+    /// Describes the findings and their locations, for a user.
+    pub(super) fn describe(&self, headers: &HeaderMap) -> String {
+        let location = |finding| (finding, self.head.location(finding, headers));
+        let in_head: Vec<(&Finding, String)> = self.in_head.iter().map(location).collect();
+        let in_head = in_head.iter().map(|(finding, location)| (*finding, location.as_str()));
+        let plain = self.in_body.plain.iter().map(|finding| (finding, "the body"));
+        let packed = self.in_body.packed.iter().map(|finding| (finding, "a file in the body"));
+        describe(in_head.chain(plain).chain(packed))
+    }
+
+    /// The head without the findings in it.
+    pub(super) fn redact_head(&self, permit: &Permit<'_>, head: &RequestHead) -> RedactedHead {
+        permit.with_outgoing_head(head.headers(), |outgoing| self.head.redact(&self.in_head, outgoing))
+    }
+
+    /// The request as it is reported: path and method are redacted.
+    pub(super) fn redacted_info(&self, permit: &Permit<'_>, head: &RequestHead) -> RequestInfo {
+        let RedactedHead { path, method, .. } = self.redact_head(permit, head);
+        RequestInfo { path, method, ..(*permit.info).clone() }
+    }
+
+    /// A denial whose reported path and method are redacted.
+    pub(super) fn denied(&self, permit: &Permit<'_>, head: &RequestHead, refusal: Refusal) -> Denied {
+        DeniedRequest::new(Arc::new(self.redacted_info(permit, head)), refusal)
+    }
+
+    /// The approvals that the request needs; `None` when a finding cannot be identified.
+    pub(super) async fn approval_keys(
+        &self,
+        host: &str,
+        body: Option<&BufferedBody>,
+    ) -> Option<Vec<ApprovalKey>> {
+        let blocks = |finding: &&Finding| finding.severity == Severity::Block;
+        if self.in_body.packed.iter().any(|finding| blocks(&finding)) {
+            return None;
+        }
+        let in_head = self.in_head.iter().filter(blocks);
+        let mut keys: Vec<ApprovalKey> =
+            in_head.map(|finding| ApprovalKey::new(finding, self.head.matched_text(finding), host)).collect();
+        let in_body: Vec<&Finding> = self.in_body.plain.iter().filter(blocks).collect();
+        if !in_body.is_empty() {
+            let text = body?.text().await?;
+            let value = |finding: &Finding| &text[finding.span.within(text.len())];
+            keys.extend(in_body.iter().map(|finding| ApprovalKey::new(finding, value(finding), host)));
+        }
+        Some(keys)
+    }
+}

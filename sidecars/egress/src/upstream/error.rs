@@ -1,0 +1,102 @@
+//! Errors of upstream connections and responses.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use bottle_contract::decide::{Reason, Refusal};
+use rustls::CertificateError;
+use rustls::pki_types::InvalidDnsNameError;
+
+use super::corporate_proxy::ProxyError;
+use super::resolver::ResolveError;
+
+/// The upstream connection or response failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    /// The name resolves to an address that only a `private` route may reach.
+    #[error("cannot connect to {host}: it resolves to {address}, {why}")]
+    Forbidden {
+        /// The requested host.
+        host: String,
+        /// The address it resolves to.
+        address: IpAddr,
+        /// The kind of address.
+        why: &'static str,
+    },
+    /// No connection, no response, or a broken one.
+    #[error("cannot reach {host}")]
+    Unreachable {
+        /// The requested host.
+        host: String,
+        /// The failed step.
+        source: Unreachable,
+    },
+    /// The certificate is not trusted.
+    #[error("cannot verify the certificate of {host}: {why}")]
+    Untrusted {
+        /// The requested host.
+        host: String,
+        /// What is wrong with it.
+        why: CertificateError,
+    },
+}
+
+/// The step towards a host that failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreachable {
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    #[error("the name has no address")]
+    NoAddress,
+    #[error("{} port {}", .0.ip(), .0.port())]
+    Connect(SocketAddr, #[source] io::Error),
+    #[error("{} port {}: no connection in time", .0.ip(), .0.port())]
+    ConnectTimeout(SocketAddr),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error(transparent)]
+    ServerName(#[from] InvalidDnsNameError),
+    #[error(transparent)]
+    Handshake(io::Error),
+    #[error("no TLS handshake in time")]
+    HandshakeTimeout,
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("no answer in time")]
+    ResponseTimeout,
+    #[error("it closes every connection")]
+    ClosesConnections,
+}
+
+impl Unreachable {
+    /// The error about `host`.
+    pub(crate) fn at(self, host: &str) -> UpstreamError {
+        UpstreamError::Unreachable { host: host.to_owned(), source: self }
+    }
+}
+
+impl UpstreamError {
+    /// The denial that the client receives.
+    pub(crate) fn refusal(&self) -> Refusal {
+        match self {
+            Self::Forbidden { host, address, why } => {
+                let detail = format!("{address}, {why}");
+                Refusal::later(Reason::AddressForbidden, host, &detail)
+            }
+            Self::Unreachable { host, source } => {
+                Refusal::later(Reason::UpstreamUnreachable, host, &chain(source))
+            }
+            Self::Untrusted { host, why } => {
+                Refusal::later(Reason::UpstreamUntrusted, host, &why.to_string())
+            }
+        }
+    }
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
+    causes.join(": ")
+}
