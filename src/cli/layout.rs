@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use dialoguer::console::{measure_text_width, truncate_str};
+use console::{measure_text_width, truncate_str};
 
 use super::style::Styles;
 

@@ -3,12 +3,12 @@
 //! The spinner fits one line of any width and leaves nothing behind. Short operations show none.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dialoguer::console::{measure_text_width, truncate_str};
+use console::{Term, measure_text_width, truncate_str};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
 use super::attach::catch;
@@ -82,7 +82,7 @@ impl Progress {
 
     fn appear(&self) {
         if let Self::Spinner(bar, _) = self {
-            let line = Box::new(Line::default());
+            let line = Box::new(Line(Term::buffered_stderr()));
             bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(line, DRAWN_A_SECOND));
             bar.enable_steady_tick(TICK);
         }
@@ -201,19 +201,8 @@ pub(crate) async fn with_progress<T>(
 
 /// A terminal on standard error that leaves the cursor right behind the text. indicatif pads its line to the edge,
 /// where the terminal's own `^C` wraps and leaves the line behind.
-#[derive(Debug, Default)]
-struct Line(Mutex<Vec<u8>>);
-
-impl Line {
-    fn put(&self, text: &str) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-
-    fn put_move(&self, count: usize, direction: char) -> io::Result<()> {
-        if count > 0 { self.put(&format!("\x1b[{count}{direction}")) } else { Ok(()) }
-    }
-}
+#[derive(Debug)]
+struct Line(Term);
 
 impl TermLike for Line {
     fn width(&self) -> u16 {
@@ -221,40 +210,36 @@ impl TermLike for Line {
     }
 
     fn move_cursor_up(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'A')
+        self.0.move_cursor_up(count)
     }
 
     fn move_cursor_down(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'B')
+        self.0.move_cursor_down(count)
     }
 
     fn move_cursor_right(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'C')
+        self.0.move_cursor_right(count)
     }
 
     fn move_cursor_left(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'D')
+        self.0.move_cursor_left(count)
     }
 
     fn write_line(&self, text: &str) -> io::Result<()> {
-        self.put(text)?;
-        self.put("\n")
+        self.0.write_line(text)
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
         // Skips padding.
-        if text.trim_matches(' ').is_empty() { Ok(()) } else { self.put(text) }
+        if text.trim_matches(' ').is_empty() { Ok(()) } else { self.0.write_str(text) }
     }
 
     fn clear_line(&self) -> io::Result<()> {
-        self.put("\r\x1b[2K")
+        self.0.clear_line()
     }
 
     fn flush(&self) -> io::Result<()> {
-        let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut stderr = io::stderr().lock();
-        stderr.write_all(&text)?;
-        stderr.flush()
+        self.0.flush()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Any text may be untrusted: the result is escaped, in characters that the terminal shows.
 
-use dialoguer::console::{measure_text_width, truncate_str};
+use console::{measure_text_width, truncate_str};
 use ratatui::style::{Color, Modifier, Style};
 
 use super::layout;

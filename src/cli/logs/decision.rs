@@ -2,7 +2,7 @@
 
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
-use dialoguer::console::measure_text_width;
+use console::measure_text_width;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Deserialize;

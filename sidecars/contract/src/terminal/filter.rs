@@ -1,4 +1,6 @@
 //! The filter's state machine. It buffers only the sequence that it is parsing.
+//!
+//! By hand, because `vte` drops APC strings, knows no 8-bit controls, clamps large numbers and keeps no raw bytes.
 
 use super::string::{ControlString, Kind};
 use super::{Pass, csi};
