@@ -14,9 +14,9 @@ use super::completions;
 use super::connect::{connect, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, output_failed};
+use super::output::{Output, counted, output_failed};
 use super::select_bottle::{Question, is_running};
-use super::session::{self, Outcome, Session, Signals, Style, Watch};
+use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::work;
 use crate::host::byte_size::ByteSize;
@@ -33,9 +33,6 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent after the user interrupts the client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
-
-/// SIGHUP.
-const HANGUP: u8 = 1;
 
 /// Attach to a running agent: show its recent output, then follow it
 ///
@@ -70,7 +67,7 @@ impl Attach {
             if terminal && !terminal::is_terminal() && !self.read_only {
                 return Err(CliError::usage("cannot attach: the agent needs a terminal, and there is none")
                     .about(&slug)
-                    .hint(format!("`bottle logs --follow {}` shows its output", slug)));
+                    .hint(format!("`bottle logs --follow {slug}` shows its output")));
             }
             let style = if terminal && terminal::is_terminal() {
                 on_terminal(&settings, title, color, self.read_only)
@@ -78,8 +75,8 @@ impl Attach {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
             let host = host.clone();
-            let joined = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
-            joined.run(style, self.read_only, &mut catch()?, output).await
+            let client = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
+            client.run(style, self.read_only, &mut catch()?, output).await
         })
     }
 }
@@ -102,7 +99,7 @@ pub(crate) fn title_of(record: &Record) -> String {
 
 /// Starts catching signals.
 pub(crate) fn catch() -> Result<Signals, CliError> {
-    Signals::catch().map_err(|error| CliError::failed(format!("cannot catch signals: {error}")))
+    Signals::catch().map_err(|error| CliError::cannot("catch signals", error))
 }
 
 /// A client connected to a running bottle.
@@ -189,7 +186,7 @@ impl Client {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
         match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
             Ok(Ok(KeeperEvent::Detached)) => Ok(()),
-            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
+            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::cannot("detach", why)),
             Ok(Err(error)) => Err(keeper_lost(error)),
             Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
         }
@@ -275,12 +272,10 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
         output.note(format!("its conversations are in {path}"));
     }
     if let Some(hosts) = ended.learned.filter(|hosts| *hosts > 0) {
-        let were = if hosts == 1 {
-            "requests to 1 host were".to_owned()
-        } else {
-            format!("requests to {hosts} hosts were")
-        };
-        output.note(format!("{were} denied: `bottle learn {slug}` shows routes that would allow them"));
+        let hosts = counted(hosts, "host");
+        output.note(format!(
+            "requests to {hosts} were denied: `bottle learn {slug}` shows routes that would allow them"
+        ));
     }
     if let Some(head) = &ended.audit {
         output.note(format!("its audit log ends at {head}"));

@@ -43,7 +43,7 @@ impl Audit {
 /// Returns the named bottle, or every bottle that has an audit log.
 fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
-        CliError::new(Kind::State, format!("cannot read the audit log: {error}"))
+        CliError::state(format!("cannot read the audit log: {error}"))
             .hint("`audit` in $BOTTLE_HOME must be a folder that you own")
     })?;
     match slug {
@@ -112,25 +112,20 @@ fn describe(entry: &Entry) -> (&'static str, String) {
         Status::Modified => "changed",
         Status::Rejected => "rejected",
     };
-    let because = |reason: &Option<String>| match reason {
-        Some(reason) => format!(": {reason}"),
-        None => String::new(),
-    };
+    let because = |reason: &Option<String>| reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     match entry {
         Entry::Decided { tool, status: answer, reason, .. } => {
             (status(answer), format!("{}{}", tool.name(), because(reason)))
         }
         Entry::Intent { tool, status: answer, scope, reason, revision, gains, .. } => {
             let gains = if gains.is_empty() { "no change".to_owned() } else { gains.join("; ") };
-            let (tool, scope) = (
-                tool.name(),
-                match scope {
-                    Scope::Once => " for one request",
-                    Scope::Run => "",
-                    Scope::Saved => " to be saved",
-                },
-            );
-            (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{}", because(reason)))
+            let scope = match scope {
+                Scope::Once => " for one request",
+                Scope::Run => "",
+                Scope::Saved => " to be saved",
+            };
+            let (tool, because) = (tool.name(), because(reason));
+            (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{because}"))
         }
         Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
         Entry::LockedOut(LockOut { hits, places, .. }) => {
@@ -145,19 +140,12 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     let mut verified = Vec::new();
     for slug in selected(host, slug)? {
         let read = Trail::of(&host.home, &slug).read();
-        let slug = slug.to_string();
-        verified.push(match read {
-            Ok((_, head)) => {
-                VerifiedLog { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
-            }
-            Err(error) => {
-                let why = match error {
-                    AuditError::Broken { why, .. } => why,
-                    error @ AuditError::Io { .. } => error.to_string(),
-                };
-                VerifiedLog { slug, whole: false, lines: 0, head: None, why: Some(why) }
-            }
-        });
+        let (lines, head, why) = match read {
+            Ok((_, head)) => (head.seq, Some(head.hash), None),
+            Err(AuditError::Broken { why, .. }) => (0, None, Some(why)),
+            Err(error @ AuditError::Io { .. }) => (0, None, Some(error.to_string())),
+        };
+        verified.push(VerifiedLog { slug: slug.to_string(), whole: why.is_none(), lines, head, why });
     }
     let whole = verified.iter().all(|verified| verified.whole);
     let code = if whole { exit::DONE } else { exit::FAILED };
@@ -171,14 +159,12 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     let styles = output.styles();
     let rows: Vec<Vec<String>> = verified
         .iter()
-        .map(|VerifiedLog { slug, lines, head, why, .. }| match (head, why) {
-            (Some(head), _) => {
-                vec![slug.clone(), styles.green("intact"), lines.to_string(), head.clone()]
+        .map(|VerifiedLog { slug, lines, head, why, .. }| match why {
+            None => {
+                let head = head.clone().unwrap_or_default();
+                vec![slug.clone(), styles.green("intact"), lines.to_string(), head]
             }
-            (None, why) => {
-                let why = why.as_deref().map(one_line).unwrap_or_default();
-                vec![slug.clone(), styles.red("broken"), String::new(), why]
-            }
+            Some(why) => vec![slug.clone(), styles.red("broken"), String::new(), one_line(why)],
         })
         .collect();
     output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;

@@ -30,11 +30,7 @@ impl Doctor {
             }
             Ok(report)
         })?;
-        if output.json {
-            output.print_json(&report)?;
-        } else {
-            output.print(&text(&report, output))?;
-        }
+        output.json_or(&report, || output.print(&text(&report, output)))?;
         Ok(if report.iter().any(|backend| backend.usable) { exit::DONE } else { exit::BACKEND })
     }
 }

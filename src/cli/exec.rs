@@ -78,7 +78,7 @@ impl Exec {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             user: self.user,
-            awaited: false,
+            ..Process::default()
         };
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let style = if self.tty {

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::supervise::Unsaved;
-use crate::backend::{Finding, Unused};
+use crate::backend::{Finding, Snapshot, Unused};
 use crate::instance::audit::Entry;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
 
 /// One line of `bottle list active --json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct ActiveBottle {
     pub(crate) slug: String,
     pub(crate) label: Option<String>,
@@ -82,12 +82,8 @@ pub(crate) struct Discarded {
 /// `bottle commit --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Committed {
-    pub(crate) slug: String,
-    /// The backend's name for the snapshot.
-    pub(crate) reference: String,
-    pub(crate) made_at: Timestamp,
-    /// The size of its files in bytes, if known.
-    pub(crate) bytes: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) snapshot: Snapshot,
     /// Notes for the user.
     pub(crate) notes: Vec<String>,
     /// The command that starts from it.
@@ -299,7 +295,7 @@ impl From<&JudgedAttempt> for ProbeAttempt {
 /// `bottle policy check --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct PolicyAnswer {
-    /// `allow`, `refuse` or `ask`.
+    /// `allow`, `deny` or `ask`.
     pub(crate) verdict: &'static str,
     pub(crate) reason: Option<Reason>,
     pub(crate) sentence: String,

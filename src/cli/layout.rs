@@ -1,4 +1,6 @@
 //! Lays out text in columns: tables and wrapped lines. Widths are terminal columns; colour sequences have no width.
+//!
+//! By hand, because no table crate keeps the naming column whole, and none wraps between commands in backquotes.
 
 use std::fmt::Write as _;
 

@@ -14,7 +14,7 @@ use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe a
 use super::args::Global;
 use super::commit::backend_of;
 use super::completions;
-use super::connect::{connect, guest_failure, keeper_lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::json_schema::ProbeAttempt;
@@ -42,11 +42,8 @@ impl Probe {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let tried = super::block_on(self.ask(host)).map_err(|error| error.about(&self.slug))?;
         let attempts: Vec<Attempt> = tried.iter().map(|tried| tried.attempt.clone()).collect();
-        if output.json {
-            output.print_json(&tried.iter().map(ProbeAttempt::from).collect::<Vec<_>>())?;
-        } else {
-            output.print(&table(&attempts, output.styles()))?;
-        }
+        let shown: Vec<_> = tried.iter().map(ProbeAttempt::from).collect();
+        output.json_or(&shown, || output.print(&table(&attempts, output.styles())))?;
         Ok(if all_blocked(&attempts) { exit::DONE } else { exit::ISOLATION })
     }
 
@@ -57,15 +54,14 @@ impl Probe {
             _ => return Err(keeper_lost("it ended")),
         };
         let controls = Controls::listen().await;
-        let controls = controls
-            .map_err(|error| CliError::failed(format!("cannot list this machine's addresses: {error}")))?;
+        let controls = controls.map_err(|error| CliError::cannot("list this machine's addresses", error))?;
         let request = controls.request(others, false);
         let mut stream = open_guest(&channel, GuestRequest::Probe(request)).await?;
         let answer = tokio::time::timeout(PROBED_WITHIN, stream.receive::<GuestEvent>());
         match answer.await.map_err(|_| keeper_lost("the probe did not end"))?.map_err(keeper_lost)? {
             GuestEvent::Probed { attempts } => Ok(controls.judge(attempts).await),
             GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
-            _ => Err(keeper_lost("it sent an unexpected answer")),
+            _ => Err(unexpected_answer()),
         }
     }
 }

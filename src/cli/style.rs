@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Style};
 
 use super::args::Global;
@@ -15,6 +16,21 @@ use super::layout;
 
 /// The narrowest width that text is fitted to, in columns.
 const NARROWEST: usize = 24;
+
+/// The colours of labels: name, colour of text, and colour of the cursor.
+pub(crate) const LABEL_COLORS: [(&str, AnsiColor, &str); 6] = [
+    ("red", AnsiColor::Red, "#d75f5f"),
+    ("green", AnsiColor::Green, "#5faf5f"),
+    ("yellow", AnsiColor::Yellow, "#d7af5f"),
+    ("blue", AnsiColor::Blue, "#5f87d7"),
+    ("magenta", AnsiColor::Magenta, "#af5faf"),
+    ("cyan", AnsiColor::Cyan, "#5fafaf"),
+];
+
+/// Parses the name of a label's colour.
+pub(crate) fn label_color_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(LABEL_COLORS.map(|(name, ..)| name))
+}
 
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -134,19 +150,19 @@ impl Styles {
 
     /// Paints text in a label's colour; leaves it plain for an unknown colour.
     pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
-        let color = match color {
-            Some("red") => AnsiColor::Red,
-            Some("green") => AnsiColor::Green,
-            Some("yellow") => AnsiColor::Yellow,
-            Some("blue") => AnsiColor::Blue,
-            Some("magenta") => AnsiColor::Magenta,
-            Some("cyan") => AnsiColor::Cyan,
-            _ => return text.to_owned(),
-        };
-        self.paint(Style::new().fg_color(Some(color.into())), text)
+        let color = color.and_then(label_color).map(|(color, _)| color.into());
+        self.paint(Style::new().fg_color(color), text)
     }
 }
 
+/// Returns the colours of text and cursor for a label's colour; none for an unknown one.
+pub(crate) fn label_color(name: &str) -> Option<(AnsiColor, &'static str)> {
+    let found = LABEL_COLORS.into_iter().find(|(known, ..)| *known == name);
+    found.map(|(_, text, cursor)| (text, cursor))
+}
+
+/// By hand, because `anstream` takes `CLICOLOR_FORCE=0` for a wish for colours.
+///
 /// `NO_COLOR` (no-color.org) before `CLICOLOR_FORCE` before `CLICOLOR` (bixense.com/clicolors) before what the
 /// terminal says of itself.
 fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {

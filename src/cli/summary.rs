@@ -133,7 +133,8 @@ impl Tone {
     }
 }
 
-fn names(names: &[Name]) -> String {
+/// Lists names in a sentence.
+pub(crate) fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 

@@ -34,6 +34,16 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
     }
 }
 
+/// Lets the user choose one of these items.
+///
+/// # Errors
+/// As [`pick`].
+pub(crate) fn pick_one<T>(question: &str, items: Vec<(T, Choice)>, styles: Styles) -> io::Result<Option<T>> {
+    let (values, choices): (Vec<T>, Vec<Choice>) = items.into_iter().unzip();
+    let chosen = pick(question, List::one(choices), styles)?.unwrap_or_default();
+    Ok(chosen.first().and_then(|&index| values.into_iter().nth(index)))
+}
+
 fn in_lines(question: &str, list: &List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let mut user = TerminalUser::find()?;
     let name = |choice: &Choice| styles.displayable(&inert(&choice.name)).into_owned();

@@ -1,7 +1,7 @@
 //! Computes what an approval changes in a bottle's routes.
 
 use bottle_contract::names::Slug;
-use bottle_contract::proposal;
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::Proposal;
 use bottle_contract::route::{Form, parse_routes, render_routes};
 use bottle_contract::session::bundle::Routes;
@@ -47,7 +47,7 @@ pub(super) fn route_change(
     host: &Host,
     proposal: &Proposal,
     text: &str,
-) -> Option<Result<RouteChange, String>> {
+) -> Option<Result<RouteChange, ProposalError>> {
     if proposal.tool.reports() {
         return None;
     }
@@ -57,18 +57,17 @@ pub(super) fn route_change(
 
 impl RouteChange {
     /// Computes the effect on the given routes.
-    pub(super) fn new(now: &Routes, text: &str) -> Option<Result<Self, String>> {
+    pub(super) fn new(now: &Routes, text: &str) -> Option<Result<Self, ProposalError>> {
         let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
         let merged = proposal::parse(text).and_then(|asked| {
             proposal::merge(&table, &asked).map(|merged| (asked.international_hosts(), merged))
         });
-        let route_change = merged.map(|(disguised, merged)| Self {
+        Some(merged.map(|(disguised, merged)| Self {
             disguised,
             gains: decisions::gains(&table, &merged),
             diff: if merged == table { Vec::new() } else { changed(&now.yaml, &render_routes(&merged)) },
             revision: now.revision,
-        });
-        Some(route_change.map_err(|error| error.to_string()))
+        }))
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::Modes;
 use super::after_kill::Mark;
+use crate::cli::style::label_color;
 
 /// The terminal's state before the session.
 struct Saved {
@@ -53,7 +54,7 @@ impl RawTerminal {
             words.extend_from_slice(PUSH_TITLE);
             words.extend(title_sequence(title));
         }
-        if let Some(color) = color.and_then(rgb) {
+        if let Some((_, color)) = color.and_then(label_color) {
             if let Some(saved) = lock().as_mut() {
                 saved.color = true;
             }
@@ -96,19 +97,6 @@ impl Drop for RawTerminal {
 pub(crate) fn title_sequence(title: &str) -> Vec<u8> {
     let plain: String = title.chars().filter(|c| !c.is_control()).take(80).collect();
     format!("\x1b]0;{plain}\x07").into_bytes()
-}
-
-/// Maps a label's colour to the value of `OSC 12`; none for other words.
-fn rgb(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "red" => "#d75f5f",
-        "green" => "#5faf5f",
-        "yellow" => "#d7af5f",
-        "blue" => "#5f87d7",
-        "magenta" => "#af5faf",
-        "cyan" => "#5fafaf",
-        _ => return None,
-    })
 }
 
 /// Restores the terminal, if it is taken over. May be called from anywhere, any number of times.

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use bottle_contract::proposal::ProposalError;
 use bottle_contract::queue::Id;
 use bottle_queue::{Listing, Pending, QueueWatcher};
 use jiff::Timestamp;
@@ -145,8 +146,7 @@ fn on_terminal(
     let state = State::new(first, now);
     let screen = Screen { host, styles, flags, state, sender, receiver, effect_updated: None };
     screen.run(full).map(Some).map_err(|error| {
-        CliError::failed(format!("cannot show the screen: {error}"))
-            .hint("`bottle supervise --plain` lists pending proposals")
+        CliError::cannot("show the screen", error).hint("`bottle supervise --plain` lists pending proposals")
     })
 }
 
@@ -154,7 +154,7 @@ fn on_terminal(
 fn enter() -> Result<Option<FullScreen>, CliError> {
     let entered = FullScreen::enter()
         .and_then(|full| full.map(|mut full| full.report_pastes().map(|()| full)).transpose());
-    entered.map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))
+    entered.map_err(|error| CliError::cannot("take over the terminal", error))
 }
 
 /// Polls the queue until the receiver is gone.
@@ -276,9 +276,8 @@ fn edit(host: &Host, text: &str) -> Edited {
 fn compute_effect(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
     let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
     let route_change = route_change(host, proposal, text);
-    let revision = |route_change: &Option<Result<RouteChange, String>>| match route_change {
-        Some(Ok(route_change)) => Some(route_change.revision),
-        _ => None,
+    let revision = |route_change: &Option<Result<RouteChange, ProposalError>>| {
+        Some(route_change.as_ref()?.as_ref().ok()?.revision)
     };
     let live = revision(&route_change);
     let moved = proposal.revision.zip(live).filter(|(asked, live)| live > asked);

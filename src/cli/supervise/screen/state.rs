@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bottle_contract::names::Name;
-use bottle_contract::proposal;
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::{Id, Proposal};
 use bottle_queue::{Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -100,7 +100,7 @@ pub(super) struct KnownEffect {
     /// Bottle files of the user that it can be saved to.
     pub(super) files: Vec<Name>,
     /// None when the routes are unknown.
-    pub(super) route_change: Option<Result<RouteChange, String>>,
+    pub(super) route_change: Option<Result<RouteChange, ProposalError>>,
     /// What became live after the proposal was made, or why that is unknown; none if nothing did.
     pub(super) since: Option<Result<Vec<String>, String>>,
 }
@@ -119,7 +119,7 @@ pub(super) struct Draft {
     /// The text as the user left it.
     pub(super) text: String,
     /// The canonical form, or the error in it.
-    pub(super) checked: Result<String, String>,
+    pub(super) checked: Result<String, ProposalError>,
 }
 
 #[derive(Debug)]
