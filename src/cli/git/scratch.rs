@@ -22,7 +22,7 @@ use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::host::{NO_SUCH_REFERENCE, Repository, spawn_failed, stderr_tail};
+use super::host::{FetchCause, Repository, spawn_failed, stderr_tail};
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE};
 use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
 use super::{ObjectId, copy_out_hint};
@@ -99,8 +99,7 @@ impl<'a> Scratch<'a> {
     ) -> Result<Self, CliError> {
         let unmade = |error: io::Error| {
             let hint = disk::hint(&error);
-            CliError::failed(format!("cannot create a temporary folder for the comparison: {error}"))
-                .hint(hint)
+            CliError::cannot("create a temporary folder for the comparison", error).hint(hint)
         };
         let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
         let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
@@ -132,8 +131,8 @@ impl<'a> Scratch<'a> {
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
-            Err(words) if words.contains(NO_SUCH_REFERENCE) => Ok(None),
-            Err(words) => Err(CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))),
+            Err(error) if error.cause == FetchCause::NoSuchReference => Ok(None),
+            Err(error) => Err(CliError::failed(error.to_string()).hint(copy_out_hint(slug))),
         }
     }
 
@@ -218,7 +217,7 @@ impl<'a> Scratch<'a> {
         };
         archive::receive(stream, take).await.map_err(|error| match error {
             ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
-            ReceiveError::Unpacked(error) => CliError::failed(format!("cannot read the workspace: {error}")),
+            ReceiveError::Unpacked(error) => CliError::cannot("read the workspace", error),
             ReceiveError::BrokeOff => keeper_lost(error).about(slug),
             ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
         })
