@@ -60,6 +60,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// The capacity of the event channel.
 const NEWS: usize = 16;
 
+/// How long after the editor a signal may still be one that a key sent to it.
+const EDITOR_SIGNAL_DELAY: Duration = Duration::from_millis(500);
+
 /// How long the screen may take to restore the terminal after a signal.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
@@ -117,7 +120,7 @@ fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> 
 /// State shared with the signal handler.
 #[derive(Debug, Default)]
 struct SignalFlags {
-    /// The editor owns the terminal.
+    /// The editor owns the terminal, or has just ended.
     editing: AtomicBool,
     /// The screen must restore the terminal and end.
     ending: AtomicBool,
@@ -144,7 +147,8 @@ fn on_terminal(
     let poll_sender = sender.clone();
     std::thread::spawn(move || poll_queue(watcher, &poll_sender));
     let state = State::new(first, now);
-    let screen = Screen { host, styles, flags, state, sender, receiver, effect_updated: None };
+    let screen =
+        Screen { host, styles, flags, state, sender, receiver, effect_updated: None, edited_at: None };
     screen.run(full).map(Some).map_err(|error| {
         CliError::cannot("show the screen", error).hint("`bottle supervise --plain` lists pending proposals")
     })
@@ -181,6 +185,8 @@ struct Screen {
     receiver: Receiver<Event>,
     /// When the effect of the selected proposal was last computed.
     effect_updated: Option<Instant>,
+    /// When the editor ended, as long as a signal may be meant for it.
+    edited_at: Option<Instant>,
 }
 
 impl Screen {
@@ -211,6 +217,9 @@ impl Screen {
             }
             while let Ok(event) = self.receiver.try_recv() {
                 self.handle(event);
+            }
+            if self.edited_at.take_if(|at| at.elapsed() > EDITOR_SIGNAL_DELAY).is_some() {
+                self.flags.editing.store(false, Ordering::SeqCst);
             }
             if self.flags.ending.load(Ordering::SeqCst) {
                 return Ok(self.state.into_unsaved());
@@ -250,11 +259,12 @@ impl Screen {
 
     /// Hands the terminal to the user's editor, and takes it back.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
+        self.edited_at = None;
         self.flags.editing.store(true, Ordering::SeqCst);
         drop(full);
         let edited = edit(&self.host, &text);
         let full = enter().map_err(|error| io::Error::other(error.message));
-        self.flags.editing.store(false, Ordering::SeqCst);
+        self.edited_at = Some(Instant::now());
         self.state.edited(id, &text, edited);
         full?.ok_or_else(|| io::Error::other("the terminal is too small now"))
     }
