@@ -159,12 +159,13 @@ impl Client {
         if let Some(ended) = &end.ended {
             report_end(&self.slug, ended, output);
         }
-        match agent {
-            Some(exit) => Ok(exit.shell_code()),
-            None => Err(CliError::failed("the bottle ended without its agent's exit code")
-                .about(&self.slug)
-                .exit(exit::BOTTLE_FAILED)),
-        }
+        agent
+            .map(Exit::shell_code)
+            .ok_or_else(|| self.broken("the bottle ended without its agent's exit code"))
+    }
+
+    fn broken(&self, message: &str) -> CliError {
+        CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED)
     }
 
     /// Handles the detach keys: the bottle keeps running.
@@ -227,21 +228,15 @@ impl Client {
             output.note(format!("the session ended: {why}"));
             return Ok(exit::DONE);
         }
-        let end = watch.wait_for_end().await;
-        let broken = |message: &str| CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED);
-        match &end.ended {
-            Some(ended) => {
-                report_end(&self.slug, ended, output);
-                match ended.agent {
-                    Some(exit) => Ok(exit.shell_code()),
-                    None => Err(broken("the bottle failed before its agent ended")),
-                }
-            }
-            None => Err(broken("the bottle's keeper died").hint(format!(
+        let Some(ended) = watch.wait_for_end().await.ended else {
+            return Err(self.broken("the bottle's keeper died").hint(format!(
                 "`bottle list` shows the state of {}; `bottle cleanup` removes leftovers",
                 self.slug
-            ))),
-        }
+            )));
+        };
+        report_end(&self.slug, &ended, output);
+        let agent = ended.agent.map(Exit::shell_code);
+        agent.ok_or_else(|| self.broken("the bottle failed before its agent ended"))
     }
 
     async fn guest_answers(&self) -> bool {
@@ -292,23 +287,17 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
 
 /// Names the limit that ended a bottle, and the manifest key that changes it.
 fn describe_overrun(slug: &Slug, overrun: &Overrun) -> String {
-    let limit = ByteSize(overrun.limit);
+    let (limit, mib) = (ByteSize(overrun.limit), overrun.limit >> 20);
     match (overrun.resource, overrun.asked) {
         (Limited::Memory, true) => format!("{slug} used up its memory, {limit} (`resources.memory`)"),
-        (Limited::Memory, false) => {
-            let mib = overrun.limit >> 20;
-            format!(
-                "{slug} used more than {mib}MiB, three quarters of this machine's memory, and was ended; \
-                 `resources.memory` sets another limit"
-            )
-        }
+        (Limited::Memory, false) => format!(
+            "{slug} used more than {mib}MiB, three quarters of this machine's memory, and was ended; \
+             `resources.memory` sets another limit"
+        ),
         (Limited::Disk, _) => format!("{slug} used up its disk, {limit} (`resources.disk`), and was ended"),
-        (Limited::FreeDisk, _) => {
-            let mib = overrun.limit >> 20;
-            format!(
-                "less than {mib}MiB of the disk were left and {slug} took more than that, so it was ended; \
-                 `resources.disk` sets a limit of its own"
-            )
-        }
+        (Limited::FreeDisk, _) => format!(
+            "less than {mib}MiB of the disk were left and {slug} took more than that, so it was ended; \
+             `resources.disk` sets a limit of its own"
+        ),
     }
 }

@@ -1,6 +1,7 @@
 //! Connects to a bottle's keeper, and words the errors when that fails.
 
 use std::fmt::Display;
+use std::io;
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
@@ -8,6 +9,7 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 
 use super::error::{CliError, Kind};
 use super::exit;
+use crate::archive::ReceiveError;
 use crate::host::Host;
 use crate::instance::{Store, Unlistable};
 use crate::keeper::client::{self, ClientError};
@@ -65,6 +67,20 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
         FailureKind::BadPath | FailureKind::BadState | FailureKind::Other => {
             error(Kind::Failed, exit::BOTTLE_FAILED)
         }
+    }
+}
+
+/// The error when an archive from the guest cannot be received; `unpacked` words a failure of this side.
+pub(crate) fn receive_failed(
+    error: ReceiveError,
+    slug: &Slug,
+    unpacked: impl FnOnce(io::Error) -> CliError,
+) -> CliError {
+    match error {
+        ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
+        ReceiveError::Unpacked(error) => unpacked(error),
+        ReceiveError::BrokeOff => keeper_lost(error).about(slug),
+        ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::supervise::Unsaved;
-use crate::backend::{Finding, Snapshot, Unused};
+use crate::backend::{Check, Snapshot, Unused};
 use crate::instance::audit::Entry;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
@@ -153,8 +153,8 @@ pub(crate) struct NamedManifest {
 #[derive(Debug, Serialize)]
 pub(crate) struct BackendHealth {
     pub(crate) backend: &'static str,
-    pub(crate) usable: bool,
-    pub(crate) findings: Vec<Finding>,
+    #[serde(flatten)]
+    pub(crate) check: Check,
 }
 
 /// One line of `bottle supervise list --json`, and `bottle supervise show --json`.
@@ -277,18 +277,13 @@ pub(crate) struct ProbeAttempt {
     /// What the probe observed.
     pub(crate) seen: String,
     /// Whether the target is known to answer from outside: `answered`, `not-needed`, `missing`.
-    pub(crate) control: &'static str,
+    pub(crate) control: Control,
 }
 
 impl From<&JudgedAttempt> for ProbeAttempt {
     fn from(tried: &JudgedAttempt) -> Self {
         let Attempt { target, via, result, seen, .. } = tried.attempt.clone();
-        let control = match tried.control {
-            Control::Answered => "answered",
-            Control::NotNeeded => "not-needed",
-            Control::Missing => "missing",
-        };
-        Self { target, via, result, seen, control }
+        Self { target, via, result, seen, control: tried.control }
     }
 }
 

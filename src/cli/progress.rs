@@ -158,7 +158,7 @@ impl Part {
         let whole = columns as u128;
         let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.total)).unwrap_or(columns);
         let full = full.min(columns);
-        let (done, open) = if styles.supports_unicode() { ("━", "─") } else { ("#", "-") };
+        let (done, open) = if styles.unicode { ("━", "─") } else { ("#", "-") };
         format!("[{}{}]", done.repeat(full), open.repeat(columns - full))
     }
 }
@@ -254,7 +254,7 @@ fn style(styles: Styles, words: Words) -> ProgressStyle {
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
     // The last character is the one of a finished spinner, which is never visible.
-    if styles.supports_unicode() { style } else { style.tick_chars(r"-\|/ ") }
+    if styles.unicode { style } else { style.tick_chars(r"-\|/ ") }
 }
 
 #[cfg(test)]

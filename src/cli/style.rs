@@ -46,16 +46,17 @@ pub(crate) enum Color {
 /// The capabilities of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Styles {
-    color: bool,
+    /// Whether colours are on.
+    pub(crate) color: bool,
     /// Whether it shows characters beyond ASCII.
-    unicode: bool,
-    /// Columns of the terminal; none for a pipe.
-    columns: Option<usize>,
+    pub(crate) unicode: bool,
+    /// Columns of the terminal, however few; none for a pipe.
+    pub(crate) width: Option<usize>,
 }
 
 impl Styles {
     /// Plain text, for a pipe.
-    pub(crate) const PLAIN: Self = Self { color: false, unicode: true, columns: None };
+    pub(crate) const PLAIN: Self = Self { color: false, unicode: true, width: None };
 
     /// Reads the capabilities from the stream, the flags and the environment. A pipe gets all characters unchanged.
     pub(crate) fn for_stream(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
@@ -69,24 +70,14 @@ impl Styles {
         Self {
             color,
             unicode: !terminal || supports_unicode(|name| std::env::var(name).ok()),
-            columns: terminal.then_some(columns),
+            width: terminal.then_some(columns),
         }
     }
 
     /// Sets the width, for tests.
     #[cfg(test)]
     pub(crate) const fn with_columns(self, columns: usize) -> Self {
-        Self { columns: Some(columns), ..self }
-    }
-
-    /// Whether colours are on.
-    pub(crate) fn has_color(self) -> bool {
-        self.color
-    }
-
-    /// Whether the stream shows characters beyond ASCII.
-    pub(crate) fn supports_unicode(self) -> bool {
-        self.unicode
+        Self { width: Some(columns), ..self }
     }
 
     /// Replaces characters that the stream cannot show. Those without an ASCII form are escaped, so that different
@@ -102,12 +93,7 @@ impl Styles {
 
     /// The terminal's columns, if there are enough to fit text.
     pub(crate) fn columns(self) -> Option<usize> {
-        self.columns.filter(|columns| *columns >= NARROWEST)
-    }
-
-    /// The terminal's columns, however few.
-    pub(crate) fn width(self) -> Option<usize> {
-        self.columns
+        self.width.filter(|columns| *columns >= NARROWEST)
     }
 
     /// Wraps text that starts at this column, and indents every line to it.

@@ -18,12 +18,12 @@ use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest}
 use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
-use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest, receive_failed, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
-use crate::archive::{self, ReceiveError, SendError};
+use crate::archive::{self, SendError};
 use crate::host::Host;
 
 /// How long an interrupted copy may take to remove what it unpacked.
@@ -170,18 +170,12 @@ async fn copy_out(
         let (words, of) = ("copying out", None);
         target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress })
     };
-    match archive::receive(stream, unpack).await {
-        Ok(skipped) => {
-            for name in skipped {
-                output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
-            }
-            Ok(exit::DONE)
-        }
-        Err(ReceiveError::Refused(failure)) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
-        Err(ReceiveError::Unpacked(error)) => Err(CliError::path("copy to", to, error)),
-        Err(error @ ReceiveError::BrokeOff) => Err(keeper_lost(error).about(slug)),
-        Err(error @ ReceiveError::Stopped(_)) => Err(CliError::failed(error.to_string())),
+    let unpacked = |error| CliError::path("copy to", to, error);
+    let received = archive::receive(stream, unpack).await;
+    for name in received.map_err(|error| receive_failed(error, slug, unpacked))? {
+        output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
     }
+    Ok(exit::DONE)
 }
 
 async fn confirm(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {

@@ -140,19 +140,18 @@ fn check_approval(
     if !tool.reports() {
         return Ok(());
     }
-    if routes.is_some() {
-        let message = format!("a proposal of {} has no routes to edit", tool.name());
-        return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
-    }
-    if *grant != GrantScope::Run {
-        let message = format!("an approval of {} holds for this one case only", tool.name());
-        return Err(CliError::usage(message).about("--scope").hint("omit `--scope`"));
-    }
-    if reason.is_none_or(|reason| reason.trim().is_empty()) {
-        let message = format!("an approval of {} needs a reason", tool.name());
-        return Err(CliError::usage(message).about("--reason").hint("give one with `--reason TEXT`"));
-    }
-    Ok(())
+    let tool = tool.name();
+    let (message, flag, hint) = if routes.is_some() {
+        let message = format!("a proposal of {tool} has no routes to edit");
+        (message, "--edit", "approve it as it is, or reject it")
+    } else if *grant != GrantScope::Run {
+        (format!("an approval of {tool} holds for this one case only"), "--scope", "omit `--scope`")
+    } else if reason.is_none_or(|reason| reason.trim().is_empty()) {
+        (format!("an approval of {tool} needs a reason"), "--reason", "give one with `--reason TEXT`")
+    } else {
+        return Ok(());
+    };
+    Err(CliError::usage(message).about(flag).hint(hint))
 }
 
 /// Parses routes that the user wrote, and renders them in the canonical form.

@@ -73,7 +73,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let ago = span(now.duration_since(*arrival_timestamp));
     let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
     // Every line gets the bar, wrapped ones too, so that none can pass for bottle's own.
-    let room = styles.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
+    let room = styles.width.map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
         lines.iter().map(|line| format!("  {}", untrusted(line))).collect::<Vec<_>>().join("\n")

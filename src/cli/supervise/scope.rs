@@ -196,24 +196,20 @@ pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
 }
 
 /// Returns the only candidate.
-fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
-    match names.len() {
-        1 => Ok(names.remove(0)),
-        0 => Err(CliError::usage(format!(
-            "cannot choose a bottle file: {slug} was started from none of yours"
-        ))
-        .about("--scope")
-        .hint("`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`")),
-        _ => {
-            let names: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
-            Err(CliError::usage(format!(
-                "cannot choose a bottle file: {slug} was started from {} of yours",
-                names.len()
-            ))
-            .about("--scope")
-            .hint(format!("name one: {}", names.join(" or "))))
+fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
+    let (count, hint) = match &names[..] {
+        [name] => return Ok(name.clone()),
+        [] => {
+            let hint = "`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`";
+            ("none".to_owned(), hint.to_owned())
         }
-    }
+        names => {
+            let words: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
+            (names.len().to_string(), format!("name one: {}", words.join(" or ")))
+        }
+    };
+    let message = format!("cannot choose a bottle file: {slug} was started from {count} of yours");
+    Err(CliError::usage(message).about("--scope").hint(hint))
 }
 
 /// Returns the text of the user's bottle of this name; none for a new one.

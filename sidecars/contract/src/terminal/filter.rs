@@ -127,11 +127,10 @@ impl Filter {
         self.state = match (std::mem::replace(&mut self.state, State::Ground), unit) {
             (state, Unit::C1(control)) => self.c1(state, control, shown),
             (State::Ground, Unit::Ascii(byte)) => ground(byte, shown),
-            (State::Ground | State::Escape | State::EscapeMiddle(_), Unit::Text(character)) => {
-                shown.extend_from_slice(character);
-                State::Ground
-            }
-            (State::Csi(_) | State::CsiDropped, Unit::Text(character)) => {
+            (
+                State::Ground | State::Escape | State::EscapeMiddle(_) | State::Csi(_) | State::CsiDropped,
+                Unit::Text(character),
+            ) => {
                 shown.extend_from_slice(character);
                 State::Ground
             }
