@@ -76,7 +76,7 @@ impl Attach {
             };
             let host = host.clone();
             let client = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
-            client.run(style, self.read_only, &mut catch()?, output).await
+            client.run(style, self.read_only, &mut Signals::catch()?, output).await
         })
     }
 }
@@ -95,11 +95,6 @@ pub(crate) fn on_terminal(
 /// Returns the window title: the label, or the slug without one.
 pub(crate) fn title_of(record: &Record) -> String {
     record.label.clone().unwrap_or_else(|| record.slug.to_string())
-}
-
-/// Starts catching signals.
-pub(crate) fn catch() -> Result<Signals, CliError> {
-    Signals::catch().map_err(|error| CliError::cannot("catch signals", error))
 }
 
 /// A client connected to a running bottle.

@@ -11,10 +11,9 @@ use std::time::Duration;
 use console::{Term, measure_text_width, truncate_str};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
-use super::attach::catch;
 use super::error::CliError;
 use super::output::{Output, Styles};
-use super::session::interrupted;
+use super::session::{Signals, interrupted};
 use super::style::supports_escapes;
 use super::terminal::size_of;
 use crate::backend::Step;
@@ -180,7 +179,7 @@ pub(crate) async fn with_progress<T>(
     output: &Output,
     work: impl AsyncFnOnce(Arc<Progress>) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let mut signals = catch()?;
+    let mut signals = Signals::catch()?;
     let progress = Arc::new(Progress::hidden(output));
     progress.set_text(words);
     let appear = async {

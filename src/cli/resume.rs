@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use bottle_contract::names::{Name, Slug};
 use similar::TextDiff;
 
-use super::attach::catch;
 use super::choice::{manifests, resolved};
 use super::commit::backend_of;
 use super::completions;
@@ -71,7 +70,7 @@ impl Resume {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = BOTTLE_QUESTION.select(self.slug.take(), host, output)?;
         super::block_on(async {
-            let resumed = self.resume(&slug, host, &mut catch()?, output).await;
+            let resumed = self.resume(&slug, host, &mut Signals::catch()?, output).await;
             resumed.map_err(|error| error.about_if_unset(&slug))
         })
     }

@@ -19,11 +19,11 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequ
 use jiff::Timestamp;
 
 use self::plain::Plain;
-use super::attach::catch;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, reader_gone, write_failed};
+use super::session::Signals;
 use crate::backend::SIDECAR_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
@@ -70,7 +70,7 @@ impl Logs {
 
     /// Shows the output that the guest still has, and follows it.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
-        let mut signals = catch()?;
+        let mut signals = Signals::catch()?;
         let channel = connect(host, &self.slug).await?;
         let request = LogsRequest { tail: self.tail, follow: self.follow };
         let mut stream = open_guest(&channel, GuestRequest::Logs(request)).await?;

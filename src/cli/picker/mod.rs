@@ -10,11 +10,15 @@ mod list;
 mod screen;
 
 use std::io;
+use std::time::Duration;
 
 use self::list::Outcome;
 pub(crate) use self::list::{Choice, List};
 use super::output::{Styles, inert};
-use super::terminal::{FullScreen, TerminalUser};
+use super::terminal::{FullScreen, TerminalUser, Typed};
+
+/// How often the list is drawn again without a key.
+const REDRAW: Duration = Duration::from_secs(3600);
 
 /// Lets the user choose. Returns indices in order of choice, or none on Esc or Ctrl-C. Restores the terminal's
 /// content.
@@ -25,7 +29,7 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
     let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, styles) };
     loop {
         full.draw(|frame| screen::draw(frame, question, &list, styles))?;
-        let Some(key) = full.key()? else { continue };
+        let Some(Typed::Key(key)) = full.typed_within(REDRAW)? else { continue };
         match list.press(key) {
             Outcome::Open => {}
             Outcome::Done(chosen) => return Ok(Some(chosen)),

@@ -1,7 +1,5 @@
 //! The signals that a session handles.
 
-use std::io;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::error::{CliError, Kind};
@@ -33,13 +31,14 @@ impl Signals {
     ///
     /// # Errors
     /// When the process cannot install handlers.
-    pub(crate) fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> Result<Self, CliError> {
+        let catch = |kind| signal(kind).map_err(|error| CliError::cannot("catch signals", error));
         Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            quit: signal(SignalKind::quit())?,
-            resize: signal(SignalKind::window_change())?,
+            hangup: catch(SignalKind::hangup())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            quit: catch(SignalKind::quit())?,
+            resize: catch(SignalKind::window_change())?,
         })
     }
 

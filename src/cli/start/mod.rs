@@ -17,7 +17,7 @@ use std::io::IsTerminal;
 use bottle_contract::names::Name;
 use rand::RngExt as _;
 
-use super::attach::{Client, catch, on_terminal};
+use super::attach::{Client, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -124,7 +124,7 @@ impl Start {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
         super::block_on(async {
-            let mut signals = catch()?;
+            let mut signals = Signals::catch()?;
             pick::ask_missing(&mut self, host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;

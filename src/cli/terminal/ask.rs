@@ -7,6 +7,7 @@ use bottle_contract::secret::Secret;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
+use super::raw::{self, Restore};
 use crate::secrets::Ask;
 
 /// The longest answer in bytes; further input is ignored.
@@ -119,7 +120,7 @@ impl TerminalUser {
     /// Asks, and reads one line by key; none when the user cancels. Signals are off, so that Ctrl-C arrives as a key and needs no cleanup.
     /// Drops input typed before the question was visible.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
-        let _modes = KeyMode::enter(&self.terminal)?;
+        let _modes = read_keys(&self.terminal)?;
         self.terminal.write_all(question.as_bytes())?;
         let mut line = Zeroizing::new(Vec::with_capacity(256));
         let mut byte = Zeroizing::new([0u8; 1]);
@@ -181,24 +182,14 @@ fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> 
     Ok(())
 }
 
-/// Disables line editing of the terminal, until dropped.
-struct KeyMode(());
-
-impl KeyMode {
-    fn enter(terminal: &File) -> io::Result<Self> {
-        let before = tcgetattr(terminal)?;
-        let mut keys = before.clone();
-        keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
-        keys.input_modes &= !InputModes::IXON;
-        // Saved first, so that a signal or a panic restores the echo.
-        super::raw::save(terminal, &before, false)?;
-        tcsetattr(terminal, OptionalActions::Flush, &keys)?;
-        Ok(Self(()))
-    }
-}
-
-impl Drop for KeyMode {
-    fn drop(&mut self) {
-        super::raw::restore();
-    }
+/// Disables line editing of the terminal until the result is dropped.
+fn read_keys(terminal: &File) -> io::Result<Restore> {
+    let before = tcgetattr(terminal)?;
+    let mut keys = before.clone();
+    keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
+    keys.input_modes &= !InputModes::IXON;
+    // Saved first, so that a signal or a panic restores the echo.
+    let restore = raw::save(terminal, &before, false)?;
+    tcsetattr(terminal, OptionalActions::Flush, &keys)?;
+    Ok(restore)
 }

@@ -32,9 +32,21 @@ const POP_TITLE: &[u8] = b"\x1b[23;0t";
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
+/// Restores the terminal when dropped, unless [`restore`] did.
+#[derive(Debug)]
+pub(super) struct Restore(());
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
 /// A terminal in raw mode; restored on drop, or by [`restore`].
 #[derive(Debug)]
-pub(crate) struct RawTerminal(());
+pub(crate) struct RawTerminal {
+    _restore: Restore,
+}
 
 impl RawTerminal {
     /// Takes over the terminal of standard input. Sets the window's title, if given, and the cursor's colour.
@@ -46,7 +58,7 @@ impl RawTerminal {
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
         raw.make_raw();
-        save(&terminal, &termios, title.is_some())?;
+        let restore = save(&terminal, &termios, title.is_some())?;
         // Keeps input typed ahead, which is meant for the program.
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         let mut words = Vec::new();
@@ -62,7 +74,7 @@ impl RawTerminal {
         }
         io::stdout().write_all(&words)?;
         io::stdout().flush()?;
-        Ok(Self(()))
+        Ok(Self { _restore: restore })
     }
 
     /// Returns the sequence that pushes the title; restored at the end, or by [`RawTerminal::pop_title`].
@@ -84,12 +96,6 @@ impl RawTerminal {
     /// Tracks the modes that this chunk of the agent's output switches on.
     pub(crate) fn track_output(&self, output: &[u8]) {
         track_output(output);
-    }
-}
-
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        restore();
     }
 }
 
@@ -135,17 +141,17 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Saves the terminal's state, for [`restore`]; call it before any change.
+/// Saves the terminal's state until it is restored; call it before any change.
 ///
 /// # Errors
 /// When no file descriptor is left.
-pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
+pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<Restore> {
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);
     let modes = Modes::default();
     let titles = u8::from(title);
     *lock() = Some(Saved { terminal, termios: now.clone(), modes, titles, color: false, mark });
-    Ok(())
+    Ok(Restore(()))
 }
 
 /// Tracks the modes that this chunk of output switches on, for [`restore`].

@@ -38,11 +38,10 @@ use super::answer::{self, AnswerOutcome, Decision, Unsaved};
 use super::pending::queue_error;
 use super::route_change::{RouteChange, live_between, route_change};
 use super::scope::files;
-use crate::cli::attach::catch;
 use crate::cli::editor::Draft;
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
-use crate::cli::session::interrupted;
+use crate::cli::session::{Signals, interrupted};
 use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
@@ -85,7 +84,7 @@ type UnsavedRoutes = Vec<(PathBuf, Unsaved)>;
 fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
     let flags = Arc::new(SignalFlags::default());
     crate::cli::block_on(async {
-        let mut signals = catch()?;
+        let mut signals = Signals::catch()?;
         let (host, styles, screen_flags) = (host.clone(), output.styles(), Arc::clone(&flags));
         let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, screen_flags));
         loop {
