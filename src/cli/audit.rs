@@ -8,7 +8,6 @@ use clap::Subcommand;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema::{AuditLine, VerifiedLog};
-use super::layout::Table;
 use super::output::{Output, one_line};
 use crate::host::Host;
 use crate::instance::Store;
@@ -68,40 +67,26 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     let mut broken = false;
     for slug in selected(host, slug)? {
         match Trail::of(&host.home, &slug).read() {
-            Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
+            Ok((records, _)) => all.extend(records.into_iter().map(|record| {
+                let Record { seq, time, by, entry, .. } = record;
+                AuditLine { slug: slug.to_string(), seq, time, by, entry }
+            })),
             Err(error) => {
                 broken = true;
                 output.warn(format!("{error}; its entries are not shown"));
             }
         }
     }
-    all.sort_by_key(|(_, record)| record.time);
-    let code = if broken { exit::FAILED } else { exit::DONE };
-    if output.json {
-        let audited = all.into_iter().map(|(slug, record)| {
-            let Record { seq, time, by, entry, .. } = record;
-            AuditLine { slug: slug.to_string(), seq, time, by, entry }
-        });
-        output.print_json(&audited.collect::<Vec<_>>())?;
-        return Ok(code);
-    }
+    all.sort_by_key(|line| line.time);
     if all.is_empty() && !broken {
         output.note("the audit log is empty");
     }
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|(slug, record)| {
-            let time = record.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-            let (event, subject) = describe(&record.entry);
-            vec![slug.to_string(), time, one_line(&record.by), event.to_owned(), one_line(&subject)]
-        })
-        .collect();
-    output.print_table(&Table {
-        heading: &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"],
-        name: 0,
-        rows: &rows,
+    output.print_list(&all, &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"], 0, |line| {
+        let time = line.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+        let (event, subject) = describe(&line.entry);
+        vec![line.slug.clone(), time, one_line(&line.by), event.to_owned(), one_line(&subject)]
     })?;
-    Ok(code)
+    Ok(if broken { exit::FAILED } else { exit::DONE })
 }
 
 /// Returns the kind of an entry and its subject.
@@ -148,31 +133,23 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
         verified.push(VerifiedLog { slug: slug.to_string(), whole: why.is_none(), lines, head, why });
     }
     let whole = verified.iter().all(|verified| verified.whole);
-    let code = if whole { exit::DONE } else { exit::FAILED };
-    if output.json {
-        output.print_json(&verified)?;
-        return Ok(code);
-    }
     if verified.is_empty() {
         output.note("the audit log is empty");
     }
     let styles = output.styles();
-    let rows: Vec<Vec<String>> = verified
-        .iter()
-        .map(|VerifiedLog { slug, lines, head, why, .. }| match why {
-            None => {
-                let head = head.clone().unwrap_or_default();
-                vec![slug.clone(), styles.green("intact"), lines.to_string(), head]
-            }
-            Some(why) => vec![slug.clone(), styles.red("broken"), String::new(), one_line(why)],
-        })
-        .collect();
-    output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;
+    let row = |VerifiedLog { slug, lines, head, why, .. }: &VerifiedLog| match why {
+        None => {
+            let head = head.clone().unwrap_or_default();
+            vec![slug.clone(), styles.green("intact"), lines.to_string(), head]
+        }
+        Some(why) => vec![slug.clone(), styles.red("broken"), String::new(), one_line(why)],
+    };
+    output.print_list(&verified, &["BOTTLE", "CHAIN", "LINES", "HEAD"], 0, row)?;
     if !whole {
         output.note(
             "no approval works for that bottle until `audit/BOTTLE.jsonl` in $BOTTLE_HOME is restored; \
              to start a new log, move it away together with `audit/heads/BOTTLE`",
         );
     }
-    Ok(code)
+    Ok(if whole { exit::DONE } else { exit::FAILED })
 }

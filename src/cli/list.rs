@@ -7,7 +7,6 @@ use super::connect::unlistable;
 use super::error::CliError;
 use super::exit;
 use super::json_schema::{ActiveBottle, NamedManifest};
-use super::layout::Table;
 use super::output::{Output, Styles, counted, one_line};
 use super::summary::from_home;
 use super::supervise;
@@ -54,16 +53,12 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
         ActiveBottle { pending, ..ActiveBottle::from(listed) }
     };
     let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
-    if output.json {
-        return output.print_json(&bottles);
-    }
     if bottles.is_empty() {
         output.note("no bottle is running; `bottle start AGENT` starts one");
     }
-    let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output)).collect();
-    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
-    output.print_table(&Table { heading, name: 1, rows: &rows })?;
-    if is_on_terminal(output) {
+    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
+    output.print_list(&bottles, &heading, 1, |bottle| row(bottle, output))?;
+    if is_on_terminal(output) && !output.json {
         for bottle in &bottles {
             bottle.problem.iter().for_each(|problem| output.warn(format!("{}: {problem}", bottle.slug)));
         }
@@ -92,26 +87,12 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
             replaces: entry.replaces.map(Place::word),
         })
         .collect();
-    if output.json {
-        return output.print_json(&found);
-    }
-    let rows: Vec<Vec<String>> = found
-        .into_iter()
-        .map(|manifest| {
-            let from = match manifest.replaces {
-                Some(other) => format!("{} (replaces {other})", manifest.from),
-                None => manifest.from.to_owned(),
-            };
-            // Only a terminal shows `~`.
-            let file = if is_on_terminal(output) {
-                from_home(&manifest.file, &host.user_home)
-            } else {
-                manifest.file
-            };
-            vec![manifest.name, from, one_line(&file)]
-        })
-        .collect();
-    output.print_table(&Table { heading: &["NAME", "FROM", "FILE"], name: 0, rows: &rows })
+    output.print_list(&found, &["NAME", "FROM", "FILE"], 0, |NamedManifest { name, from, file, replaces }| {
+        let replaces = replaces.map(|other| format!(" (replaces {other})")).unwrap_or_default();
+        // Only a terminal shows `~`.
+        let file = if is_on_terminal(output) { from_home(file, &host.user_home) } else { file.clone() };
+        vec![name.clone(), format!("{from}{replaces}"), one_line(&file)]
+    })
 }
 
 fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {

@@ -80,6 +80,21 @@ impl Output {
         if self.json { self.print_json(value) } else { plain() }
     }
 
+    /// Prints values: as JSON with `--json`, else as a table with one row for each.
+    pub(crate) fn print_list<T: Serialize>(
+        &self,
+        values: &[T],
+        heading: &[&str],
+        name: usize,
+        row: impl Fn(&T) -> Vec<String>,
+    ) -> Result<(), CliError> {
+        let table = || {
+            let rows: Vec<_> = values.iter().map(row).collect();
+            self.print_table(&Table { heading, name, rows: &rows })
+        };
+        self.json_or(&values, table)
+    }
+
     /// Prints a list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
     pub(crate) fn print_table(&self, table: &Table<'_>) -> Result<(), CliError> {
         if table.rows.is_empty() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe as ProbeRequest, Reach};
+use clap::ColorChoice;
 
 use super::args::Global;
 use super::commit::backend_of;
@@ -20,7 +21,7 @@ use super::exit;
 use super::json_schema::ProbeAttempt;
 use super::layout::Table;
 use super::output::{Output, inert};
-use super::style::{Color, Styles};
+use super::style::Styles;
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
@@ -68,7 +69,7 @@ impl Probe {
 
 /// Runs the program of the agent `probe`: probes from inside and prints the table.
 pub fn inside() -> ExitCode {
-    let global = Global { json: false, quiet: false, verbose: 0, color: Color::Auto };
+    let global = Global { json: false, quiet: false, verbose: 0, color: ColorChoice::Auto };
     let output = Output::new(&global);
     // In a bottle every process has this process's environment.
     let given = std::env::vars_os().map(text).collect();

@@ -12,7 +12,6 @@ use super::connect::{carry_out, connect, unlistable};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema::ListedSnapshot;
-use super::layout::Table;
 use super::list::label_and_agent;
 use super::output::Output;
 use crate::backend::{Snapshot, registry};
@@ -55,9 +54,6 @@ impl Snapshots {
 /// Lists the snapshots of bottles with a state, and those whose bottle has none.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let found = super::block_on(find(host, output))?;
-    if output.json {
-        return output.print_json(&found);
-    }
     if found.is_empty() {
         output.note("there are no snapshots; `bottle commit` saves one");
     }
@@ -73,9 +69,8 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         let made = snapshot.made_at.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
         vec![snapshot.backend.clone(), snapshot.slug.clone(), label, made, size, status]
     };
-    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
-    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"];
-    output.print_table(&Table { heading, name: 1, rows: &rows })
+    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"];
+    output.print_list(&found, &heading, 1, row)
 }
 
 async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliError> {

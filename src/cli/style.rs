@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use clap::ColorChoice;
 use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Style};
 
@@ -32,17 +33,6 @@ pub(crate) fn label_color_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(LABEL_COLORS.map(|(name, ..)| name))
 }
 
-/// `--color`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Color {
-    // Plain comments: `--help` would list them.
-    // On a terminal, unless `NO_COLOR` is set or the terminal knows no colours.
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
 /// The capabilities of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Styles {
@@ -62,9 +52,9 @@ impl Styles {
     pub(crate) fn for_stream(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
         let terminal = stream.is_terminal();
         let color = match global.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => wants_color(terminal, |name| std::env::var(name).ok()),
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => wants_color(terminal, |name| std::env::var(name).ok()),
         };
         let columns = usize::from(super::terminal::size_of(stream).columns);
         Self {

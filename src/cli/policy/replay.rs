@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use super::{Decider, PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::layout::Table;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
@@ -249,17 +248,10 @@ fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
         let reason = recorded.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
         format!("{}{}", colored_verdict(&recorded.verdict, styles), inert(&reason))
     };
-    let rows: Vec<Vec<String>> = replayed
-        .changed
-        .iter()
-        .map(|change| {
-            let request = inert(&format!("{} {}", change.method, change.url));
-            vec![request, shown(&change.was), shown(&change.now), change.times.to_string()]
-        })
-        .collect();
-    if !rows.is_empty() {
-        output.print_table(&Table { heading: &["REQUEST", "WAS", "NOW", "TIMES"], name: 0, rows: &rows })?;
-    }
+    output.print_list(&replayed.changed, &["REQUEST", "WAS", "NOW", "TIMES"], 0, |change| {
+        let request = inert(&format!("{} {}", change.method, change.url));
+        vec![request, shown(&change.was), shown(&change.now), change.times.to_string()]
+    })?;
     let changed: usize = replayed.changed.iter().map(|change| change.times).sum();
     let more = if replayed.more { " and more" } else { "" };
     let skipped = match replayed.skipped {

@@ -39,11 +39,8 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         vec![id.short().to_owned(), bottle_slug.to_string(), tool.name().to_owned(), waits, reason]
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
-    output.print_table(&Table {
-        heading: &["ID", "BOTTLE", "TOOL", "STATE", "REASON"],
-        name: 0,
-        rows: &rows,
-    })?;
+    let heading = &["ID", "BOTTLE", "TOOL", "STATE", "REASON"];
+    output.print_table(&Table { heading, name: 0, rows: &rows })?;
     if !rows.is_empty() {
         output.note("`bottle supervise show ID` shows one in full");
     }
