@@ -3,9 +3,8 @@
 //! This file only records flags. Each command merges its own with settings, manifests and facts of the host before
 //! it acts.
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
-use super::style::Color;
 use super::{
     attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, help, info, init,
     learn, list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
@@ -36,7 +35,7 @@ pub(crate) struct Global {
     pub(crate) verbose: u8,
     /// Use colours: auto (on a terminal), always, or never
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", display_order = 103)]
-    pub(crate) color: Color,
+    pub(crate) color: ColorChoice,
 }
 
 /// The subcommands.

@@ -14,9 +14,9 @@ use super::completions;
 use super::connect::{connect, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, output_failed};
+use super::output::{Output, counted, output_failed};
 use super::select_bottle::{Question, is_running};
-use super::session::{self, Outcome, Session, Signals, Style, Watch};
+use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::work;
 use crate::host::byte_size::ByteSize;
@@ -33,9 +33,6 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent after the user interrupts the client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
-
-/// SIGHUP.
-const HANGUP: u8 = 1;
 
 /// Attach to a running agent: show its recent output, then follow it
 ///
@@ -70,7 +67,7 @@ impl Attach {
             if terminal && !terminal::is_terminal() && !self.read_only {
                 return Err(CliError::usage("cannot attach: the agent needs a terminal, and there is none")
                     .about(&slug)
-                    .hint(format!("`bottle logs --follow {}` shows its output", slug)));
+                    .hint(format!("`bottle logs --follow {slug}` shows its output")));
             }
             let style = if terminal && terminal::is_terminal() {
                 on_terminal(&settings, title, color, self.read_only)
@@ -78,8 +75,8 @@ impl Attach {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
             let host = host.clone();
-            let joined = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
-            joined.run(style, self.read_only, &mut catch()?, output).await
+            let client = Client { host, channel, slug, owns_bottle: false, pass: settings.terminal_pass };
+            client.run(style, self.read_only, &mut Signals::catch()?, output).await
         })
     }
 }
@@ -98,11 +95,6 @@ pub(crate) fn on_terminal(
 /// Returns the window title: the label, or the slug without one.
 pub(crate) fn title_of(record: &Record) -> String {
     record.label.clone().unwrap_or_else(|| record.slug.to_string())
-}
-
-/// Starts catching signals.
-pub(crate) fn catch() -> Result<Signals, CliError> {
-    Signals::catch().map_err(|error| CliError::failed(format!("cannot catch signals: {error}")))
 }
 
 /// A client connected to a running bottle.
@@ -162,12 +154,13 @@ impl Client {
         if let Some(ended) = &end.ended {
             report_end(&self.slug, ended, output);
         }
-        match agent {
-            Some(exit) => Ok(exit.shell_code()),
-            None => Err(CliError::failed("the bottle ended without its agent's exit code")
-                .about(&self.slug)
-                .exit(exit::BOTTLE_FAILED)),
-        }
+        agent
+            .map(Exit::shell_code)
+            .ok_or_else(|| self.broken("the bottle ended without its agent's exit code"))
+    }
+
+    fn broken(&self, message: &str) -> CliError {
+        CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED)
     }
 
     /// Handles the detach keys: the bottle keeps running.
@@ -189,7 +182,7 @@ impl Client {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
         match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
             Ok(Ok(KeeperEvent::Detached)) => Ok(()),
-            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
+            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::cannot("detach", why)),
             Ok(Err(error)) => Err(keeper_lost(error)),
             Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
         }
@@ -230,21 +223,15 @@ impl Client {
             output.note(format!("the session ended: {why}"));
             return Ok(exit::DONE);
         }
-        let end = watch.wait_for_end().await;
-        let broken = |message: &str| CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED);
-        match &end.ended {
-            Some(ended) => {
-                report_end(&self.slug, ended, output);
-                match ended.agent {
-                    Some(exit) => Ok(exit.shell_code()),
-                    None => Err(broken("the bottle failed before its agent ended")),
-                }
-            }
-            None => Err(broken("the bottle's keeper died").hint(format!(
+        let Some(ended) = watch.wait_for_end().await.ended else {
+            return Err(self.broken("the bottle's keeper died").hint(format!(
                 "`bottle list` shows the state of {}; `bottle cleanup` removes leftovers",
                 self.slug
-            ))),
-        }
+            )));
+        };
+        report_end(&self.slug, &ended, output);
+        let agent = ended.agent.map(Exit::shell_code);
+        agent.ok_or_else(|| self.broken("the bottle failed before its agent ended"))
     }
 
     async fn guest_answers(&self) -> bool {
@@ -275,12 +262,10 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
         output.note(format!("its conversations are in {path}"));
     }
     if let Some(hosts) = ended.learned.filter(|hosts| *hosts > 0) {
-        let were = if hosts == 1 {
-            "requests to 1 host were".to_owned()
-        } else {
-            format!("requests to {hosts} hosts were")
-        };
-        output.note(format!("{were} denied: `bottle learn {slug}` shows routes that would allow them"));
+        let hosts = counted(hosts, "host");
+        output.note(format!(
+            "requests to {hosts} were denied: `bottle learn {slug}` shows routes that would allow them"
+        ));
     }
     if let Some(head) = &ended.audit {
         output.note(format!("its audit log ends at {head}"));
@@ -297,23 +282,17 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
 
 /// Names the limit that ended a bottle, and the manifest key that changes it.
 fn describe_overrun(slug: &Slug, overrun: &Overrun) -> String {
-    let limit = ByteSize(overrun.limit);
+    let (limit, mib) = (ByteSize(overrun.limit), overrun.limit >> 20);
     match (overrun.resource, overrun.asked) {
         (Limited::Memory, true) => format!("{slug} used up its memory, {limit} (`resources.memory`)"),
-        (Limited::Memory, false) => {
-            let mib = overrun.limit >> 20;
-            format!(
-                "{slug} used more than {mib}MiB, three quarters of this machine's memory, and was ended; \
-                 `resources.memory` sets another limit"
-            )
-        }
+        (Limited::Memory, false) => format!(
+            "{slug} used more than {mib}MiB, three quarters of this machine's memory, and was ended; \
+             `resources.memory` sets another limit"
+        ),
         (Limited::Disk, _) => format!("{slug} used up its disk, {limit} (`resources.disk`), and was ended"),
-        (Limited::FreeDisk, _) => {
-            let mib = overrun.limit >> 20;
-            format!(
-                "less than {mib}MiB of the disk were left and {slug} took more than that, so it was ended; \
-                 `resources.disk` sets a limit of its own"
-            )
-        }
+        (Limited::FreeDisk, _) => format!(
+            "less than {mib}MiB of the disk were left and {slug} took more than that, so it was ended; \
+             `resources.disk` sets a limit of its own"
+        ),
     }
 }

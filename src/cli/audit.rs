@@ -8,7 +8,6 @@ use clap::Subcommand;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema::{AuditLine, VerifiedLog};
-use super::layout::Table;
 use super::output::{Output, one_line};
 use crate::host::Host;
 use crate::instance::Store;
@@ -43,7 +42,7 @@ impl Audit {
 /// Returns the named bottle, or every bottle that has an audit log.
 fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
-        CliError::new(Kind::State, format!("cannot read the audit log: {error}"))
+        CliError::state(format!("cannot read the audit log: {error}"))
             .hint("`audit` in $BOTTLE_HOME must be a folder that you own")
     })?;
     match slug {
@@ -68,40 +67,26 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     let mut broken = false;
     for slug in selected(host, slug)? {
         match Trail::of(&host.home, &slug).read() {
-            Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
+            Ok((records, _)) => all.extend(records.into_iter().map(|record| {
+                let Record { seq, time, by, entry, .. } = record;
+                AuditLine { slug: slug.to_string(), seq, time, by, entry }
+            })),
             Err(error) => {
                 broken = true;
                 output.warn(format!("{error}; its entries are not shown"));
             }
         }
     }
-    all.sort_by_key(|(_, record)| record.time);
-    let code = if broken { exit::FAILED } else { exit::DONE };
-    if output.json {
-        let audited = all.into_iter().map(|(slug, record)| {
-            let Record { seq, time, by, entry, .. } = record;
-            AuditLine { slug: slug.to_string(), seq, time, by, entry }
-        });
-        output.print_json(&audited.collect::<Vec<_>>())?;
-        return Ok(code);
-    }
+    all.sort_by_key(|line| line.time);
     if all.is_empty() && !broken {
         output.note("the audit log is empty");
     }
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|(slug, record)| {
-            let time = record.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-            let (event, subject) = describe(&record.entry);
-            vec![slug.to_string(), time, one_line(&record.by), event.to_owned(), one_line(&subject)]
-        })
-        .collect();
-    output.print_table(&Table {
-        heading: &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"],
-        name: 0,
-        rows: &rows,
+    output.print_list(&all, &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"], 0, |line| {
+        let time = line.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+        let (event, subject) = describe(&line.entry);
+        vec![line.slug.clone(), time, one_line(&line.by), event.to_owned(), one_line(&subject)]
     })?;
-    Ok(code)
+    Ok(if broken { exit::FAILED } else { exit::DONE })
 }
 
 /// Returns the kind of an entry and its subject.
@@ -112,25 +97,20 @@ fn describe(entry: &Entry) -> (&'static str, String) {
         Status::Modified => "changed",
         Status::Rejected => "rejected",
     };
-    let because = |reason: &Option<String>| match reason {
-        Some(reason) => format!(": {reason}"),
-        None => String::new(),
-    };
+    let because = |reason: &Option<String>| reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     match entry {
         Entry::Decided { tool, status: answer, reason, .. } => {
             (status(answer), format!("{}{}", tool.name(), because(reason)))
         }
         Entry::Intent { tool, status: answer, scope, reason, revision, gains, .. } => {
             let gains = if gains.is_empty() { "no change".to_owned() } else { gains.join("; ") };
-            let (tool, scope) = (
-                tool.name(),
-                match scope {
-                    Scope::Once => " for one request",
-                    Scope::Run => "",
-                    Scope::Saved => " to be saved",
-                },
-            );
-            (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{}", because(reason)))
+            let scope = match scope {
+                Scope::Once => " for one request",
+                Scope::Run => "",
+                Scope::Saved => " to be saved",
+            };
+            let (tool, because) = (tool.name(), because(reason));
+            (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{because}"))
         }
         Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
         Entry::LockedOut(LockOut { hits, places, .. }) => {
@@ -145,48 +125,31 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     let mut verified = Vec::new();
     for slug in selected(host, slug)? {
         let read = Trail::of(&host.home, &slug).read();
-        let slug = slug.to_string();
-        verified.push(match read {
-            Ok((_, head)) => {
-                VerifiedLog { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
-            }
-            Err(error) => {
-                let why = match error {
-                    AuditError::Broken { why, .. } => why,
-                    error @ AuditError::Io { .. } => error.to_string(),
-                };
-                VerifiedLog { slug, whole: false, lines: 0, head: None, why: Some(why) }
-            }
-        });
+        let (lines, head, why) = match read {
+            Ok((_, head)) => (head.seq, Some(head.hash), None),
+            Err(AuditError::Broken { why, .. }) => (0, None, Some(why)),
+            Err(error @ AuditError::Io { .. }) => (0, None, Some(error.to_string())),
+        };
+        verified.push(VerifiedLog { slug: slug.to_string(), whole: why.is_none(), lines, head, why });
     }
     let whole = verified.iter().all(|verified| verified.whole);
-    let code = if whole { exit::DONE } else { exit::FAILED };
-    if output.json {
-        output.print_json(&verified)?;
-        return Ok(code);
-    }
     if verified.is_empty() {
         output.note("the audit log is empty");
     }
     let styles = output.styles();
-    let rows: Vec<Vec<String>> = verified
-        .iter()
-        .map(|VerifiedLog { slug, lines, head, why, .. }| match (head, why) {
-            (Some(head), _) => {
-                vec![slug.clone(), styles.green("intact"), lines.to_string(), head.clone()]
-            }
-            (None, why) => {
-                let why = why.as_deref().map(one_line).unwrap_or_default();
-                vec![slug.clone(), styles.red("broken"), String::new(), why]
-            }
-        })
-        .collect();
-    output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;
+    let row = |VerifiedLog { slug, lines, head, why, .. }: &VerifiedLog| match why {
+        None => {
+            let head = head.clone().unwrap_or_default();
+            vec![slug.clone(), styles.green("intact"), lines.to_string(), head]
+        }
+        Some(why) => vec![slug.clone(), styles.red("broken"), String::new(), one_line(why)],
+    };
+    output.print_list(&verified, &["BOTTLE", "CHAIN", "LINES", "HEAD"], 0, row)?;
     if !whole {
         output.note(
             "no approval works for that bottle until `audit/BOTTLE.jsonl` in $BOTTLE_HOME is restored; \
              to start a new log, move it away together with `audit/heads/BOTTLE`",
         );
     }
-    Ok(code)
+    Ok(if whole { exit::DONE } else { exit::FAILED })
 }

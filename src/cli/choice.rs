@@ -38,18 +38,14 @@ pub(crate) fn resolved(manifests: &Manifests, agent: Name, bottles: Vec<Name>) -
 impl From<ResolveError> for CliError {
     fn from(error: ResolveError) -> Self {
         let (kind, subject) = match &error {
-            ResolveError::Manifest(manifest) => (Kind::Manifest, Some(manifest.file.clone())),
+            ResolveError::Manifest(manifest) => (Kind::Manifest, manifest.file.clone()),
             ResolveError::UnknownAgent { name, .. } | ResolveError::UnknownBottle { name, .. } => {
-                (Kind::Usage, Some(name.to_string()))
+                (Kind::Usage, name.to_string())
             }
-            ResolveError::NoBottle { .. } => (Kind::Usage, Some("--bottle".to_owned())),
+            ResolveError::NoBottle { .. } => (Kind::Usage, "--bottle".to_owned()),
         };
         let hint = error.hint();
-        let failed = Self::new(kind, error.message()).hint_if(hint);
-        match subject {
-            Some(subject) => failed.about(subject),
-            None => failed,
-        }
+        Self { subject: Some(subject), ..Self::new(kind, error.message()).hint_if(hint) }
     }
 }
 

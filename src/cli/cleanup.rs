@@ -11,12 +11,13 @@ use super::connect::unlistable;
 use super::error::{CliError, require_answer};
 use super::exit;
 use super::json_schema::{CleanupReport, Leftover};
-use super::output::{Output, inert};
+use super::output::{Output, counted, inert};
 use super::progress::{self, Progress};
+use super::select_bottle::is_running;
 use super::terminal::{self, TerminalUser};
 use crate::backend::{Snapshot, Unused, registry};
 use crate::host::Host;
-use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
+use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unnamed};
 use crate::instance::deploy_keys::DeployKey;
 use crate::instance::{State, Store};
 
@@ -75,25 +76,16 @@ impl Cleanup {
 
 /// Returns the running bottles, among them detached ones without a keeper.
 fn running(host: &Host) -> Result<Vec<Slug>, CliError> {
-    let lives = |state: &State| match state {
-        State::Alive(_) => true,
-        State::Dead(record) => record.is_adoptable(),
-        _ => false,
-    };
     let listed = Store::of(host).list().map_err(unlistable)?;
-    Ok(listed.into_iter().filter(|listed| lives(&listed.state)).map(|listed| listed.slug).collect())
+    Ok(listed.into_iter().filter(|listed| is_running(&listed.state)).map(|listed| listed.slug).collect())
 }
 
 /// Stops all of them concurrently. A bottle that cannot be reached is an orphan by then, and the next search finds
 /// it.
 async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
     if let Some(first) = slugs.first() {
-        let more = slugs.len() - 1;
-        progress.set_text(&if more > 0 {
-            format!("stopping {first} and {more} more")
-        } else {
-            format!("stopping {first}")
-        });
+        let more = if slugs.len() > 1 { format!(" and {} more", slugs.len() - 1) } else { String::new() };
+        progress.set_text(&format!("stopping {first}{more}"));
     }
     let each = slugs.iter().map(async |slug| {
         let alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
@@ -142,7 +134,7 @@ fn report(
             output.note("nothing to clean up");
         }
     }
-    if failures.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
+    Ok(if failures.is_empty() { exit::DONE } else { exit::FAILED })
 }
 
 fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
@@ -156,13 +148,9 @@ fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
             Keeps::Work => "stopped, its work preserved",
             Keeps::Snapshot => "removed, its snapshot kept",
         };
-        let resources = orphan.resources.len();
-        let counted = if resources == 1 { "1 resource".to_owned() } else { format!("{resources} resources") };
-        let _ = writeln!(
-            text,
-            "{} {verb} {what}: it {} ({}, {counted})",
-            orphan.slug, orphan.why, orphan.backend
-        );
+        let Orphan { slug, why, backend, resources, .. } = orphan;
+        let resources = counted(resources.len(), "resource");
+        let _ = writeln!(text, "{slug} {verb} {what}: it {why} ({backend}, {resources})");
         for key in &orphan.deploy_keys {
             let _ = writeln!(text, "the deploy key {} {verb} revoked", key.describe());
         }
@@ -183,14 +171,14 @@ fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
         let _ = writeln!(text, "{} {verb} removed: it is unused", path.display());
     }
     for (slug, records) in &found.usage {
-        let counted = if *records == 1 { "1 record".to_owned() } else { format!("{records} records") };
-        let _ = writeln!(text, "{counted} of {slug}'s usage {verb} removed: older than `keep_days`");
+        let records = counted(*records, "record");
+        let _ = writeln!(text, "{records} of {slug}'s usage {verb} removed: older than `keep_days`");
     }
     text
 }
 
 fn to_report(found: &Found, running: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
-    let leftover = |orphan: &cleanup::Orphan| Leftover {
+    let leftover = |orphan: &Orphan| Leftover {
         slug: orphan.slug.to_string(),
         backend: orphan.backend.clone(),
         why: orphan.why.clone(),

@@ -4,14 +4,14 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::completions;
-use super::connect::{connect, keeper_lost};
+use super::connect::{connect, keeper_lost, unavailable, unexpected_answer};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema;
 use super::output::Output;
 use super::progress;
-use super::select_bottle::Question;
-use crate::backend::{Backend, BackendError, Copied, ProgressSink, registry};
+use super::select_bottle::{Question, is_running};
+use crate::backend::{Backend, Copied, ProgressSink, registry};
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::snapshots::{self, SnapshotError};
@@ -39,26 +39,16 @@ impl Commit {
 
 const BOTTLE_QUESTION: Question = Question {
     prompt: "Make a snapshot of which bottle?",
-    suits: is_able,
+    suits: |state| is_running(state) || matches!(state, State::Preserved(record) if record.kept),
     none: "no bottle is running or preserved",
     hint: "`bottle start` starts one",
 };
-
-fn is_able(state: &State) -> bool {
-    match state {
-        State::Alive(_) => true,
-        State::Preserved(record) => record.kept,
-        State::Dead(record) => record.is_adoptable(),
-        State::Damaged(_) | State::Newer(_) => false,
-    }
-}
 
 async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, CliError> {
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
         Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
-        // `connect` words the error for a slug that does not exist.
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))),
+        _ => Err(unavailable(host, slug).await),
     }
 }
 
@@ -80,8 +70,8 @@ async fn commit_running(
                 KeeperEvent::Failed(failure) => {
                     return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
                 }
-                KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
-                _ => return Err(keeper_lost("it sent an unexpected answer")),
+                KeeperEvent::Refused(why) => return Err(CliError::state(why)),
+                _ => return Err(unexpected_answer()),
             }
         }
     })
@@ -96,7 +86,7 @@ async fn commit_kept(
     output: &Output,
 ) -> Result<Committed, CliError> {
     if !record.kept {
-        return Err(CliError::new(Kind::State, format!("cannot commit {slug}: only its snapshot is left"))
+        return Err(CliError::state(format!("cannot commit {slug}: only its snapshot is left"))
             .hint(format!("`bottle resume {slug}` starts from it")));
     }
     let backend = backend_of(host, record)?;
@@ -126,15 +116,7 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
     let Committed { snapshot, notes, moved_by } = committed;
     let resume = format!("bottle resume {slug}");
     if output.json {
-        output.print_json(&json_schema::Committed {
-            slug: slug.to_string(),
-            reference: snapshot.reference,
-            made_at: snapshot.made_at,
-            bytes: snapshot.bytes,
-            notes,
-            resume,
-            moved_by,
-        })?;
+        output.print_json(&json_schema::Committed { snapshot, notes, resume, moved_by })?;
         return Ok(exit::DONE);
     }
     output.print(&snapshot.reference)?;
@@ -164,9 +146,7 @@ pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend
 /// The error when another command works on the same bottle.
 pub(crate) fn claim_failed(error: ClaimError) -> CliError {
     match error {
-        ClaimError::Taken { .. } => {
-            CliError::new(Kind::State, error.to_string()).hint("try again in a moment")
-        }
+        ClaimError::Taken { .. } => CliError::state(error.to_string()).hint("try again in a moment"),
         ClaimError::Io { .. } => CliError::failed(error.to_string()),
     }
 }
@@ -174,11 +154,7 @@ pub(crate) fn claim_failed(error: ClaimError) -> CliError {
 /// The error when a snapshot cannot be made or removed.
 pub(crate) fn freeze_failed(error: SnapshotError) -> CliError {
     match error {
-        SnapshotError::Backend(error) => backend_error(error),
+        SnapshotError::Backend(error) => error.into(),
         SnapshotError::State(_) => CliError::failed(error.to_string()),
     }
-}
-
-fn backend_error(error: BackendError) -> CliError {
-    error.into()
 }

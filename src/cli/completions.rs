@@ -44,7 +44,7 @@ impl Completions {
         let mut text = Vec::new();
         shell
             .write_registration(COMPLETE_VARIABLE, "bottle", "bottle", "bottle", &mut text)
-            .map_err(|error| CliError::failed(format!("cannot write completions: {error}")))?;
+            .map_err(|error| CliError::cannot("write completions", error))?;
         output.print(&String::from_utf8_lossy(&text))?;
         Ok(exit::DONE)
     }

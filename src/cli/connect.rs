@@ -1,6 +1,7 @@
 //! Connects to a bottle's keeper, and words the errors when that fails.
 
 use std::fmt::Display;
+use std::io;
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
@@ -8,15 +9,32 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 
 use super::error::{CliError, Kind};
 use super::exit;
+use crate::archive::ReceiveError;
 use crate::host::Host;
 use crate::instance::{Store, Unlistable};
 use crate::keeper::client::{self, ClientError};
-use crate::keeper::protocol::KeeperRequest;
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// Connects to the keeper of this bottle.
 pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
     host.open_runtime()?;
     client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
+}
+
+/// The error for a bottle without a keeper: [`connect`] words it.
+pub(crate) async fn unavailable(host: &Host, slug: &Slug) -> CliError {
+    connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))
+}
+
+/// Has the keeper carry out a request that it answers with [`KeeperEvent::Done`].
+pub(crate) async fn carry_out(channel: &Channel, request: &KeeperRequest) -> Result<(), CliError> {
+    let mut stream = channel.open(request).await.map_err(keeper_lost)?;
+    match stream.receive().await.map_err(keeper_lost)? {
+        KeeperEvent::Done => Ok(()),
+        KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
+        KeeperEvent::Refused(why) => Err(CliError::state(why)),
+        _ => Err(unexpected_answer()),
+    }
 }
 
 /// Opens a stream to the guest, through the keeper.
@@ -35,6 +53,11 @@ pub(crate) fn keeper_lost(error: impl Display) -> CliError {
         .hint("`bottle list` shows its state")
 }
 
+/// The error when the keeper or the guest answers against the protocol.
+pub(crate) fn unexpected_answer() -> CliError {
+    keeper_lost("it sent an unexpected answer")
+}
+
 /// The error for a request that the guest could not carry out, with the exit code for passed-through codes.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
     let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
@@ -47,10 +70,24 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
     }
 }
 
+/// The error when an archive from the guest cannot be received; `unpacked` words a failure of this side.
+pub(crate) fn receive_failed(
+    error: ReceiveError,
+    slug: &Slug,
+    unpacked: impl FnOnce(io::Error) -> CliError,
+) -> CliError {
+    match error {
+        ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
+        ReceiveError::Unpacked(error) => unpacked(error),
+        ReceiveError::BrokeOff => keeper_lost(error).about(slug),
+        ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
+    }
+}
+
 /// The error when the state folder cannot be listed.
 pub(crate) fn unlistable(error: Unlistable) -> CliError {
     let hint = error.hint();
-    CliError::new(Kind::State, error.to_string()).about("BOTTLE_HOME").hint(hint)
+    CliError::state(error.to_string()).about("BOTTLE_HOME").hint(hint)
 }
 
 fn unreachable(error: ClientError) -> CliError {
@@ -63,21 +100,18 @@ fn unreachable(error: ClientError) -> CliError {
             CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows all bottles")
         }
         ClientError::NotRunning { slug, preserved: true, .. } => {
-            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` starts it again"))
+            CliError::state(message).hint(format!("`bottle resume {slug}` starts it again"))
         }
-        ClientError::NotRunning { .. } => CliError::new(Kind::State, message),
-        ClientError::Orphaned { slug } => CliError::new(
-            Kind::State,
-            format!("{slug} has lost its keeper, and the client that started it is gone"),
-        )
-        .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
+        ClientError::NotRunning { .. } => CliError::state(message),
+        ClientError::Orphaned { slug } => CliError::state(format!("{slug} has lost its keeper, and the client that started it is gone"))
+            .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
         ClientError::Unusable { .. } => {
-            CliError::new(Kind::State, message).hint("`bottle cleanup` shows how to repair it")
+            CliError::state(message).hint("`bottle cleanup` shows how to repair it")
         }
-        ClientError::Unreached { .. } => CliError::new(Kind::State, message).hint(
+        ClientError::Unreached { .. } => CliError::state(message).hint(
             "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
         ),
-        ClientError::Elsewhere { .. } => CliError::new(Kind::State, message)
+        ClientError::Elsewhere { .. } => CliError::state(message)
             .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
         ClientError::Failed(_) => CliError::failed(message),
     }

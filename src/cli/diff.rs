@@ -11,7 +11,7 @@ use super::error::CliError;
 use super::exit;
 use super::git::{BottleGit, Compared, LeftOut, ObjectId, Repository, Scratch};
 use super::json_schema;
-use super::output::{Output, Styles, inert, one_line};
+use super::output::{Output, Styles, counted, inert, one_line};
 use super::progress;
 use super::pull::running_record;
 use crate::host::Host;
@@ -30,8 +30,7 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        super::block_on(self.show(host, output))
-            .map_err(|error| if error.subject.is_none() { error.about(&self.slug) } else { error })
+        super::block_on(self.show(host, output)).map_err(|error| error.about_if_unset(&self.slug))
     }
 
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -116,7 +115,7 @@ impl Diff {
 /// Reports the files that were not compared, because the agent controls that choice.
 fn warn_left_out(left_out: &LeftOut, output: &Output) {
     let name = |path: &PathBuf| one_line(&path.display().to_string());
-    let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+    let files = |count: u64| counted(count, "file");
     let mut ignored: Vec<String> =
         left_out.ignored.iter().map(|(path, count)| format!("{} ({})", name(path), files(*count))).collect();
     if left_out.more_ignored > 0 {

@@ -4,7 +4,7 @@ use bottle_contract::names::Slug;
 
 use super::commit::backend_of;
 use super::completions;
-use super::error::{CliError, Kind, require_answer};
+use super::error::{CliError, require_answer};
 use super::exit;
 use super::json_schema::Discarded;
 use super::output::Output;
@@ -54,13 +54,13 @@ impl Discard {
             })
         };
         let snapshot = super::block_on(progress::with_progress(&words, &left, output, discarding))?;
-        if output.json {
-            output.print_json(&Discarded { slug: slug.to_string(), snapshot })?;
-        } else if snapshot {
-            output.note(format!("{slug} was deleted; `bottle resume {slug}` starts from its snapshot"));
+        let rest = if snapshot {
+            format!("; `bottle resume {slug}` starts from its snapshot")
         } else {
-            output.note(format!("{slug} was deleted"));
-        }
+            String::new()
+        };
+        output.note(format!("{slug} was deleted{rest}"));
+        output.json_or(&Discarded { slug: slug.to_string(), snapshot }, || Ok(()))?;
         Ok(exit::DONE)
     }
 }
@@ -69,13 +69,13 @@ impl Discard {
 async fn discardable(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
         let hint = format!("`bottle stop {slug}` stops it");
-        return Err(CliError::new(Kind::State, format!("{slug} is still running")).hint(hint));
+        return Err(CliError::state(format!("{slug} is still running")).hint(hint));
     }
     let record = preserved(host, slug).await?;
     if record.kept {
         return Ok(record);
     }
-    Err(CliError::new(Kind::State, format!("nothing of {slug} is preserved except its snapshot"))
+    Err(CliError::state(format!("nothing of {slug} is preserved except its snapshot"))
         .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 

@@ -21,21 +21,12 @@ impl Doctor {
         let report = super::block_on(async {
             let mut report = Vec::new();
             for backend in registry::choosable(host) {
-                let check = backend.check().await;
-                report.push(BackendHealth {
-                    backend: backend.name(),
-                    usable: check.usable,
-                    findings: check.findings,
-                });
+                report.push(BackendHealth { backend: backend.name(), check: backend.check().await });
             }
             Ok(report)
         })?;
-        if output.json {
-            output.print_json(&report)?;
-        } else {
-            output.print(&text(&report, output))?;
-        }
-        Ok(if report.iter().any(|backend| backend.usable) { exit::DONE } else { exit::BACKEND })
+        output.json_or(&report, || output.print(&text(&report, output)))?;
+        Ok(if report.iter().any(|backend| backend.check.usable) { exit::DONE } else { exit::BACKEND })
     }
 }
 
@@ -55,13 +46,13 @@ fn text(report: &[BackendHealth], output: &Output) -> String {
     let styles = output.styles();
     let mut lines = Vec::new();
     for backend in report {
-        let verdict = match (backend.usable, backend.findings.is_empty()) {
+        let verdict = match (backend.check.usable, backend.check.findings.is_empty()) {
             (true, true) => styles.green("ready"),
             (true, false) => styles.yellow("ready, with limitations"),
             (false, _) => styles.red("not usable"),
         };
         lines.push(format!("{}: {verdict}", styles.bold(backend.backend)));
-        for finding in &backend.findings {
+        for finding in &backend.check.findings {
             lines.push(format!("  {}", styles.hanging(&inert(&finding.what), 2)));
             lines.push(format!("    {} {}", styles.cyan("fix:"), styles.hanging(&inert(&finding.fix), 9)));
         }

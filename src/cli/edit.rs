@@ -5,10 +5,10 @@ use bottle_contract::names::Name;
 use super::choice::manifests;
 use super::completions;
 use super::editor::Draft;
-use super::error::{CliError, Kind, require_answer};
+use super::error::{CliError, require_answer};
 use super::exit;
 use super::output::Output;
-use super::picker::{self, Choice, List};
+use super::picker::{self, Choice};
 use super::summary::from_home;
 use super::terminal::{TerminalUser, interactive};
 use crate::host::Host;
@@ -16,6 +16,7 @@ use crate::manifest::write_manifest::{path_of, write_manifest};
 use crate::manifest::{
     AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,
 };
+use crate::resolve::{ResolveError, lineage};
 use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor
@@ -55,13 +56,6 @@ egress:
 ---
 ";
 
-/// The user's choice for a file that does not parse.
-enum NextStep {
-    EditAgain,
-    Keep,
-    Discard,
-}
-
 impl Edit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         if !interactive() {
@@ -77,40 +71,31 @@ impl Edit {
             draft.edit(host).map_err(unchanged)?;
             let after = draft.read()?;
             if before.as_deref() == Some(after.as_str()) {
-                output.note("nothing was changed");
-                return Ok(exit::DONE);
+                break;
             }
-            match check(kind, &name, &after, host) {
-                Ok(()) => return save(host, kind, &name, &after, output),
-                Err(error) => {
-                    output.error(&CliError::from(crate::resolve::ResolveError::from(error)));
-                    match ask_next_step()? {
-                        NextStep::EditAgain => {}
-                        NextStep::Keep => return save(host, kind, &name, &after, output),
-                        NextStep::Discard => {
-                            output.note("nothing was changed");
-                            return Ok(exit::DONE);
-                        }
-                    }
-                }
+            let Err(error) = check(kind, &name, &after, host) else {
+                return save(host, kind, &name, &after, output);
+            };
+            output.error(&CliError::from(ResolveError::from(error)));
+            let question = "Edit again, keep it anyway, or discard the change?";
+            match ask(|user| user.word(question, &["edit", "keep", "discard"]))? {
+                0 => {}
+                1 => return save(host, kind, &name, &after, output),
+                _ => break,
             }
         }
+        output.note(UNCHANGED);
+        Ok(exit::DONE)
     }
 
     /// Decides which file is meant: by the flag, by the existing file, or by asking.
     fn select(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
         let Some(name) = self.name.clone() else { return pick(all, output) };
-        let wanted = match (self.agent, self.bottle) {
-            (true, _) => Some(ManifestKind::Agent),
-            (_, true) => Some(ManifestKind::Bottle),
-            _ => None,
-        };
         let is = |kind| all.find(kind, &name).is_ok_and(|found| found.is_some());
-        match (wanted, is(ManifestKind::Agent), is(ManifestKind::Bottle)) {
-            (Some(kind), ..) => Ok((kind, name)),
-            (None, true, false) => Ok((ManifestKind::Agent, name)),
-            (None, false, true) => Ok((ManifestKind::Bottle, name)),
-            (None, there, _) => {
+        match (self.agent, self.bottle, is(ManifestKind::Agent), is(ManifestKind::Bottle)) {
+            (true, ..) | (_, false, true, false) => Ok((ManifestKind::Agent, name)),
+            (_, true, ..) | (.., false, true) => Ok((ManifestKind::Bottle, name)),
+            (_, _, there, _) => {
                 let question = if there {
                     format!("There is an agent `{name}` and a bottle `{name}`. Which?")
                 } else {
@@ -131,46 +116,40 @@ fn suggest_name(all: &Manifests, name: &Name, output: &Output) {
         .flat_map(|kind| all.list(kind).entries)
         .map(|entry| entry.name.to_string())
         .collect();
-    match suggest(name.as_str(), names.iter().map(String::as_str)) {
-        Some(near) => {
-            output.note(format!("nothing is named `{name}` yet; did you mean `{near}`? Esc cancels"))
-        }
-        None => output.note(format!("nothing is named `{name}` yet")),
-    }
+    let near = suggest(name.as_str(), names.iter().map(String::as_str));
+    let near = near.map(|near| format!("; did you mean `{near}`? Esc cancels")).unwrap_or_default();
+    output.note(format!("nothing is named `{name}` yet{near}"));
 }
 
 fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
-    let mut named: Vec<(ManifestKind, Name)> = Vec::new();
-    let mut choices = Vec::new();
+    let mut items = Vec::new();
     for kind in [ManifestKind::Agent, ManifestKind::Bottle] {
         for entry in all.list(kind).entries {
-            choices.push(Choice {
+            let choice = Choice {
                 name: entry.name.to_string(),
                 about: all
                     .summary(kind, &entry.name)
                     .map_or_else(|error| error.message, Option::unwrap_or_default),
                 mark: format!("{kind}, {}", entry.source.place.word()),
                 ..Choice::default()
-            });
-            named.push((kind, entry.name));
+            };
+            items.push(((kind, entry.name), choice));
         }
     }
-    let asked = picker::pick("Change which manifest?", List::one(choices), output.err_styles());
-    let chosen = require_answer(asked, UNCHANGED)?;
-    chosen.first().and_then(|&index| named.get(index).cloned()).ok_or_else(cancelled)
+    require_answer(picker::pick_one("Change which manifest?", items, output.err_styles()), UNCHANGED)
 }
 
 /// Returns the text of a manifest; none for a new one. Refuses a project's agent: a copy in `$BOTTLE_HOME` would be
 /// shadowed by the project's.
 fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<String>, CliError> {
-    let found = all.find(kind, name).map_err(crate::resolve::ResolveError::from)?;
+    let found = all.find(kind, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
     if entry.source.place == Place::Project {
         return Err(CliError::usage(format!("the agent `{name}` belongs to this project"))
             .about(entry.source)
             .hint("edit that file directly: it hides a file of this name in $BOTTLE_HOME"));
     }
-    Ok(Some(all.text(kind, name, &entry.source).map_err(crate::resolve::ResolveError::from)?))
+    Ok(Some(all.text(kind, name, &entry.source).map_err(ResolveError::from)?))
 }
 
 fn template(kind: ManifestKind) -> &'static str {
@@ -195,34 +174,17 @@ fn check(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(),
 
 fn save(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Output) -> Result<u8, CliError> {
     let path = path_of(&host.home, kind, name);
-    write_manifest(&host.home, kind, name, text).map_err(|error| {
-        CliError::failed(format!("cannot write {}: {error}", path.display())).about(path.display())
-    })?;
+    write_manifest(&host.home, kind, name, text).map_err(|error| CliError::path("write", &path, error))?;
     output.note(format!("wrote {}", from_home(&path.display().to_string(), &host.user_home)));
     // The file may name a missing manifest: a warning, since that is no reason to lose the edit.
     if kind == ManifestKind::Bottle
-        && let Err(error) = crate::resolve::lineage(name, &manifests(host))
+        && let Err(error) = lineage(name, &manifests(host))
     {
         output.warn(error.message());
     }
     Ok(exit::DONE)
 }
 
-fn ask_next_step() -> Result<NextStep, CliError> {
-    let word = ask(|user| {
-        user.word("Edit again, keep it anyway, or discard the change?", &["edit", "keep", "discard"])
-    })?;
-    Ok(match word {
-        0 => NextStep::EditAgain,
-        1 => NextStep::Keep,
-        _ => NextStep::Discard,
-    })
-}
-
 fn ask<T>(question: impl FnOnce(&mut TerminalUser) -> std::io::Result<Option<T>>) -> Result<T, CliError> {
     require_answer(TerminalUser::find().and_then(|mut user| question(&mut user)), UNCHANGED)
-}
-
-fn cancelled() -> CliError {
-    CliError::new(Kind::Interrupted, UNCHANGED)
 }

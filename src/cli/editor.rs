@@ -30,7 +30,7 @@ impl Draft {
             File::create_new(&path)?.write_all(text.as_bytes())?;
             Ok(Self { _folder: folder, path })
         };
-        made().map_err(|error| CliError::failed(format!("cannot create a copy to edit: {error}")).about(name))
+        made().map_err(|error| CliError::cannot("create a copy to edit", error).about(name))
     }
 
     /// Runs the editor on it. As in git, the variable is a shell command and the file is its argument.
@@ -69,9 +69,6 @@ impl Draft {
             let length = File::open(&self.path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
             if length as u64 > MAX_BYTES { Err(io::Error::other("it is too long")) } else { Ok(text) }
         };
-        read().map_err(|error| {
-            CliError::failed(format!("cannot read the edited copy {}: {error}", self.path.display()))
-                .about(self.path.display())
-        })
+        read().map_err(|error| CliError::path("read the edited copy", &self.path, error))
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use super::exit;
 use crate::causes;
 
 /// The error that ends a command.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct CliError {
     /// The kind of failure.
     pub(crate) kind: Kind,
@@ -78,6 +79,21 @@ impl CliError {
         Self::new(Kind::Usage, message)
     }
 
+    /// Creates an error about the state of a bottle or a file.
+    pub(crate) fn state(message: impl Into<String>) -> Self {
+        Self::new(Kind::State, message)
+    }
+
+    /// Creates an error for a failed operation on a path: `cannot VERB PATH: CAUSE`.
+    pub(crate) fn path(verb: &str, path: &Path, cause: impl fmt::Display) -> Self {
+        Self::cannot(format_args!("{verb} {}", path.display()), cause).about(path.display())
+    }
+
+    /// Creates an error for a failed operation: `cannot VERB OBJECT: CAUSE`.
+    pub(crate) fn cannot(action: impl fmt::Display, cause: impl fmt::Display) -> Self {
+        Self::failed(format!("cannot {action}: {cause}"))
+    }
+
     /// Creates an error for a failed operation.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
@@ -88,6 +104,12 @@ impl CliError {
     pub(crate) fn about(mut self, subject: impl fmt::Display) -> Self {
         self.subject = Some(subject.to_string());
         self
+    }
+
+    /// Sets the subject if there is none yet.
+    #[must_use]
+    pub(crate) fn about_if_unset(self, subject: impl fmt::Display) -> Self {
+        if self.subject.is_none() { self.about(subject) } else { self }
     }
 
     /// Sets the hint.
@@ -113,13 +135,7 @@ impl CliError {
 
     /// `{error: {kind, subject, message, hint, exit}}`.
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::json!({"error": {
-            "kind": self.kind,
-            "subject": self.subject,
-            "message": self.message,
-            "hint": self.hint,
-            "exit": self.exit,
-        }})
+        serde_json::json!({"error": self})
     }
 }
 
@@ -129,7 +145,7 @@ impl CliError {
 /// When there is no terminal, and when the user cancelled the question.
 pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
     asked
-        .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?
+        .map_err(|error| CliError::cannot("ask", error))?
         .ok_or_else(|| CliError::new(Kind::Interrupted, left))
 }
 

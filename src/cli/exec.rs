@@ -6,13 +6,12 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestRequest, Process};
 use bottle_contract::terminal::Pass;
 
-use super::attach::catch;
 use super::completions;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, output_failed};
-use super::session::{self, Outcome, Session, Style};
+use super::session::{self, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
 
@@ -78,7 +77,7 @@ impl Exec {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             user: self.user,
-            awaited: false,
+            ..Process::default()
         };
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let style = if self.tty {
@@ -87,7 +86,7 @@ impl Exec {
             Style::Pipes { stdin: self.interactive, pass_signals: true }
         };
         let session = Session { stream, style, pass, title_notices: None };
-        match session::run(session, &mut catch()?, output).await? {
+        match session::run(session, &mut Signals::catch()?, output).await? {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
             Outcome::Failed(failure) => Err(guest_failure(failure)),
             // Dropping the stream ends the command; the keeper must receive the reset before this process exits.

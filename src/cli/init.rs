@@ -45,16 +45,9 @@ impl Init {
             Some(folder) => self::import(host, folder, output)?,
             None => shipped(host)?,
         };
-        if output.json {
-            output.print_json(&written)?;
-        } else {
-            report(&written, host, output)?;
-        }
-        if self.import.is_some() && written.iter().any(|one| one.problem.is_some()) {
-            Ok(exit::MANIFEST)
-        } else {
-            Ok(exit::DONE)
-        }
+        output.json_or(&written, || report(&written, host, output))?;
+        let unusable = self.import.is_some() && written.iter().any(|one| one.problem.is_some());
+        Ok(if unusable { exit::MANIFEST } else { exit::DONE })
     }
 }
 
@@ -106,7 +99,7 @@ fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Writ
     let file = path_of(&host.home, kind, &name);
     let written = write_new_manifest(&host.home, kind, &name, text).map_err(|error| {
         let hint = format!("{}; `bottle init` then continues", disk::hint(&error));
-        CliError::failed(format!("cannot write {}: {error}", file.display())).about(file.display()).hint(hint)
+        CliError::path("write", &file, error).hint(hint)
     })?;
     Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
 }

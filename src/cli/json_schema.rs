@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::supervise::Unsaved;
-use crate::backend::{Finding, Unused};
+use crate::backend::{Check, Snapshot, Unused};
 use crate::instance::audit::Entry;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
 
 /// One line of `bottle list active --json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct ActiveBottle {
     pub(crate) slug: String,
     pub(crate) label: Option<String>,
@@ -82,12 +82,8 @@ pub(crate) struct Discarded {
 /// `bottle commit --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Committed {
-    pub(crate) slug: String,
-    /// The backend's name for the snapshot.
-    pub(crate) reference: String,
-    pub(crate) made_at: Timestamp,
-    /// The size of its files in bytes, if known.
-    pub(crate) bytes: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) snapshot: Snapshot,
     /// Notes for the user.
     pub(crate) notes: Vec<String>,
     /// The command that starts from it.
@@ -157,8 +153,8 @@ pub(crate) struct NamedManifest {
 #[derive(Debug, Serialize)]
 pub(crate) struct BackendHealth {
     pub(crate) backend: &'static str,
-    pub(crate) usable: bool,
-    pub(crate) findings: Vec<Finding>,
+    #[serde(flatten)]
+    pub(crate) check: Check,
 }
 
 /// One line of `bottle supervise list --json`, and `bottle supervise show --json`.
@@ -281,25 +277,20 @@ pub(crate) struct ProbeAttempt {
     /// What the probe observed.
     pub(crate) seen: String,
     /// Whether the target is known to answer from outside: `answered`, `not-needed`, `missing`.
-    pub(crate) control: &'static str,
+    pub(crate) control: Control,
 }
 
 impl From<&JudgedAttempt> for ProbeAttempt {
     fn from(tried: &JudgedAttempt) -> Self {
         let Attempt { target, via, result, seen, .. } = tried.attempt.clone();
-        let control = match tried.control {
-            Control::Answered => "answered",
-            Control::NotNeeded => "not-needed",
-            Control::Missing => "missing",
-        };
-        Self { target, via, result, seen, control }
+        Self { target, via, result, seen, control: tried.control }
     }
 }
 
 /// `bottle policy check --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct PolicyAnswer {
-    /// `allow`, `refuse` or `ask`.
+    /// `allow`, `deny` or `ask`.
     pub(crate) verdict: &'static str,
     pub(crate) reason: Option<Reason>,
     pub(crate) sentence: String,

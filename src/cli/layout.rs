@@ -1,8 +1,8 @@
 //! Lays out text in columns: tables and wrapped lines. Widths are terminal columns; colour sequences have no width.
+//!
+//! By hand, because no table crate keeps the naming column whole, and none wraps between commands in backquotes.
 
-use std::fmt::Write as _;
-
-use dialoguer::console::{measure_text_width, truncate_str};
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
 use super::style::Styles;
 
@@ -73,8 +73,7 @@ fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
     let mut line = String::new();
     for (cell, &width) in row.iter().zip(widths) {
         let cell = truncate_str(cell, width, styles.ellipsis());
-        let missing = width.saturating_sub(measure_text_width(&cell)) + GAP;
-        let _ = write!(line, "{cell}{:missing$}", "");
+        line.push_str(&pad_str(&cell, width + GAP, Alignment::Left, None));
     }
     if let Some(last) = row.get(widths.len()) {
         let indent = widths.iter().map(|width| width + GAP).sum();

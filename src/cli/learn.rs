@@ -11,16 +11,16 @@ use bottle_contract::session::bundle::Routes;
 use bottle_queue::question;
 
 use super::completions;
-use super::connect::{connect, keeper_lost, no_such_bottle};
-use super::error::{CliError, Kind};
+use super::connect::{carry_out, connect, no_such_bottle};
+use super::error::CliError;
 use super::exit;
 use super::json_schema::{LearnReport, LearntHost, LeftOut};
-use super::output::{Output, one_line};
-use super::supervise::{Addition, show_addition};
+use super::output::{Output, one_line, times};
+use super::supervise::{Addition, SaveError, show_addition};
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::decisions;
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+use crate::keeper::protocol::KeeperRequest;
 use crate::learn::{self, Learned};
 
 /// How long the proposal stays open.
@@ -57,11 +57,8 @@ impl Learn {
             _ => false,
         };
         let opens = opens(slug, &now, &learned)?;
-        if output.json {
-            output.print_json(&to_report(slug, &learned, opens, asked))?;
-        } else {
-            show(slug, &learned, &opens, output)?;
-        }
+        let report = to_report(slug, &learned, &opens, asked);
+        output.json_or(&report, || show(slug, &learned, &opens, output))?;
         match (&self.save, learned.routes) {
             (Some(name), Some(routes)) => save(host, slug, name, routes, output)?,
             (_, routes) => hint_next_step(slug, routes.is_some(), asked, output),
@@ -72,7 +69,7 @@ impl Learn {
 
 /// Reads what the bottle's log teaches, and the routes it ran with.
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
-    let bad = |message: String| CliError::new(Kind::State, message).about(slug);
+    let bad = |message: String| CliError::state(message).about(slug);
     learn::of_bottle(&Store::of(host).folder(slug))
         .map_err(|error| bad(format!("cannot read the denied requests of {slug}: {error}")))?
         .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
@@ -81,9 +78,8 @@ fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
 /// What the learned routes would newly allow.
 fn opens(slug: &Slug, now: &Routes, learned: &Learned) -> Result<Vec<String>, CliError> {
     let Some(routes) = &learned.routes else { return Ok(Vec::new()) };
-    let merged = proposal::merge(&now.table, routes).map_err(|error| {
-        CliError::new(Kind::State, format!("cannot add the learned routes: {error}")).about(slug)
-    })?;
+    let merged = proposal::merge(&now.table, routes)
+        .map_err(|error| CliError::state(format!("cannot add the learned routes: {error}")).about(slug))?;
     Ok(decisions::gains(&now.table, &merged))
 }
 
@@ -91,10 +87,7 @@ fn opens(slug: &Slug, now: &Routes, learned: &Learned) -> Result<Vec<String>, Cl
 fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
     let mut why = format!("learned from {times} denied requests");
-    for rule in &learned.rules {
-        why.push_str("\n- ");
-        why.push_str(rule);
-    }
+    why.extend(learned.rules.iter().map(|rule| format!("\n- {rule}")));
     let why = why.chars().take(4_000).collect();
     Question {
         revision: Some(now.revision),
@@ -103,18 +96,12 @@ fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> 
 }
 
 fn propose(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
-    super::block_on(async {
-        let channel = connect(host, slug).await?;
-        let mut stream = channel.open(&KeeperRequest::Ask(Box::new(question))).await.map_err(keeper_lost)?;
-        match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
-            KeeperEvent::Done => Ok(()),
-            KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why).about(slug)),
-            _ => Err(keeper_lost("it sent an unexpected answer")),
-        }
-    })
+    let request = KeeperRequest::Ask(Box::new(question));
+    super::block_on(async { carry_out(&connect(host, slug).await?, &request).await })
+        .map_err(|error| error.about(slug))
 }
 
-fn to_report(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> LearnReport {
+fn to_report(slug: &Slug, learned: &Learned, opens: &[String], asked: bool) -> LearnReport {
     let host = |(host, times): &(String, usize)| LearntHost { host: host.clone(), times: *times };
     let left = |(host, times, why): &(String, usize, String)| LeftOut {
         host: host.clone(),
@@ -124,7 +111,7 @@ fn to_report(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) ->
     LearnReport {
         slug: slug.to_string(),
         routes: learned.routes.as_ref().map(proposal::Proposal::render),
-        opens,
+        opens: opens.to_vec(),
         hosts: learned.hosts.iter().map(host).collect(),
         rules: learned.rules.clone(),
         left_out: learned.left_out.iter().map(left).collect(),
@@ -142,7 +129,6 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
             lines.push(String::new());
         }
     };
-    let times = |times: usize| if times == 1 { "once".to_owned() } else { format!("{times} times") };
     let refused = learned.hosts.iter().map(|(host, count)| format!("{host}, {}", times(*count)));
     list(
         &mut lines,
@@ -173,10 +159,9 @@ fn save(
     let addition = Addition::new(host, slug, Some(name), routes)
         .map_err(|error| error.about("--save").hint("use a new name to create a bottle with them"))?;
     let path = addition.path.display().to_string();
-    show_addition(output, &addition, "").and_then(|()| addition.write(host)).map_err(|why| {
-        CliError::failed(format!("cannot write {path}: {why}"))
-            .about(&path)
-            .hint("add the routes shown above by hand")
+    let shown = show_addition(output, &addition, "").map_err(SaveError::from);
+    shown.and_then(|()| addition.write(host)).map_err(|error| {
+        CliError::path("write", &addition.path, error).hint("add the routes shown above by hand")
     })?;
     output.note(format!("wrote {path}"));
     Ok(())

@@ -7,8 +7,7 @@ use super::connect::unlistable;
 use super::error::CliError;
 use super::exit;
 use super::json_schema::{ActiveBottle, NamedManifest};
-use super::layout::Table;
-use super::output::{Output, Styles};
+use super::output::{Output, Styles, counted, one_line};
 use super::summary::from_home;
 use super::supervise;
 use crate::host::Host;
@@ -54,20 +53,14 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
         ActiveBottle { pending, ..ActiveBottle::from(listed) }
     };
     let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_proposals).collect();
-    if output.json {
-        return output.print_json(&bottles);
-    }
     if bottles.is_empty() {
         output.note("no bottle is running; `bottle start AGENT` starts one");
     }
-    let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output)).collect();
-    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
-    output.print_table(&Table { heading, name: 1, rows: &rows })?;
-    if is_on_terminal(output) {
-        for (slug, problem) in
-            bottles.iter().filter_map(|bottle| Some((&bottle.slug, bottle.problem.as_ref()?)))
-        {
-            output.warn(format!("{slug}: {problem}"));
+    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
+    output.print_list(&bottles, &heading, 1, |bottle| row(bottle, output))?;
+    if is_on_terminal(output) && !output.json {
+        for bottle in &bottles {
+            bottle.problem.iter().for_each(|problem| output.warn(format!("{}: {problem}", bottle.slug)));
         }
     }
     Ok(())
@@ -94,38 +87,20 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
             replaces: entry.replaces.map(Place::word),
         })
         .collect();
-    if output.json {
-        return output.print_json(&found);
-    }
-    let rows: Vec<Vec<String>> = found
-        .into_iter()
-        .map(|manifest| {
-            let from = match manifest.replaces {
-                Some(other) => format!("{} (replaces {other})", manifest.from),
-                None => manifest.from.to_owned(),
-            };
-            // Only a terminal shows `~`.
-            let file = if is_on_terminal(output) {
-                from_home(&manifest.file, &host.user_home)
-            } else {
-                manifest.file
-            };
-            vec![manifest.name, from, super::output::one_line(&file)]
-        })
-        .collect();
-    output.print_table(&Table { heading: &["NAME", "FROM", "FILE"], name: 0, rows: &rows })
+    output.print_list(&found, &["NAME", "FROM", "FILE"], 0, |NamedManifest { name, from, file, replaces }| {
+        let replaces = replaces.map(|other| format!(" (replaces {other})")).unwrap_or_default();
+        // Only a terminal shows `~`.
+        let file = if is_on_terminal(output) { from_home(file, &host.user_home) } else { file.clone() };
+        vec![name.clone(), format!("{from}{replaces}"), one_line(&file)]
+    })
 }
 
 fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
     let styles = output.styles();
-    let agent = bottle.agent.as_deref().unwrap_or("?");
-    let label = match &bottle.label {
-        Some(label) => format!("{} ({agent})", super::output::one_line(label)),
-        None => format!("({agent})"),
-    };
+    let label = label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
         (status, _, Some(_)) if is_on_terminal(output) => styles.red(status),
-        (status, _, Some(problem)) => format!("{}: {}", styles.red(status), super::output::one_line(problem)),
+        (status, _, Some(problem)) => format!("{}: {}", styles.red(status), one_line(problem)),
         ("running", Some(mode), None) => format!("{} ({mode})", styles.green("running")),
         (status, ..) => styles.yellow(status),
     };
@@ -135,8 +110,7 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
     };
     let status = match bottle.pending {
         0 => status,
-        1 => format!("{status}, {}", styles.yellow("1 proposal")),
-        more => format!("{status}, {}", styles.yellow(&format!("{more} proposals"))),
+        pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
     // The supervise queue isolates nothing: it is shown only when it is down.
@@ -146,8 +120,14 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
     vec![backend, styles.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
 }
 
+/// `LABEL (AGENT)`.
+pub(crate) fn label_and_agent(label: Option<&str>, agent: Option<&str>) -> String {
+    let label = label.map(|label| format!("{} ", one_line(label))).unwrap_or_default();
+    format!("{label}({})", agent.unwrap_or("?"))
+}
+
 fn named_service(service: &Service, styles: Styles) -> String {
-    let name = super::output::one_line(&service.name);
+    let name = one_line(&service.name);
     if service.up { name } else { styles.red(&format!("{name} down")) }
 }
 
@@ -187,27 +167,12 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         mode: Some(mode),
         status: status.unwrap_or(status_name(record.status)),
         started_at: Some(record.started_at),
-        pending: 0,
-        problem: None,
+        ..ActiveBottle::default()
     }
 }
 
 fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBottle {
-    ActiveBottle {
-        slug,
-        label: None,
-        color: None,
-        agent: None,
-        bottles: Vec::new(),
-        backend: None,
-        mode: None,
-        status,
-        started_at: None,
-        pending: 0,
-        services: Vec::new(),
-        locked: None,
-        problem: Some(problem),
-    }
+    ActiveBottle { slug, status, problem: Some(problem), ..ActiveBottle::default() }
 }
 
 fn status_name(status: Status) -> &'static str {

@@ -22,12 +22,9 @@ impl Man {
         let folder = host.cwd.join(self.folder);
         let mut command = Cli::command();
         command.build();
-        std::fs::create_dir_all(&folder).and_then(|()| clap_mangen::generate_to(command, &folder)).map_err(
-            |error| {
-                CliError::failed(format!("cannot write into {}: {error}", folder.display()))
-                    .about(folder.display())
-            },
-        )?;
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| clap_mangen::generate_to(command, &folder))
+            .map_err(|error| CliError::path("write into", &folder, error))?;
         output.note(format!("wrote manual pages to {}; `man bottle` opens the first", folder.display()));
         Ok(exit::DONE)
     }

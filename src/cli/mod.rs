@@ -175,7 +175,7 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::failed(format!("cannot start the runtime: {error}")))?;
+        .map_err(|error| CliError::cannot("start the runtime", error))?;
     let result = runtime.block_on(future);
     // A thread that waits for a key must not delay the exit.
     runtime.shutdown_background();

@@ -66,9 +66,33 @@ impl Output {
 
     /// Prints data as one indented JSON document.
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
-        let text = serde_json::to_string_pretty(value)
-            .map_err(|error| CliError::failed(format!("cannot write JSON: {error}")))?;
+        let text =
+            serde_json::to_string_pretty(value).map_err(|error| CliError::cannot("write JSON", error))?;
         write_all(&mut io::stdout().lock(), &format!("{text}\n"))
+    }
+
+    /// Prints a value as JSON with `--json`, else as `plain` does.
+    pub(crate) fn json_or<T: Serialize>(
+        &self,
+        value: &T,
+        plain: impl FnOnce() -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        if self.json { self.print_json(value) } else { plain() }
+    }
+
+    /// Prints values: as JSON with `--json`, else as a table with one row for each.
+    pub(crate) fn print_list<T: Serialize>(
+        &self,
+        values: &[T],
+        heading: &[&str],
+        name: usize,
+        row: impl Fn(&T) -> Vec<String>,
+    ) -> Result<(), CliError> {
+        let table = || {
+            let rows: Vec<_> = values.iter().map(row).collect();
+            self.print_table(&Table { heading, name, rows: &rows })
+        };
+        self.json_or(&values, table)
     }
 
     /// Prints a list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
@@ -131,6 +155,17 @@ impl Output {
     }
 }
 
+/// A number with its noun: `1 file`, `3 files`.
+pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// `once`, or `3 times`.
+pub(crate) fn times<N: fmt::Display + PartialEq + From<u8>>(count: N) -> String {
+    if count == N::from(1) { "once".to_owned() } else { format!("{count} times") }
+}
+
 /// Escapes untrusted text to a single line: a file name with a line break must not forge a line of bottle's own
 /// output.
 pub(crate) fn one_line(text: &str) -> String {
@@ -181,7 +216,7 @@ pub(crate) fn write_failed(error: io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Kind::OutputClosed, "standard output was closed")
     } else {
-        CliError::failed(format!("cannot write to standard output: {error}"))
+        CliError::cannot("write to standard output", error)
     }
 }
 

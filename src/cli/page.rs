@@ -12,7 +12,7 @@ const WIDEST: usize = 100;
 pub(crate) fn render(markdown: &str, styles: Styles) -> String {
     let Some(columns) = styles.columns() else { return markdown.to_owned() };
     // Without bold text a heading keeps its mark.
-    let mark = if styles.has_color() { "" } else { "# " };
+    let mark = if styles.color { "" } else { "# " };
     let markdown = unwrapped(&styles.displayable(markdown), mark);
     skin(styles).text(&markdown, Some(columns.min(WIDEST))).to_string()
 }
@@ -21,14 +21,14 @@ fn skin(styles: Styles) -> MadSkin {
     let mut skin = MadSkin::no_style();
     skin.headers.iter_mut().for_each(|header| header.align = Alignment::Left);
     skin.code_block.left_margin = 2;
-    if styles.has_color() {
+    if styles.color {
         skin.headers.iter_mut().for_each(|header| header.add_attr(Attribute::Bold));
         skin.bold.add_attr(Attribute::Bold);
         skin.italic.add_attr(Attribute::Italic);
         skin.inline_code.set_fg(Color::DarkCyan);
         skin.code_block.set_fg(Color::DarkCyan);
     }
-    if !styles.supports_unicode() {
+    if !styles.unicode {
         skin.limit_to_ascii();
     }
     skin
@@ -66,7 +66,7 @@ fn begins(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dialoguer::console::measure_text_width;
+    use console::measure_text_width;
 
     use super::*;
 

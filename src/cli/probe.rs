@@ -10,17 +10,18 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe as ProbeRequest, Reach};
+use clap::ColorChoice;
 
 use super::args::Global;
 use super::commit::backend_of;
 use super::completions;
-use super::connect::{connect, guest_failure, keeper_lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::json_schema::ProbeAttempt;
 use super::layout::Table;
 use super::output::{Output, inert};
-use super::style::{Color, Styles};
+use super::style::Styles;
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
@@ -42,11 +43,8 @@ impl Probe {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let tried = super::block_on(self.ask(host)).map_err(|error| error.about(&self.slug))?;
         let attempts: Vec<Attempt> = tried.iter().map(|tried| tried.attempt.clone()).collect();
-        if output.json {
-            output.print_json(&tried.iter().map(ProbeAttempt::from).collect::<Vec<_>>())?;
-        } else {
-            output.print(&table(&attempts, output.styles()))?;
-        }
+        let shown: Vec<_> = tried.iter().map(ProbeAttempt::from).collect();
+        output.json_or(&shown, || output.print(&table(&attempts, output.styles())))?;
         Ok(if all_blocked(&attempts) { exit::DONE } else { exit::ISOLATION })
     }
 
@@ -57,22 +55,21 @@ impl Probe {
             _ => return Err(keeper_lost("it ended")),
         };
         let controls = Controls::listen().await;
-        let controls = controls
-            .map_err(|error| CliError::failed(format!("cannot list this machine's addresses: {error}")))?;
+        let controls = controls.map_err(|error| CliError::cannot("list this machine's addresses", error))?;
         let request = controls.request(others, false);
         let mut stream = open_guest(&channel, GuestRequest::Probe(request)).await?;
         let answer = tokio::time::timeout(PROBED_WITHIN, stream.receive::<GuestEvent>());
         match answer.await.map_err(|_| keeper_lost("the probe did not end"))?.map_err(keeper_lost)? {
             GuestEvent::Probed { attempts } => Ok(controls.judge(attempts).await),
             GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
-            _ => Err(keeper_lost("it sent an unexpected answer")),
+            _ => Err(unexpected_answer()),
         }
     }
 }
 
 /// Runs the program of the agent `probe`: probes from inside and prints the table.
 pub fn inside() -> ExitCode {
-    let global = Global { json: false, quiet: false, verbose: 0, color: Color::Auto };
+    let global = Global { json: false, quiet: false, verbose: 0, color: ColorChoice::Auto };
     let output = Output::new(&global);
     // In a bottle every process has this process's environment.
     let given = std::env::vars_os().map(text).collect();

@@ -3,18 +3,17 @@
 //! The spinner fits one line of any width and leaves nothing behind. Short operations show none.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dialoguer::console::{measure_text_width, truncate_str};
+use console::{Term, measure_text_width, truncate_str};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
-use super::attach::catch;
 use super::error::CliError;
 use super::output::{Output, Styles};
-use super::session::interrupted;
+use super::session::{Signals, interrupted};
 use super::style::supports_escapes;
 use super::terminal::size_of;
 use crate::backend::Step;
@@ -82,7 +81,7 @@ impl Progress {
 
     fn appear(&self) {
         if let Self::Spinner(bar, _) = self {
-            let line = Box::new(Line::default());
+            let line = Box::new(Line(Term::buffered_stderr()));
             bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(line, DRAWN_A_SECOND));
             bar.enable_steady_tick(TICK);
         }
@@ -158,7 +157,7 @@ impl Part {
         let whole = columns as u128;
         let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.total)).unwrap_or(columns);
         let full = full.min(columns);
-        let (done, open) = if styles.supports_unicode() { ("━", "─") } else { ("#", "-") };
+        let (done, open) = if styles.unicode { ("━", "─") } else { ("#", "-") };
         format!("[{}{}]", done.repeat(full), open.repeat(columns - full))
     }
 }
@@ -180,7 +179,7 @@ pub(crate) async fn with_progress<T>(
     output: &Output,
     work: impl AsyncFnOnce(Arc<Progress>) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let mut signals = catch()?;
+    let mut signals = Signals::catch()?;
     let progress = Arc::new(Progress::hidden(output));
     progress.set_text(words);
     let appear = async {
@@ -201,19 +200,8 @@ pub(crate) async fn with_progress<T>(
 
 /// A terminal on standard error that leaves the cursor right behind the text. indicatif pads its line to the edge,
 /// where the terminal's own `^C` wraps and leaves the line behind.
-#[derive(Debug, Default)]
-struct Line(Mutex<Vec<u8>>);
-
-impl Line {
-    fn put(&self, text: &str) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-
-    fn put_move(&self, count: usize, direction: char) -> io::Result<()> {
-        if count > 0 { self.put(&format!("\x1b[{count}{direction}")) } else { Ok(()) }
-    }
-}
+#[derive(Debug)]
+struct Line(Term);
 
 impl TermLike for Line {
     fn width(&self) -> u16 {
@@ -221,40 +209,36 @@ impl TermLike for Line {
     }
 
     fn move_cursor_up(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'A')
+        self.0.move_cursor_up(count)
     }
 
     fn move_cursor_down(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'B')
+        self.0.move_cursor_down(count)
     }
 
     fn move_cursor_right(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'C')
+        self.0.move_cursor_right(count)
     }
 
     fn move_cursor_left(&self, count: usize) -> io::Result<()> {
-        self.put_move(count, 'D')
+        self.0.move_cursor_left(count)
     }
 
     fn write_line(&self, text: &str) -> io::Result<()> {
-        self.put(text)?;
-        self.put("\n")
+        self.0.write_line(text)
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
         // Skips padding.
-        if text.trim_matches(' ').is_empty() { Ok(()) } else { self.put(text) }
+        if text.trim_matches(' ').is_empty() { Ok(()) } else { self.0.write_str(text) }
     }
 
     fn clear_line(&self) -> io::Result<()> {
-        self.put("\r\x1b[2K")
+        self.0.clear_line()
     }
 
     fn flush(&self) -> io::Result<()> {
-        let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut stderr = io::stderr().lock();
-        stderr.write_all(&text)?;
-        stderr.flush()
+        self.0.flush()
     }
 }
 
@@ -269,7 +253,7 @@ fn style(styles: Styles, words: Words) -> ProgressStyle {
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
     // The last character is the one of a finished spinner, which is never visible.
-    if styles.supports_unicode() { style } else { style.tick_chars(r"-\|/ ") }
+    if styles.unicode { style } else { style.tick_chars(r"-\|/ ") }
 }
 
 #[cfg(test)]

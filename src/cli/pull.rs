@@ -5,12 +5,12 @@ use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
 
 use super::completions;
-use super::connect::{connect, keeper_lost};
-use super::error::{CliError, Kind};
+use super::connect::{connect, keeper_lost, unavailable};
+use super::error::CliError;
 use super::exit;
 use super::git::{BottleGit, Fetched, Repository, Scratch, copy_out_hint};
 use super::json_schema;
-use super::output::Output;
+use super::output::{Output, counted};
 use super::progress;
 use crate::host::Host;
 use crate::instance::record::Record;
@@ -59,20 +59,19 @@ impl Pull {
             report(&self.slug, &pulled, output)?;
             Ok(exit::DONE)
         })
-        .map_err(|error: CliError| if error.subject.is_none() { error.about(&self.slug) } else { error })
+        .map_err(|error: CliError| error.about_if_unset(&self.slug))
     }
 }
 
 /// Returns the record of a bottle whose git can run.
 pub(crate) async fn running_record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(_)) => {
-            Err(CliError::new(Kind::State, format!("cannot run git in {slug}: it is stopped")).hint(format!(
+        Some(State::Preserved(_)) => Err(CliError::state(format!("cannot run git in {slug}: it is stopped"))
+            .hint(format!(
                 "`bottle resume {slug} --detach` starts it; then run this command again, or `bottle cp`"
-            )))
-        }
+            ))),
         Some(State::Alive(record) | State::Dead(record)) => Ok(*record),
-        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))),
+        _ => Err(unavailable(host, slug).await),
     }
 }
 
@@ -86,7 +85,7 @@ pub(crate) async fn pull(
     let repository = repository(host, record).await?;
     let workspace = BottleGit { channel, slug: &record.slug }.workspace().await?;
     if workspace.head.is_none() && branch.is_none() {
-        return Err(CliError::new(Kind::State, format!("{} has no commits", record.slug))
+        return Err(CliError::state(format!("{} has no commits", record.slug))
             .about(&record.slug)
             .hint("`bottle diff` shows its files, `bottle cp` copies them out"));
     }
@@ -139,7 +138,7 @@ async fn uncommitted(
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     Repository::containing(host, folder).await?.ok_or_else(|| {
-        CliError::new(Kind::State, format!("{} is not in a git repository", folder.display()))
+        CliError::state(format!("{} is not in a git repository", folder.display()))
             .hint(copy_out_hint(&record.slug))
     })
 }
@@ -166,9 +165,8 @@ pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<()
         many => format!("{branch} has {many} commits that HEAD lacks; `git log HEAD..{branch}` shows them"),
     });
     if *uncommitted > 0 {
-        let files =
-            if *uncommitted == 1 { "1 file is".to_owned() } else { format!("{uncommitted} files are") };
-        output.warn(format!("{files} uncommitted; `bottle diff {slug}` shows the changes"));
+        let (files, are) = (counted(*uncommitted, "file"), if *uncommitted == 1 { "is" } else { "are" });
+        output.warn(format!("{files} {are} uncommitted; `bottle diff {slug}` shows the changes"));
     }
     if *elsewhere > 0 {
         let branches =

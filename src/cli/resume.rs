@@ -10,20 +10,17 @@ use std::fmt::Write as _;
 use bottle_contract::names::{Name, Slug};
 use similar::TextDiff;
 
-use super::attach::catch;
 use super::choice::{manifests, resolved};
 use super::commit::backend_of;
 use super::completions;
-use super::connect::{connect, keeper_lost};
-use super::error::{CliError, Kind};
+use super::connect::unavailable;
+use super::error::CliError;
 use super::exit;
 use super::output::{Output, Styles};
 use super::select_bottle::Question;
 use super::session::Signals;
-use super::start::{
-    ConfirmedLaunch, LabelColor, backend, passes_input, preflight, prepare_failed, require_host_keys,
-    terminal_for,
-};
+use super::start::{ConfirmedLaunch, LaunchOptions, backend, preflight, prepare_failed, require_host_keys};
+use super::style::label_color_parser;
 use super::terminal;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
 use crate::host::{Host, OwnRules, Settings};
@@ -42,13 +39,6 @@ pub(crate) struct Resume {
     /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::preserved())]
     slug: Option<Slug>,
-    #[command(flatten)]
-    options: Options,
-}
-
-/// The flags without the slug.
-#[derive(Debug, clap::Args)]
-struct Options {
     /// Return to the snapshot; files preserved since are discarded
     #[arg(long)]
     snapshot: bool,
@@ -56,29 +46,10 @@ struct Options {
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Set the colour of its name in lists
-    #[arg(long, value_enum, value_name = "COLOUR")]
-    color_label: Option<LabelColor>,
-    /// Start without asking
-    #[arg(short, long)]
-    yes: bool,
-    /// Show what would be started, and start nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Leave it running and print its name
-    #[arg(long)]
-    detach: bool,
-    /// Deny requests that would need your approval, whatever the bottle says
-    #[arg(long)]
-    no_supervise: bool,
-    /// Log denied requests, so that `bottle learn` can propose routes for them
-    #[arg(long)]
-    learn: bool,
-    /// Give the agent this task and run it without a terminal
-    #[arg(short, long, value_name = "TEXT")]
-    prompt: Option<String>,
-    /// Arguments for the agent
-    #[arg(last = true)]
-    args: Vec<String>,
+    #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
+    color_label: Option<String>,
+    #[command(flatten)]
+    launch: LaunchOptions,
 }
 
 /// What the bottle starts from.
@@ -95,40 +66,30 @@ const BOTTLE_QUESTION: Question = Question {
     hint: "`bottle commit` saves a snapshot of a running bottle",
 };
 
-/// A resume in progress.
-struct Resumption {
-    slug: Slug,
-    options: Options,
-}
-
 impl Resume {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let resumption =
-            Resumption { slug: BOTTLE_QUESTION.select(self.slug, host, output)?, options: self.options };
+    pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let slug = BOTTLE_QUESTION.select(self.slug.take(), host, output)?;
         super::block_on(async {
-            let mut signals = catch()?;
-            resumption
-                .resume(host, &mut signals, output)
-                .await
-                .map_err(|error| if error.subject.is_none() { error.about(&resumption.slug) } else { error })
+            let resumed = self.resume(&slug, host, &mut Signals::catch()?, output).await;
+            resumed.map_err(|error| error.about_if_unset(&slug))
         })
     }
-}
 
-impl Resumption {
-    async fn resume(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
+    async fn resume(
+        &self,
+        slug: &Slug,
+        host: &Host,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
-        let record = preserved(host, &self.slug).await?;
+        let record = preserved(host, slug).await?;
         // Manifests, and a workspace that is copied again, come from the directory it was started in.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
         let start_point = self.start_point(host, &record, output).await?;
-        let bottles = if self.options.bottles.is_empty() {
-            record.bottles.clone()
-        } else {
-            self.options.bottles.clone()
-        };
-        let resolved = resolved(&manifests(host), record.agent.clone(), bottles)?;
+        let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
+        let resolved = resolved(&manifests(host), record.agent.clone(), bottles.clone())?;
         let mut plan = self.plan(host, &settings, &resolved, &record, &start_point.origin, true)?;
         let anew = self.plan(host, &settings, &resolved, &record, &start_point.origin, false)?.agent.argv;
         let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
@@ -142,7 +103,7 @@ impl Resumption {
             backend: &*backend,
             home: &host.user_home,
         };
-        if self.options.dry_run {
+        if self.launch.dry_run {
             return show(&view, changes.as_deref(), output);
         }
         if !self.confirm(&view, changes.as_deref(), start_point.discards, signals, output).await? {
@@ -162,35 +123,33 @@ impl Resumption {
         record: &Record,
         output: &Output,
     ) -> Result<StartPoint, CliError> {
-        let backend = backend_of(host, record)?;
-        let named = Store::of(host).snapshot(&self.slug);
-        let named = named.map_err(|error| CliError::new(Kind::State, error.to_string()))?;
+        let (backend, slug) = (backend_of(host, record)?, &record.slug);
+        let named = Store::of(host).snapshot(&record.slug);
+        let named = named.map_err(|error| CliError::state(error.to_string()))?;
         let there = backend.snapshots().await?;
         let is = |found: &Snapshot, named: &Snapshot| {
             found.slug == named.slug && found.reference == named.reference
         };
         let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
-        let kept = record.kept && has_layers(&*backend, &self.slug).await?;
+        let kept = record.kept && has_layers(&*backend, &record.slug).await?;
         let start_from = |origin, discards| Ok(StartPoint { origin, discards });
-        match (self.options.snapshot, kept, snapshot) {
+        match (self.snapshot, kept, snapshot) {
             (true, kept, None) if named.is_some() => {
                 let alternative = if kept { "starts from its preserved files" } else { "builds it anew" };
-                Err(CliError::new(Kind::State, format!("the snapshot of {} was deleted", self.slug))
+                Err(CliError::state(format!("the snapshot of {slug} was deleted"))
                     .about("--snapshot")
-                    .hint(format!("`bottle resume {}` {alternative}", self.slug)))
+                    .hint(format!("`bottle resume {slug}` {alternative}")))
             }
-            (true, _, None) => {
-                Err(CliError::new(Kind::State, format!("there is no snapshot of {}", self.slug))
-                    .about("--snapshot")
-                    .hint("`bottle snapshots` shows all snapshots"))
-            }
+            (true, _, None) => Err(CliError::state(format!("there is no snapshot of {slug}"))
+                .about("--snapshot")
+                .hint("`bottle snapshots` shows all snapshots")),
             (true, kept, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), kept),
             (false, true, _) => start_from(Origin::Kept, false),
             (false, false, Some(snapshot)) => start_from(Origin::Snapshot(snapshot), false),
             (false, false, None) => {
                 let reason =
                     if named.is_some() { "its snapshot was deleted" } else { "its files are missing" };
-                output.warn(format!("{}: {reason}, so it is built anew", self.slug));
+                output.warn(format!("{slug}: {reason}, so it is built anew"));
                 start_from(Origin::New, false)
             }
         }
@@ -205,30 +164,19 @@ impl Resumption {
         origin: &Origin,
         resumed: bool,
     ) -> Result<Plan, CliError> {
-        let terminal = terminal_for(self.options.prompt.is_some());
         let workspace = match (origin, record.copied_cwd, record.copied_all) {
             (Origin::New, true, true) => Workspace::CopyAll,
             (Origin::New, true, false) => Workspace::Copy,
             _ => Workspace::Empty,
         };
         let flags = Flags {
-            slug: Some(self.slug.clone()),
+            slug: Some(record.slug.clone()),
             label: record.label.clone(),
-            color: self.options.color_label.map(LabelColor::name).or_else(|| record.color.clone()),
+            color: self.color_label.clone().or_else(|| record.color.clone()),
             workspace,
             backend: record.backend.clone(),
-            detached: self.options.detach,
-            task: self.options.prompt.clone(),
-            terminal,
-            stdin: !self.options.detach
-                && (terminal.is_some() || passes_input(self.options.prompt.as_deref())),
-            arguments: self.options.args.clone(),
             resumed,
-            log_keep: settings.log_keep,
-            limits: settings.limits,
-            waits: settings.waits,
-            unsupervised: self.options.no_supervise,
-            learn: self.options.learn,
+            ..self.launch.flags(settings)
         };
         // The slug is given: no random bytes are needed.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
@@ -243,14 +191,12 @@ impl Resumption {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<bool, CliError> {
-        let asks = !self.options.yes && terminal::interactive();
-        if discards && !self.options.yes && !asks {
+        let slug = &view.plan.identity.slug;
+        let asks = !self.launch.yes && terminal::interactive();
+        if discards && !self.launch.yes && !asks {
             return Err(CliError::usage("cannot ask whether to discard newer files: there is no terminal")
                 .about("--yes")
-                .hint(format!(
-                    "`bottle resume {}` starts from these files; `--yes` discards them",
-                    self.slug
-                )));
+                .hint(format!("`bottle resume {slug}` starts from these files; `--yes` discards them")));
         }
         if let Some(changes) = changes
             && (asks || !output.quiet && !output.json)
@@ -260,25 +206,18 @@ impl Resumption {
         for line in preflight::warnings(view) {
             output.note(line);
         }
-        match (asks, changes, discards) {
-            (false, ..) | (true, None, false) => Ok(true),
-            (true, _, true) => {
-                preflight::ask(
-                    format!("Discard the files preserved since the snapshot of {}?", self.slug),
-                    signals,
-                )
-                .await
-            }
-            (true, Some(_), false) => {
-                preflight::ask(format!("Resume {} on {}?", self.slug, view.plan.backend), signals).await
-            }
-        }
+        let question = match (asks, changes, discards) {
+            (false, ..) | (true, None, false) => return Ok(true),
+            (true, _, true) => format!("Discard the files preserved since the snapshot of {slug}?"),
+            (true, Some(_), false) => format!("Resume {slug} on {}?", view.plan.backend),
+        };
+        preflight::ask(question, signals).await
     }
 }
 
 /// Returns the record of a preserved bottle, or an error with the next step.
 pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
-    let state = |message: String, hint: String| Err(CliError::new(Kind::State, message).hint(hint));
+    let state = |message: String, hint: String| Err(CliError::state(message).hint(hint));
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => Ok(*record),
         Some(State::Alive(_)) => state(format!("{slug} is running"), format!("`bottle attach {slug}` attaches to it")),
@@ -291,10 +230,7 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
             "`bottle attach` reconnects if it was detached; otherwise `bottle cleanup` stops it and preserves its work"
                 .to_owned(),
         ),
-        // `connect` words the errors for the others.
-        Some(State::Damaged(_) | State::Newer(_)) | None => {
-            Err(connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed")))
-        }
+        Some(State::Damaged(_) | State::Newer(_)) | None => Err(unavailable(host, slug).await),
     }
 }
 

@@ -6,10 +6,10 @@ use super::connect::unlistable;
 use super::error::{CliError, Kind, require_answer};
 use super::json_schema::ActiveBottle;
 use super::output::{Output, one_line};
-use super::picker::{self, Choice, List};
+use super::picker::{self, Choice};
 use super::terminal;
 use crate::host::Host;
-use crate::instance::{State, Store};
+use crate::instance::{Listed, State, Store};
 
 /// The question of a command, and the bottles it applies to.
 pub(crate) struct Question {
@@ -29,42 +29,37 @@ impl Question {
     /// # Errors
     /// When no bottle is suitable, there is no terminal, or the user cancels.
     pub(crate) fn select(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
-        let Some(slug) = named else { return self.ask(host, output) };
-        Ok(slug)
+        named.map_or_else(|| self.ask(host, output), Ok)
     }
 
     fn ask(&self, host: &Host, output: &Output) -> Result<Slug, CliError> {
         let listed = Store::of(host).list().map_err(unlistable)?;
-        let suits: Vec<ActiveBottle> =
-            listed.into_iter().filter(|listed| (self.suits)(&listed.state)).map(ActiveBottle::from).collect();
-        let names: Vec<String> = suits.iter().map(|bottle| bottle.slug.clone()).collect();
+        let suits: Vec<Listed> = listed.into_iter().filter(|listed| (self.suits)(&listed.state)).collect();
         if suits.is_empty() {
             return Err(CliError::new(Kind::NoSuchBottle, self.none).hint(self.hint));
         }
         if !terminal::interactive() || output.json {
+            let names: Vec<&str> = suits.iter().map(|listed| listed.slug.as_str()).collect();
             return Err(CliError::usage("no bottle was given")
                 .about("SLUG")
                 .hint(format!("name one of {}", names.join(", "))));
         }
-        let choices = suits.iter().map(described).collect();
-        let asked = picker::pick(self.prompt, List::one(choices), output.err_styles()).map(|chosen| {
-            // A listed folder name is a slug.
-            chosen.and_then(|chosen| names.get(*chosen.first()?)?.parse().ok())
-        });
-        require_answer(asked, "nothing was done")
+        let described = |listed: Listed| (listed.slug.clone(), described(listed.into()));
+        let items = suits.into_iter().map(described).collect();
+        require_answer(picker::pick_one(self.prompt, items, output.err_styles()), "nothing was done")
     }
 }
 
-fn described(bottle: &ActiveBottle) -> Choice {
+fn described(bottle: ActiveBottle) -> Choice {
     let agent = bottle.agent.as_deref().unwrap_or("?");
     let label = bottle.label.as_deref().map(one_line);
     let since = bottle.started_at.map(|at| format!("started {}", at.strftime("%Y-%m-%d %H:%M UTC")));
     Choice {
-        name: bottle.slug.clone(),
+        name: bottle.slug,
         about: label.map_or_else(|| agent.to_owned(), |label| format!("{label} ({agent})")),
         mark: bottle.status.to_owned(),
         detail: since.into_iter().collect(),
-        broken: false,
+        ..Choice::default()
     }
 }
 

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::exit;
-use super::layout::Table;
 use super::output::{Output, inert};
 use crate::host::{Host, Settings};
 
@@ -27,20 +26,11 @@ struct Row {
 impl Show {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let rows = rows(&Settings::load(host)?);
-        if output.json {
-            output.print_json(&rows)?;
-            return Ok(exit::DONE);
-        }
-        let styles = output.styles();
-        let cells: Vec<Vec<String>> = rows
-            .iter()
-            .map(|row| {
-                let value = inert(&row.value);
-                let value = if row.changed { styles.bold(&value) } else { value };
-                vec![row.key.to_owned(), value, row.means.to_owned()]
-            })
-            .collect();
-        output.print_table(&Table { heading: &["SETTING", "VALUE", "MEANS"], name: 0, rows: &cells })?;
+        output.print_list(&rows, &["SETTING", "VALUE", "MEANS"], 0, |row| {
+            let value = inert(&row.value);
+            let value = if row.changed { output.styles().bold(&value) } else { value };
+            vec![row.key.to_owned(), value, row.means.to_owned()]
+        })?;
         output.note(format!("change them in {}", host.home.join("settings.yml").display()));
         Ok(exit::DONE)
     }

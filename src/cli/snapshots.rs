@@ -8,18 +8,18 @@ use indicatif::HumanBytes;
 
 use super::commit::{backend_of, claim_failed, freeze_failed};
 use super::completions;
-use super::connect::{connect, keeper_lost, unlistable};
+use super::connect::{carry_out, connect, unlistable};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema::ListedSnapshot;
-use super::layout::Table;
-use super::output::{Output, one_line};
+use super::list::label_and_agent;
+use super::output::Output;
 use crate::backend::{Snapshot, registry};
 use crate::causes;
 use crate::host::Host;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store, snapshots};
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+use crate::keeper::protocol::KeeperRequest;
 
 /// List snapshots, or remove one
 #[derive(Debug, clap::Args)]
@@ -44,11 +44,8 @@ impl Snapshots {
             None => list(host, output).map(|()| exit::DONE),
             Some(What::Rm { slug }) => {
                 super::block_on(remove(host, &slug)).map_err(|error| error.about(&slug))?;
-                if output.json {
-                    output.print_json(&serde_json::json!({"slug": slug}))?;
-                } else {
-                    output.note(format!("the snapshot of {slug} was removed"));
-                }
+                output.note(format!("the snapshot of {slug} was removed"));
+                output.json_or(&serde_json::json!({"slug": slug}), || Ok(()))?;
                 Ok(exit::DONE)
             }
         }
@@ -58,19 +55,12 @@ impl Snapshots {
 /// Lists the snapshots of bottles with a state, and those whose bottle has none.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let found = super::block_on(find(host, output))?;
-    if output.json {
-        return output.print_json(&found);
-    }
     if found.is_empty() {
         output.note("there are no snapshots; `bottle commit` saves one");
     }
     let styles = output.styles();
     let row = |snapshot: &ListedSnapshot| {
-        let agent = snapshot.agent.as_deref().unwrap_or("?");
-        let label = match &snapshot.label {
-            Some(label) => format!("{} ({agent})", one_line(label)),
-            None => format!("({agent})"),
-        };
+        let label = label_and_agent(snapshot.label.as_deref(), snapshot.agent.as_deref());
         let size = snapshot.bytes.map_or_else(|| "?".to_owned(), |bytes| HumanBytes(bytes).to_string());
         let status = match snapshot.status {
             "ready" => styles.green("ready"),
@@ -80,9 +70,8 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         let made = snapshot.made_at.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
         vec![snapshot.backend.clone(), snapshot.slug.clone(), label, made, size, status]
     };
-    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
-    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"];
-    output.print_table(&Table { heading, name: 1, rows: &rows })
+    let heading = ["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"];
+    output.print_list(&found, &heading, 1, row)
 }
 
 async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliError> {
@@ -142,9 +131,9 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
     match store.state(slug) {
         None => return remove_unnamed(host, slug).await,
         Some(State::Alive(_)) => return remove_of_running(host, slug).await,
-        Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why)),
+        Some(State::Damaged(why)) => return Err(CliError::state(why)),
         Some(State::Newer(schema)) => {
-            return Err(CliError::new(Kind::State, format!("written by a newer bottle (schema {schema})"))
+            return Err(CliError::state(format!("written by a newer bottle (schema {schema})"))
                 .hint("use that version of bottle"));
         }
         Some(State::Dead(_) | State::Preserved(_)) => {}
@@ -160,9 +149,9 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
         // The state existed only for the snapshot; it stays while a deploy key is not revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
-            return ended.map_err(|error| CliError::failed(format!("cannot write its record: {error}")));
+            return ended.map_err(|error| CliError::cannot("write its record", error));
         }
-        claim.remove().map_err(|error| CliError::failed(format!("cannot remove its state: {error}")))?;
+        claim.remove().map_err(|error| CliError::cannot("remove its state", error))?;
     }
     Ok(())
 }
@@ -171,14 +160,7 @@ async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
     if matches!(Store::of(host).snapshot(slug), Ok(None)) {
         return Err(no_snapshot(slug));
     }
-    let channel = connect(host, slug).await?;
-    let mut stream = channel.open(&KeeperRequest::RemoveSnapshot).await.map_err(keeper_lost)?;
-    match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
-        KeeperEvent::Done => Ok(()),
-        KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
-        KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)),
-        _ => Err(keeper_lost("it sent an unexpected answer")),
-    }
+    carry_out(&connect(host, slug).await?, &KeeperRequest::RemoveSnapshot).await
 }
 
 /// Removes snapshots whose bottle has no state.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 
 use super::completions;
-use super::connect::{connect, keeper_lost};
+use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
@@ -56,7 +56,7 @@ pub(crate) async fn stop(host: &Host, slug: &Slug, grace: Duration) -> Result<En
     match tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await {
         Ok(Ok(KeeperEvent::Ended(ended))) => Ok(ended),
         Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(why).about(slug)),
-        Ok(Ok(_)) => Err(keeper_lost("it sent an unexpected answer").about(slug)),
+        Ok(Ok(_)) => Err(unexpected_answer().about(slug)),
         Ok(Err(error)) => Err(keeper_lost(error).about(slug)),
         Err(_) => Err(CliError::failed("the bottle is still being torn down")
             .about(slug)

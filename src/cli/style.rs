@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use clap::ColorChoice;
+use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Style};
 
 use super::args::Global;
@@ -16,61 +18,56 @@ use super::layout;
 /// The narrowest width that text is fitted to, in columns.
 const NARROWEST: usize = 24;
 
-/// `--color`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Color {
-    // Plain comments: `--help` would list them.
-    // On a terminal, unless `NO_COLOR` is set or the terminal knows no colours.
-    #[default]
-    Auto,
-    Always,
-    Never,
+/// The colours of labels: name, colour of text, and colour of the cursor.
+pub(crate) const LABEL_COLORS: [(&str, AnsiColor, &str); 6] = [
+    ("red", AnsiColor::Red, "#d75f5f"),
+    ("green", AnsiColor::Green, "#5faf5f"),
+    ("yellow", AnsiColor::Yellow, "#d7af5f"),
+    ("blue", AnsiColor::Blue, "#5f87d7"),
+    ("magenta", AnsiColor::Magenta, "#af5faf"),
+    ("cyan", AnsiColor::Cyan, "#5fafaf"),
+];
+
+/// Parses the name of a label's colour.
+pub(crate) fn label_color_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(LABEL_COLORS.map(|(name, ..)| name))
 }
 
 /// The capabilities of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Styles {
-    color: bool,
+    /// Whether colours are on.
+    pub(crate) color: bool,
     /// Whether it shows characters beyond ASCII.
-    unicode: bool,
-    /// Columns of the terminal; none for a pipe.
-    columns: Option<usize>,
+    pub(crate) unicode: bool,
+    /// Columns of the terminal, however few; none for a pipe.
+    pub(crate) width: Option<usize>,
 }
 
 impl Styles {
     /// Plain text, for a pipe.
-    pub(crate) const PLAIN: Self = Self { color: false, unicode: true, columns: None };
+    pub(crate) const PLAIN: Self = Self { color: false, unicode: true, width: None };
 
     /// Reads the capabilities from the stream, the flags and the environment. A pipe gets all characters unchanged.
     pub(crate) fn for_stream(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
         let terminal = stream.is_terminal();
         let color = match global.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => wants_color(terminal, |name| std::env::var(name).ok()),
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => wants_color(terminal, |name| std::env::var(name).ok()),
         };
         let columns = usize::from(super::terminal::size_of(stream).columns);
         Self {
             color,
             unicode: !terminal || supports_unicode(|name| std::env::var(name).ok()),
-            columns: terminal.then_some(columns),
+            width: terminal.then_some(columns),
         }
     }
 
     /// Sets the width, for tests.
     #[cfg(test)]
     pub(crate) const fn with_columns(self, columns: usize) -> Self {
-        Self { columns: Some(columns), ..self }
-    }
-
-    /// Whether colours are on.
-    pub(crate) fn has_color(self) -> bool {
-        self.color
-    }
-
-    /// Whether the stream shows characters beyond ASCII.
-    pub(crate) fn supports_unicode(self) -> bool {
-        self.unicode
+        Self { width: Some(columns), ..self }
     }
 
     /// Replaces characters that the stream cannot show. Those without an ASCII form are escaped, so that different
@@ -86,12 +83,7 @@ impl Styles {
 
     /// The terminal's columns, if there are enough to fit text.
     pub(crate) fn columns(self) -> Option<usize> {
-        self.columns.filter(|columns| *columns >= NARROWEST)
-    }
-
-    /// The terminal's columns, however few.
-    pub(crate) fn width(self) -> Option<usize> {
-        self.columns
+        self.width.filter(|columns| *columns >= NARROWEST)
     }
 
     /// Wraps text that starts at this column, and indents every line to it.
@@ -134,19 +126,19 @@ impl Styles {
 
     /// Paints text in a label's colour; leaves it plain for an unknown colour.
     pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
-        let color = match color {
-            Some("red") => AnsiColor::Red,
-            Some("green") => AnsiColor::Green,
-            Some("yellow") => AnsiColor::Yellow,
-            Some("blue") => AnsiColor::Blue,
-            Some("magenta") => AnsiColor::Magenta,
-            Some("cyan") => AnsiColor::Cyan,
-            _ => return text.to_owned(),
-        };
-        self.paint(Style::new().fg_color(Some(color.into())), text)
+        let color = color.and_then(label_color).map(|(color, _)| color.into());
+        self.paint(Style::new().fg_color(color), text)
     }
 }
 
+/// Returns the colours of text and cursor for a label's colour; none for an unknown one.
+pub(crate) fn label_color(name: &str) -> Option<(AnsiColor, &'static str)> {
+    let found = LABEL_COLORS.into_iter().find(|(known, ..)| *known == name);
+    found.map(|(_, text, cursor)| (text, cursor))
+}
+
+/// By hand, because `anstream` takes `CLICOLOR_FORCE=0` for a wish for colours.
+///
 /// `NO_COLOR` (no-color.org) before `CLICOLOR_FORCE` before `CLICOLOR` (bixense.com/clicolors) before what the
 /// terminal says of itself.
 fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {

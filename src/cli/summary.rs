@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bottle_contract::names::Name;
 use bottle_contract::route::{PathMatch, RequestMatch, Route};
-use dialoguer::console::measure_text_width;
+use console::measure_text_width;
 
 use super::output::{Styles, inert};
 use crate::manifest::Place;
@@ -133,7 +133,8 @@ impl Tone {
     }
 }
 
-fn names(names: &[Name]) -> String {
+/// Lists names in a sentence.
+pub(crate) fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Any text may be untrusted: the result is escaped, in characters that the terminal shows.
 
-use dialoguer::console::{measure_text_width, truncate_str};
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
 use ratatui::style::{Color, Modifier, Style};
 
 use super::layout;
@@ -16,9 +16,7 @@ pub(crate) fn fitted(text: &str, columns: usize, styles: Styles) -> String {
 
 /// Fits a text into `width` columns and pads it to two more.
 pub(crate) fn padded(text: &str, width: usize, styles: Styles) -> String {
-    let text = fitted(text, width, styles);
-    let missing = width.saturating_sub(measure_text_width(&text)) + 2;
-    format!("{text}{:missing$}", "")
+    pad_str(&fitted(text, width, styles), width + 2, Alignment::Left, None).into_owned()
 }
 
 /// Wraps every line of a text to so many columns, between words or within long ones. Loses nothing.
@@ -60,7 +58,7 @@ pub(crate) fn dim() -> Style {
 
 /// Returns a style with one of the terminal's colours, if colours are on.
 pub(crate) fn tinted(color: Color, styles: Styles) -> Style {
-    if styles.has_color() { Style::new().fg(color) } else { Style::new() }
+    if styles.color { Style::new().fg(color) } else { Style::new() }
 }
 
 #[cfg(test)]

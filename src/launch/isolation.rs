@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
 use futures_util::future::join_all;
+use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
@@ -46,7 +47,8 @@ pub struct JudgedAttempt {
 }
 
 /// The result of trying the target from outside the bottle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Control {
     /// The target answered.
     Answered,

@@ -15,7 +15,7 @@ use super::frontmatter;
 use super::source::Source;
 
 /// Why routes cannot be appended to a file.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// The file is not a valid bottle.
     #[error(transparent)]

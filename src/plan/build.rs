@@ -28,7 +28,7 @@ use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
 use crate::resolve::{ResolvedManifest, comparable};
 
 /// The command line's choices for a launch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Flags {
     /// The slug of a resumed bottle; otherwise a new one is made.
     pub slug: Option<Slug>,

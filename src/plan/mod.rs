@@ -124,10 +124,11 @@ pub enum ImageSource {
 }
 
 /// The workspace's initial content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workspace {
     /// Nothing.
+    #[default]
     Empty,
     /// The working directory without files ignored by `.gitignore`.
     Copy,

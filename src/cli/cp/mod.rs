@@ -8,7 +8,7 @@ mod target;
 
 use std::fs::Metadata;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest}
 use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
-use super::connect::{connect, guest_failure, keeper_lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest, receive_failed, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
-use crate::archive::{self, ReceiveError, SendError};
+use crate::archive::{self, SendError};
 use crate::host::Host;
 
 /// How long an interrupted copy may take to remove what it unpacked.
@@ -45,12 +45,9 @@ impl Cp {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match (Endpoint::parse(&self.source), Endpoint::parse(&self.destination)) {
             (Endpoint::Local(from), Endpoint::InBottle(slug, to)) => {
-                super::block_on(progress::with_progress(
-                    "copying in",
-                    "files copied so far stay in the bottle",
-                    output,
-                    async |progress| copy_in(host, &from, &slug, &to, progress).await,
-                ))
+                let left = "files copied so far stay in the bottle";
+                let copying = async |progress| copy_in(host, &from, &slug, &to, progress).await;
+                super::block_on(progress::with_progress("copying in", left, output, copying))
             }
             (Endpoint::InBottle(slug, from), Endpoint::Local(to)) => {
                 super::block_on(copy_out_or_undo(host, &slug, &from, &to, output))
@@ -72,9 +69,7 @@ async fn copy_in(
     to: &str,
     progress: Arc<Progress>,
 ) -> Result<u8, CliError> {
-    let unreadable = |error: io::Error| {
-        CliError::failed(format!("cannot read {}: {error}", from.display())).about(from.display())
-    };
+    let unreadable = |error: io::Error| CliError::path("read", from, error);
     let own_name = from.canonicalize().map_err(unreadable)?;
     let own_name = own_name.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (folder, name) = endpoint::destination(to, &own_name);
@@ -83,7 +78,11 @@ async fn copy_in(
     let path = from.to_owned();
     let of = path.metadata().ok().filter(Metadata::is_file).map(|file| file.len());
     let pack = move |out: &mut dyn Write| {
-        pack(&path, &name, &mut CountingWriter { out, bytes: 0, of, progress: &progress })
+        pack(
+            &path,
+            &name,
+            &mut Counted { stream: out, words: "copying in", bytes: 0, of, progress: &progress },
+        )
     };
     archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
@@ -100,24 +99,36 @@ fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     builder.finish()
 }
 
-/// Reports the bytes written, and the total for a single file.
-struct CountingWriter<'a> {
-    out: &'a mut dyn Write,
+/// Reports the bytes that pass a stream, and the total if it is known.
+struct Counted<'a, S: ?Sized> {
+    stream: &'a mut S,
+    words: &'static str,
     bytes: u64,
     of: Option<u64>,
     progress: &'a Progress,
 }
 
-impl Write for CountingWriter<'_> {
+impl<S: ?Sized> Counted<'_, S> {
+    fn report(&mut self, passed: usize) -> usize {
+        self.bytes += passed as u64;
+        self.progress.bytes(self.words, self.bytes, self.of);
+        passed
+    }
+}
+
+impl<S: Write + ?Sized> Write for Counted<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.bytes += written as u64;
-        self.progress.bytes("copying in", self.bytes, self.of);
-        Ok(written)
+        self.stream.write(bytes).map(|written| self.report(written))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        self.stream.flush()
+    }
+}
+
+impl<S: Read + ?Sized> Read for Counted<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer).map(|read| self.report(read))
     }
 }
 
@@ -155,49 +166,22 @@ async fn copy_out(
     let unpack = move |archive: &mut dyn Read| {
         // Dropped with the thread, which signals its end.
         let _working = working;
-        target.unpack(&mut CountingReader { archive, bytes: 0, progress: &progress })
+        // Only the guest knows the total.
+        let (words, of) = ("copying out", None);
+        target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress })
     };
-    match archive::receive(stream, unpack).await {
-        Ok(skipped) => {
-            for name in skipped {
-                output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
-            }
-            Ok(exit::DONE)
-        }
-        Err(ReceiveError::Refused(failure)) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
-        Err(ReceiveError::Unpacked(error)) => {
-            Err(CliError::failed(format!("cannot copy to {}: {error}", to.display())).about(to.display()))
-        }
-        Err(error @ ReceiveError::BrokeOff) => Err(keeper_lost(error).about(slug)),
-        Err(error @ ReceiveError::Stopped(_)) => Err(CliError::failed(error.to_string())),
+    let unpacked = |error| CliError::path("copy to", to, error);
+    let received = archive::receive(stream, unpack).await;
+    for name in received.map_err(|error| receive_failed(error, slug, unpacked))? {
+        output.warn(format!("{name} was skipped: it is not a file, folder, or link within the copy"));
     }
-}
-
-/// Reports the bytes read. Only the guest knows the total.
-struct CountingReader<'a> {
-    archive: &'a mut dyn Read,
-    bytes: u64,
-    progress: &'a Progress,
-}
-
-impl Read for CountingReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.archive.read(buffer)?;
-        self.bytes += read as u64;
-        self.progress.bytes("copying out", self.bytes, None);
-        Ok(read)
-    }
+    Ok(exit::DONE)
 }
 
 async fn confirm(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
     match stream.receive::<GuestEvent>().await.map_err(keeper_lost)? {
         GuestEvent::Done => Ok(exit::DONE),
         GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
-        _ => Err(keeper_lost("it sent an unexpected answer").about(slug)),
+        _ => Err(unexpected_answer().about(slug)),
     }
-}
-
-/// Returns the last component of a path, as the copy's name.
-fn last_part(path: &str) -> Option<PathBuf> {
-    Path::new(path).file_name().map(PathBuf::from)
 }

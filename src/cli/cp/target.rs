@@ -20,7 +20,7 @@ impl Target {
     /// Chooses the destination. An existing folder receives the copy under its own name; any other path is the
     /// copy's new name.
     pub(super) fn choose(to: &Path, from: &str) -> io::Result<Self> {
-        let own = super::last_part(from).unwrap_or_else(|| "workspace".into());
+        let own = Path::new(from).file_name().map_or_else(|| "workspace".into(), PathBuf::from);
         if to.is_dir() {
             return Ok(Self { folder: to.to_owned(), name: own });
         }

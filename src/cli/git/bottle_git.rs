@@ -7,8 +7,9 @@ use bottle_contract::names::{Slug, WORKSPACE};
 use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
 
 use super::ObjectId;
+use super::host::is_no_repository;
 use crate::cli::connect::{keeper_lost, open_guest};
-use crate::cli::error::{CliError, Kind};
+use crate::cli::error::CliError;
 use crate::cli::exit;
 
 /// How long one command may take.
@@ -61,13 +62,12 @@ impl<'a> BottleGit<'a> {
             return Err(self.no_git());
         }
         if found.code != 0 {
-            let output = String::from_utf8_lossy(&found.stderr);
-            let message = if output.contains("not a git repository") {
+            let message = if is_no_repository(&found.stderr) {
                 format!("the workspace of {} is not a git repository", self.slug)
             } else {
-                format!("git in {} failed: {}", self.slug, output.trim())
+                format!("git in {} failed: {}", self.slug, String::from_utf8_lossy(&found.stderr).trim())
             };
-            return Err(CliError::new(Kind::State, message).about(self.slug).hint(copy_out_hint(self.slug)));
+            return Err(CliError::state(message).about(self.slug).hint(copy_out_hint(self.slug)));
         }
         let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await?;
         let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
@@ -83,11 +83,7 @@ impl<'a> BottleGit<'a> {
         let process = Process {
             argv: argv.clone(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            cwd: None,
-            terminal: None,
-            stdin: false,
-            user: None,
-            awaited: false,
+            ..Process::default()
         };
         let run = self.run_to_end(process);
         tokio::time::timeout(TIMEOUT, run).await.map_err(|_| {
@@ -128,7 +124,7 @@ impl<'a> BottleGit<'a> {
     }
 
     fn no_git(&self) -> CliError {
-        CliError::new(Kind::State, format!("git is not installed in {}", self.slug))
+        CliError::state(format!("git is not installed in {}", self.slug))
             .about(self.slug)
             .hint(copy_out_hint(self.slug))
     }

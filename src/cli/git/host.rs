@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use bottle_contract::names::Slug;
 
 use super::{ObjectId, copy_out_hint, pipe};
-use crate::cli::error::{CliError, Kind};
+use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
 
@@ -37,13 +37,28 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 /// Characters of git's standard error that an error quotes, from its end.
 const STDERR_TAIL: usize = 2000;
 
-/// Git's message when the remote has no such reference.
-pub(super) const NO_SUCH_REFERENCE: &str = "couldn't find remote ref";
-
 /// A repository of the user.
 pub(crate) struct Repository<'a> {
     pub(super) host: &'a Host,
     pub(super) folder: PathBuf,
+}
+
+/// Why git fetched nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot fetch: {stderr}")]
+pub(super) struct FetchError {
+    pub(super) cause: FetchCause,
+    /// The end of git's standard error.
+    stderr: String,
+}
+
+/// The causes that have their own message. Git names them only in its output, which `LC_ALL=C` keeps in English.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FetchCause {
+    NoSuchReference,
+    Diverged,
+    CheckedOut,
+    Other,
 }
 
 /// The result of a fetch.
@@ -72,11 +87,10 @@ impl<'a> Repository<'a> {
         if found.status.success() {
             return Ok(Some(here));
         }
-        let words = stderr_tail(&found);
-        if words.contains("not a git repository") {
+        if is_no_repository(&found.stderr) {
             return Ok(None);
         }
-        Err(CliError::failed(format!("git cannot use {}: {words}", folder.display())))
+        Err(here.unusable(&found))
     }
 
     /// Returns the path of a part of the git directory; the path may not exist.
@@ -86,11 +100,13 @@ impl<'a> Repository<'a> {
     pub(super) async fn git_path(&self, part: &str) -> Result<PathBuf, CliError> {
         let found = self.git(&["rev-parse", "--git-path", part]).await?;
         let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
-        let path = path.ok_or_else(|| {
-            CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(&found)))
-        })?;
+        let path = path.ok_or_else(|| self.unusable(&found))?;
         let place = self.folder.join(OsStr::from_bytes(path));
         std::path::absolute(place).map_err(|error| CliError::failed(error.to_string()))
+    }
+
+    fn unusable(&self, output: &Output) -> CliError {
+        CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(output)))
     }
 
     /// Returns the commit of `HEAD`.
@@ -116,7 +132,7 @@ impl<'a> Repository<'a> {
         };
         let target = format!("refs/heads/bottle/{slug}");
         let before = self.resolve(&target).await?;
-        self.fetch_as(slug, &source, &target).await?.map_err(|words| fetch_error(&words, slug, branch))?;
+        self.fetch_as(slug, &source, &target).await?.map_err(|error| error.explained(slug, branch))?;
         let after = self.resolve(&target).await?;
         let after = after.ok_or_else(|| {
             CliError::failed(format!("cannot find bottle/{slug} after the fetch"))
@@ -126,17 +142,16 @@ impl<'a> Repository<'a> {
         Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
     }
 
-    /// Fetches one reference of the bottle's repository into a local one. The inner error is the end of git's
-    /// standard error.
+    /// Fetches one reference of the bottle's repository into a local one.
     ///
     /// # Errors
-    /// When git is not installed.
+    /// When git is not installed; the inner error when git fails.
     pub(super) async fn fetch_as(
         &self,
         slug: &Slug,
         source: &str,
         target: &str,
-    ) -> Result<Result<(), String>, CliError> {
+    ) -> Result<Result<(), FetchError>, CliError> {
         let mut command = self.command();
         command.env("GIT_SSH_COMMAND", self.transport()?).env("GIT_SSH_VARIANT", "simple");
         command.env(pipe::SLUG, slug.as_str()).env("BOTTLE_HOME", &self.host.home);
@@ -150,7 +165,7 @@ impl<'a> Repository<'a> {
         command.args(["--no-auto-maintenance", "--refmap=", "--upload-pack=git-upload-pack"]);
         command.args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
         let fetched = run(command).await?;
-        Ok(if fetched.status.success() { Ok(()) } else { Err(stderr_tail(&fetched)) })
+        Ok(if fetched.status.success() { Ok(()) } else { Err(FetchError::new(stderr_tail(&fetched))) })
     }
 
     /// The transport command, quoted for git's shell.
@@ -229,7 +244,7 @@ async fn run(mut command: Command) -> Result<Output, CliError> {
 
 /// The error when git cannot be run.
 pub(super) fn spawn_failed(error: &std::io::Error) -> CliError {
-    let failed = CliError::failed(format!("cannot run git: {error}"));
+    let failed = CliError::cannot("run git", error);
     if error.kind() == std::io::ErrorKind::NotFound {
         failed.hint("install git on this machine")
     } else {
@@ -245,24 +260,48 @@ pub(super) fn stderr_tail(output: &Output) -> String {
     inert(&text[from..])
 }
 
-fn fetch_error(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
-    let state = |message: String| CliError::new(Kind::State, message);
-    if words.contains(NO_SUCH_REFERENCE) {
-        return match branch {
-            Some(branch) => state(format!("there is no branch {branch:?} in the bottle"))
-                .about("--branch")
-                .hint(format!("`bottle exec {slug} -- git branch` lists its branches")),
-            None => state("the bottle has no commits".to_owned()).hint(copy_out_hint(slug)),
+/// Whether git's standard error says that a folder is in no repository.
+pub(super) fn is_no_repository(stderr: &[u8]) -> bool {
+    String::from_utf8_lossy(stderr).contains("not a git repository")
+}
+
+impl FetchError {
+    fn new(stderr: String) -> Self {
+        let says = |words: &str| stderr.contains(words);
+        let cause = if says("couldn't find remote ref") {
+            FetchCause::NoSuchReference
+        } else if says("non-fast-forward") || says("[rejected]") {
+            FetchCause::Diverged
+        } else if says("refusing to fetch into") {
+            FetchCause::CheckedOut
+        } else {
+            FetchCause::Other
         };
+        Self { cause, stderr }
     }
-    if words.contains("non-fast-forward") || words.contains("[rejected]") {
-        return state(format!("bottle/{slug} has commits that are not in the bottle")).hint(format!(
-            "keep them under another name with `git branch -m bottle/{slug} NAME`, then pull again"
-        ));
+
+    /// The error for the user who pulls this branch, or `HEAD`.
+    fn explained(self, slug: &Slug, branch: Option<&str>) -> CliError {
+        match (self.cause, branch) {
+            (FetchCause::NoSuchReference, Some(branch)) => {
+                CliError::state(format!("there is no branch {branch:?} in the bottle"))
+                    .about("--branch")
+                    .hint(format!("`bottle exec {slug} -- git branch` lists its branches"))
+            }
+            (FetchCause::NoSuchReference, None) => {
+                CliError::state("the bottle has no commits").hint(copy_out_hint(slug))
+            }
+            (FetchCause::Diverged, _) => CliError::state(format!(
+                "bottle/{slug} has commits that are not in the bottle"
+            ))
+            .hint(format!(
+                "keep them under another name with `git branch -m bottle/{slug} NAME`, then pull again"
+            )),
+            (FetchCause::CheckedOut, _) => {
+                CliError::state(format!("cannot update bottle/{slug}: it is checked out"))
+                    .hint("check another branch out first")
+            }
+            (FetchCause::Other, _) => CliError::failed(self.to_string()).hint(copy_out_hint(slug)),
+        }
     }
-    if words.contains("refusing to fetch into") {
-        return state(format!("cannot update bottle/{slug}: it is checked out"))
-            .hint("check another branch out first");
-    }
-    CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))
 }

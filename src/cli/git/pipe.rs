@@ -53,11 +53,8 @@ async fn forward() -> Result<u8, CliError> {
     let process = Process {
         argv: words.map(str::to_owned).to_vec(),
         env: [("LC_ALL".to_owned(), "C".to_owned())].into(),
-        cwd: None,
-        terminal: None,
         stdin: true,
-        user: None,
-        awaited: false,
+        ..Process::default()
     };
     let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
     let (sender, receiver) = stream.split();
@@ -98,7 +95,7 @@ async fn to_git(mut receiver: StreamReceiver) -> Result<u8, CliError> {
                     output.write_all(&bytes).await?;
                     output.flush().await
                 };
-                written.await.map_err(|error| CliError::failed(format!("cannot write to git: {error}")))?;
+                written.await.map_err(|error| CliError::cannot("write to git", error))?;
             }
             Some(Event::Data { fd: STDERR, bytes }) => {
                 let room = MAX_STDERR - stderr.len();

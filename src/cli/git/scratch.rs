@@ -22,14 +22,13 @@ use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::host::{NO_SUCH_REFERENCE, Repository, spawn_failed, stderr_tail};
+use super::host::{FetchCause, Repository, spawn_failed, stderr_tail};
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE};
 use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
 use super::{ObjectId, copy_out_hint};
-use crate::archive::{self, ReceiveError};
-use crate::cli::connect::{guest_failure, keeper_lost, open_guest};
+use crate::archive;
+use crate::cli::connect::{open_guest, receive_failed};
 use crate::cli::error::CliError;
-use crate::cli::exit;
 use crate::host::{Host, disk};
 
 /// Attributes for every path, above those of trees and configuration: a diff compares bytes.
@@ -99,8 +98,7 @@ impl<'a> Scratch<'a> {
     ) -> Result<Self, CliError> {
         let unmade = |error: io::Error| {
             let hint = disk::hint(&error);
-            CliError::failed(format!("cannot create a temporary folder for the comparison: {error}"))
-                .hint(hint)
+            CliError::cannot("create a temporary folder for the comparison", error).hint(hint)
         };
         let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
         let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
@@ -132,8 +130,8 @@ impl<'a> Scratch<'a> {
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
-            Err(words) if words.contains(NO_SUCH_REFERENCE) => Ok(None),
-            Err(words) => Err(CliError::failed(format!("cannot fetch: {words}")).hint(copy_out_hint(slug))),
+            Err(error) if error.cause == FetchCause::NoSuchReference => Ok(None),
+            Err(error) => Err(CliError::failed(error.to_string()).hint(copy_out_hint(slug))),
         }
     }
 
@@ -175,10 +173,7 @@ impl<'a> Scratch<'a> {
         tip: Option<&ObjectId>,
     ) -> Result<Compared, CliError> {
         let left_out = self.import(channel, slug, own, &base, tip).await?;
-        let from = match &base.commit {
-            Some(commit) => commit.as_str().to_owned(),
-            None => self.empty_tree().await?,
-        };
+        let from = self.tree_of(base.commit.as_ref()).await?;
         let diff = self.diff(&from, FILES, &[]).await?;
         let committed = match tip {
             Some(tip) => self.committed(&from, tip).await?,
@@ -216,12 +211,8 @@ impl<'a> Scratch<'a> {
             let _folder = folder;
             workspace::import(git, FILES, Baseline { tracked, ignored }, archive)
         };
-        archive::receive(stream, take).await.map_err(|error| match error {
-            ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
-            ReceiveError::Unpacked(error) => CliError::failed(format!("cannot read the workspace: {error}")),
-            ReceiveError::BrokeOff => keeper_lost(error).about(slug),
-            ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
-        })
+        let unread = |error| CliError::cannot("read the workspace", error);
+        archive::receive(stream, take).await.map_err(|error| receive_failed(error, slug, unread))
     }
 
     /// Reads the ignore rules of the user's commit and repository.
@@ -299,10 +290,7 @@ impl<'a> Scratch<'a> {
     ) -> Result<usize, CliError> {
         let base = Base { commit: tip.cloned(), is_own: false };
         self.import(channel, slug, None, &base, None).await?;
-        let from = match tip {
-            Some(tip) => tip.as_str().to_owned(),
-            None => self.empty_tree().await?,
-        };
+        let from = self.tree_of(tip).await?;
         Ok(self.changed(&from, FILES).await?.len())
     }
 
@@ -324,7 +312,11 @@ impl<'a> Scratch<'a> {
         bounded(&self.repository, &arguments, MAX_OUTPUT).await
     }
 
-    async fn empty_tree(&self) -> Result<String, CliError> {
+    /// Returns the name of a commit's tree; without a commit, of the empty tree.
+    async fn tree_of(&self, commit: Option<&ObjectId>) -> Result<String, CliError> {
+        if let Some(commit) = commit {
+            return Ok(commit.as_str().to_owned());
+        }
         let written = bounded(&self.repository, &["hash-object", "-t", "tree", "-w", "--stdin"], 100).await?;
         Ok(String::from_utf8_lossy(&written.bytes).trim().to_owned())
     }

@@ -103,26 +103,29 @@ impl Importer {
             return Ok(());
         }
         let tracked = self.baseline.tracked.get(bytes);
+        let size = member.content.size();
+        let room = MAX_TOTAL.saturating_sub(self.bytes);
+        let mut rules = None;
+        if member.what == What::File
+            && path.file_name().is_some_and(|name| name == FILE_NAME)
+            && size <= room.min(MAX_IGNORE_FILE as u64)
+        {
+            let mut text = Vec::new();
+            member.content.read_to_end(&mut text)?;
+            let folder = path.parent().unwrap_or(Path::new(""));
+            self.baseline.ignored.inside.add(folder, &String::from_utf8_lossy(&text));
+            rules = Some(text);
+        }
+        let can_import = matches!(member.what, What::File | What::Link(_));
+        if can_import && tracked.is_none() && self.baseline.ignored.excludes(&path) {
+            return Ok(());
+        }
         match &member.what {
             What::File => {
-                let size = member.content.size();
                 let mode = if member.mode & 0o100 == 0 { "100644" } else { "100755" };
-                let room = MAX_TOTAL.saturating_sub(self.bytes);
-                if path.file_name().is_some_and(|name| name == FILE_NAME)
-                    && size <= room.min(MAX_IGNORE_FILE as u64)
-                {
-                    let mut text = Vec::new();
-                    member.content.read_to_end(&mut text)?;
-                    let folder = path.parent().unwrap_or(Path::new(""));
-                    self.baseline.ignored.inside.add(folder, &String::from_utf8_lossy(&text));
-                    if tracked.is_none() && self.baseline.ignored.excludes(&path) {
-                        return Ok(());
-                    }
+                if let Some(text) = rules {
                     self.bytes += size;
                     return import.file(bytes, mode, size, &mut text.as_slice());
-                }
-                if tracked.is_none() && self.baseline.ignored.excludes(&path) {
-                    return Ok(());
                 }
                 if size > MAX_FILE || size > room {
                     // The committed version stays, and the file is listed: otherwise it would look deleted.
@@ -137,9 +140,6 @@ impl Importer {
                 import.file(bytes, mode, size, &mut member.content)
             }
             What::Link(target) => {
-                if tracked.is_none() && self.baseline.ignored.excludes(&path) {
-                    return Ok(());
-                }
                 let target = target.as_os_str().as_bytes();
                 import.file(bytes, "120000", target.len() as u64, &mut { target })
             }

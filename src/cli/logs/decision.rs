@@ -1,8 +1,10 @@
 //! Formats one line of the proxy's access log for a user.
 
+use std::borrow::Cow;
+
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
-use dialoguer::console::measure_text_width;
+use console::{Alignment, pad_str};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -60,10 +62,11 @@ impl Request {
     fn format(&self, styles: Styles) -> String {
         let time = styles.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
         let verdict = self.verdict(styles);
-        let method = padded(&one_line(&self.method), METHOD);
+        let method = one_line(&self.method);
         let words = one_line(&self.explanation());
         let place = one_line(&self.place());
-        let place = if words.is_empty() { place } else { padded(&place, PLACE) };
+        let place = if words.is_empty() { place.into() } else { padded(&place, PLACE) };
+        let method = padded(&method, METHOD);
         format!("{time}  {verdict}  {method}  {place}  {words}").trim_end().to_owned()
     }
 
@@ -73,12 +76,13 @@ impl Request {
             "noticed" => "flagged",
             other => other,
         };
-        let text = padded(&one_line(word), VERDICT);
+        let text = one_line(word);
+        let text = padded(&text, VERDICT);
         match word {
             "denied" | "refused" | "cut" => styles.red(&text),
             "redacted" | "flagged" => styles.yellow(&text),
             "passed" => styles.green(&text),
-            _ => text,
+            _ => text.into_owned(),
         }
     }
 
@@ -103,9 +107,8 @@ impl Request {
     }
 }
 
-fn padded(text: &str, columns: usize) -> String {
-    let missing = columns.saturating_sub(measure_text_width(text));
-    format!("{text}{:missing$}", "")
+fn padded(text: &str, columns: usize) -> Cow<'_, str> {
+    pad_str(text, columns, Alignment::Left, None)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Reads the proxy's access log: a ring of files, oldest first, then new lines. `--json` prints the lines as the
 //! proxy wrote them.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -9,8 +8,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::{Logs, decision};
-use crate::cli::error::{CliError, Kind};
+use super::{Logs, Tail, decision};
+use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
 use crate::host::Host;
@@ -21,28 +20,22 @@ use crate::instance::{State, Store};
 pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
     let files = files(folder);
     if files.is_empty() && !logs.follow {
-        return Err(CliError::new(Kind::State, "the proxy's access log is empty")
+        return Err(CliError::state("the proxy's access log is empty")
             .about(&logs.slug)
             .hint("set `egress.log` in the bottle: `1` logs denied requests, `2` every request"));
     }
-    let tail = logs.tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
-    let mut last: VecDeque<String> = VecDeque::new();
+    let mut tail = Tail::new(logs.tail);
     let mut current = None;
     for path in files {
         let Ok(mut file) = Followed::open(&path) else { continue };
         while let Some(line) = file.line(logs.since)? {
-            if let Some(tail) = tail {
-                last.push_back(line);
-                if last.len() > tail {
-                    last.pop_front();
-                }
-            } else {
+            if let Some(line) = tail.push(line) {
                 print(&line, output)?;
             }
         }
         current = Some(file);
     }
-    for line in last {
+    for line in tail.last {
         print(&line, output)?;
     }
     if logs.follow {
@@ -81,7 +74,7 @@ fn follow(
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
-                    return Err(CliError::failed(format!("cannot read {}: {error}", path.display())));
+                    return Err(CliError::cannot(format_args!("read {}", path.display()), error));
                 }
             }
         }
@@ -110,7 +103,7 @@ impl Followed {
     fn line(&mut self, since: Option<Timestamp>) -> Result<Option<String>, CliError> {
         loop {
             let read = std::io::Read::take(&mut self.reader, LINE_MAX).read_until(b'\n', &mut self.part);
-            let length = read.map_err(|error| CliError::failed(format!("cannot read the log: {error}")))?;
+            let length = read.map_err(|error| CliError::cannot("read the log", error))?;
             if self.part.last() != Some(&b'\n') && (self.part.len() as u64) < LINE_MAX {
                 return if length == 0 { Ok(None) } else { continue };
             }

@@ -19,11 +19,11 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequ
 use jiff::Timestamp;
 
 use self::plain::Plain;
-use super::attach::catch;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use super::exit;
 use super::output::{Output, reader_gone, write_failed};
+use super::session::Signals;
 use crate::backend::SIDECAR_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
@@ -70,7 +70,7 @@ impl Logs {
 
     /// Shows the output that the guest still has, and follows it.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
-        let mut signals = catch()?;
+        let mut signals = Signals::catch()?;
         let channel = connect(host, &self.slug).await?;
         let request = LogsRequest { tail: self.tail, follow: self.follow };
         let mut stream = open_guest(&channel, GuestRequest::Logs(request)).await?;
@@ -107,20 +107,41 @@ impl Logs {
         match std::fs::File::open(&path) {
             Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CliError::new(
-                    Kind::State,
-                    "the agent's output was not saved: a client received it",
-                )
-                .about(&self.slug)
-                .hint("bottle saves the output of an agent that ends with no client attached"));
+                return Err(CliError::state("the agent's output was not saved: a client received it")
+                    .about(&self.slug)
+                    .hint("bottle saves the output of an agent that ends with no client attached"));
             }
             Err(error) => Err(error),
         }
-        .map_err(|error| CliError::failed(format!("cannot read {}: {error}", path.display())))?;
-        let mut printed = Printer::new(self.tail);
+        .map_err(|error| CliError::cannot(format_args!("read {}", path.display()), error))?;
+        let mut printed = Printer { tail: Tail::new(self.tail), ..Printer::default() };
         printed.feed(&bytes)?;
         printed.finish()?;
         Ok(exit::DONE)
+    }
+}
+
+/// Holds back the last lines, up to a number; without a number none.
+#[derive(Default)]
+struct Tail {
+    most: Option<usize>,
+    last: VecDeque<String>,
+}
+
+impl Tail {
+    fn new(most: Option<u64>) -> Self {
+        let most = most.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
+        Self { most, last: VecDeque::new() }
+    }
+
+    /// Returns the line if it is not held back.
+    fn push(&mut self, line: String) -> Option<String> {
+        let Some(most) = self.most else { return Some(line) };
+        self.last.push_back(line);
+        if self.last.len() > most {
+            self.last.pop_front();
+        }
+        None
     }
 }
 
@@ -128,41 +149,23 @@ impl Logs {
 #[derive(Default)]
 struct Printer {
     plain: Plain,
-    tail: Option<usize>,
-    last: VecDeque<String>,
+    tail: Tail,
 }
 
 impl Printer {
-    fn new(tail: Option<u64>) -> Self {
-        let tail = tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
-        Self { tail, ..Self::default() }
-    }
-
     fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         let lines = self.plain.feed(bytes);
-        self.lines(lines)
+        print(lines.into_iter().filter_map(|line| self.tail.push(line)))
     }
 
     fn finish(&mut self) -> Result<(), CliError> {
-        let rest = self.plain.finish();
-        self.lines(rest.into_iter().collect())?;
-        let last: String = self.last.drain(..).map(|line| line + "\n").collect();
-        print(&last)
-    }
-
-    fn lines(&mut self, lines: Vec<String>) -> Result<(), CliError> {
-        let Some(tail) = self.tail else {
-            return print(&lines.into_iter().map(|line| line + "\n").collect::<String>());
-        };
-        self.last.extend(lines);
-        while self.last.len() > tail {
-            self.last.pop_front();
-        }
-        Ok(())
+        let rest = self.plain.finish().and_then(|line| self.tail.push(line));
+        print(self.tail.last.drain(..).chain(rest))
     }
 }
 
-fn print(text: &str) -> Result<(), CliError> {
+fn print(lines: impl Iterator<Item = String>) -> Result<(), CliError> {
+    let text: String = lines.map(|line| line + "\n").collect();
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(write_failed)
 }

@@ -10,11 +10,15 @@ mod list;
 mod screen;
 
 use std::io;
+use std::time::Duration;
 
 use self::list::Outcome;
 pub(crate) use self::list::{Choice, List};
 use super::output::{Styles, inert};
-use super::terminal::{FullScreen, TerminalUser};
+use super::terminal::{FullScreen, TerminalUser, Typed};
+
+/// How often the list is drawn again without a key.
+const REDRAW: Duration = Duration::from_secs(3600);
 
 /// Lets the user choose. Returns indices in order of choice, or none on Esc or Ctrl-C. Restores the terminal's
 /// content.
@@ -25,13 +29,23 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
     let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, styles) };
     loop {
         full.draw(|frame| screen::draw(frame, question, &list, styles))?;
-        let Some(key) = full.key()? else { continue };
+        let Some(Typed::Key(key)) = full.typed_within(REDRAW)? else { continue };
         match list.press(key) {
             Outcome::Open => {}
             Outcome::Done(chosen) => return Ok(Some(chosen)),
             Outcome::Cancelled => return Ok(None),
         }
     }
+}
+
+/// Lets the user choose one of these items.
+///
+/// # Errors
+/// As [`pick`].
+pub(crate) fn pick_one<T>(question: &str, items: Vec<(T, Choice)>, styles: Styles) -> io::Result<Option<T>> {
+    let (values, choices): (Vec<T>, Vec<Choice>) = items.into_iter().unzip();
+    let chosen = pick(question, List::one(choices), styles)?.unwrap_or_default();
+    Ok(chosen.first().and_then(|&index| values.into_iter().nth(index)))
 }
 
 fn in_lines(question: &str, list: &List, styles: Styles) -> io::Result<Option<Vec<usize>>> {

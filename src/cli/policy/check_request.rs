@@ -28,11 +28,7 @@ impl Check {
         let decider = self.source.decider(host, output)?;
         let headers: HeaderMap = self.headers.iter().cloned().collect();
         let answer = decider.decide(&self.method, &self.url, &headers, None)?;
-        if output.json {
-            output.print_json(&answer)?;
-        } else {
-            output.print(&text(&answer, output))?;
-        }
+        output.json_or(&answer, || output.print(&text(&answer, output)))?;
         Ok(exit::DONE)
     }
 }

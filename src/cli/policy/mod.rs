@@ -19,7 +19,8 @@ use http::HeaderMap;
 
 use super::choice::{manifests, resolved};
 use super::completions;
-use super::error::{CliError, Kind};
+use super::connect::no_such_bottle;
+use super::error::CliError;
 use super::json_schema::PolicyAnswer;
 use super::output::Output;
 use super::style::Styles;
@@ -27,7 +28,7 @@ use crate::host::{Host, OwnRules};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::manifest::origin::Traced;
-use crate::plan::{self, Flags, Plan, Workspace};
+use crate::plan::{self, Flags, Plan};
 use crate::resolve::ResolvedManifest;
 
 /// Show what the egress proxy allows, and why
@@ -96,21 +97,12 @@ impl PolicySource {
         let record = match &self.slug {
             Some(slug) => match store.state(slug) {
                 Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => *record,
-                Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why).about(slug)),
+                Some(State::Damaged(why)) => return Err(CliError::state(why).about(slug)),
                 Some(State::Newer(schema)) => {
                     let why = format!("{slug} was written by a newer bottle (schema {schema})");
-                    return Err(CliError::new(Kind::State, why)
-                        .about(slug)
-                        .hint("use that version of bottle"));
+                    return Err(CliError::state(why).about(slug).hint("use that version of bottle"));
                 }
-                None => {
-                    return Err(CliError::new(
-                        Kind::NoSuchBottle,
-                        format!("there is no bottle named {slug}"),
-                    )
-                    .about(slug)
-                    .hint("`bottle list` shows all bottles"));
-                }
+                None => return Err(no_such_bottle(&store, slug)),
             },
             None => the_only_one(&store)?,
         };
@@ -137,24 +129,8 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
 
 /// Builds the plan of a launch; only its routes and its hash are used.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
-    let flags = Flags {
-        slug: None,
-        label: Some("policy-check".to_owned()),
-        color: None,
-        workspace: Workspace::Empty,
-        backend: String::new(),
-        detached: false,
-        task: Some(String::new()),
-        terminal: None,
-        stdin: false,
-        arguments: Vec::new(),
-        resumed: false,
-        log_keep: 0,
-        limits: Default::default(),
-        waits: Default::default(),
-        unsupervised: false,
-        learn: false,
-    };
+    let (label, task) = (Some("policy-check".to_owned()), Some(String::new()));
+    let flags = Flags { label, task, ..Flags::default() };
     // The label gives the slug: no random bytes are needed.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
 }
@@ -241,7 +217,7 @@ fn found(
     }
     let list = route.dlp.outbound_detectors.as_ref();
     let tokens = list.is_none_or(|list| list.contains(&OutboundDetector::TokenPatterns));
-    let known = KnownSecrets::new([]).map_err(|error| CliError::new(Kind::State, error.to_string()))?;
+    let known = KnownSecrets::new([]).map_err(|error| CliError::state(error.to_string()))?;
     let scanner = Scanner::outbound(known.into()).with_tokens(tokens);
     let scanner = if tokens { scanner.with_rules(Arc::clone(rules)) } else { scanner };
     let path = head_injection(HeadPart::Line, allowed.target.path.text.as_bytes());

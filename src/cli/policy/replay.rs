@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use super::{Decider, PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
-use crate::cli::layout::Table;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
@@ -39,25 +38,19 @@ pub(crate) struct Test {
 #[derive(Debug, Deserialize)]
 struct Record {
     host: String,
-    #[serde(default)]
     port: Option<u16>,
     method: String,
     path: String,
-    #[serde(default)]
     query: Option<String>,
-    #[serde(default)]
     verdict: Option<String>,
-    #[serde(default)]
     reason: Option<String>,
-    #[serde(default)]
     request: Option<Message>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Message {
     #[serde(default)]
     headers: Vec<(String, String)>,
-    #[serde(default)]
     body: Option<String>,
 }
 
@@ -107,11 +100,7 @@ impl Test {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let decider = self.source.decider(host, output)?;
         let replayed = replay(&decider, reader(&self.file)?, &self.file)?;
-        if output.json {
-            output.print_json(&replayed)?;
-        } else {
-            show(&replayed, output)?;
-        }
+        output.json_or(&replayed, || show(&replayed, output))?;
         Ok(if replayed.changed.is_empty() { exit::DONE } else { exit::FAILED })
     }
 }
@@ -154,7 +143,9 @@ fn replay(decider: &Decider, mut lines: Box<dyn BufRead>, path: &Path) -> Result
             return Err(wrong("the record is longer than 1 MiB"));
         }
         match record(&text) {
-            Ok(Some(record)) => replayed.put(number, &record, decider).map_err(|why| wrong(&why))?,
+            Ok(Some(record)) => {
+                replayed.put(number, &record, decider).map_err(|error| wrong(&error.message))?;
+            }
             Ok(None) => replayed.skipped += 1,
             Err(error) => return Err(wrong(&format!("not a record of a request: {error}"))),
         }
@@ -225,43 +216,30 @@ fn is_by_routes(reason: Reason) -> bool {
 }
 
 impl Replayed {
-    fn put(&mut self, line: usize, record: &Record, decider: &Decider) -> Result<(), String> {
+    fn put(&mut self, line: usize, record: &Record, decider: &Decider) -> Result<(), CliError> {
         let Some(was) = record.was() else { return Ok(()) };
         let (url, headers) = (record.url(), record.headers());
         let body = record.request.as_ref().and_then(|request| request.body.as_deref());
-        let (now, sentence) = decider
-            .decide(&record.method, &url, &headers, body.map(str::as_bytes))
-            .map_err(|error| error.message)
-            .map(|answer| {
-                (
-                    RecordedVerdict {
-                        verdict: answer.verdict.to_owned(),
-                        reason: answer.reason.map(word_of),
-                    },
-                    answer.sentence,
-                )
-            })?;
+        let answer = decider.decide(&record.method, &url, &headers, body.map(str::as_bytes))?;
+        let reason = answer.reason.map(|reason| reason.as_str().to_owned());
+        let now = RecordedVerdict { verdict: answer.verdict.to_owned(), reason };
         self.replayed += 1;
         if was == now {
             return Ok(());
         }
-        let (method, url) = (record.method.clone(), url);
         let same = |known: &&mut Change| {
-            known.method == method && known.url == url && known.was == was && known.now == now
+            known.method == record.method && known.url == url && known.was == was && known.now == now
         };
         if let Some(known) = self.changed.iter_mut().find(same) {
             known.times += 1;
         } else if self.changed.len() >= MAX_CHANGES {
             self.more = true;
         } else {
+            let (method, sentence) = (record.method.clone(), answer.sentence);
             self.changed.push(Change { line, times: 1, method, url, was, now, sentence });
         }
         Ok(())
     }
-}
-
-fn word_of(reason: Reason) -> String {
-    reason.as_str().to_owned()
 }
 
 fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
@@ -270,17 +248,10 @@ fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
         let reason = recorded.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
         format!("{}{}", colored_verdict(&recorded.verdict, styles), inert(&reason))
     };
-    let rows: Vec<Vec<String>> = replayed
-        .changed
-        .iter()
-        .map(|change| {
-            let request = inert(&format!("{} {}", change.method, change.url));
-            vec![request, shown(&change.was), shown(&change.now), change.times.to_string()]
-        })
-        .collect();
-    if !rows.is_empty() {
-        output.print_table(&Table { heading: &["REQUEST", "WAS", "NOW", "TIMES"], name: 0, rows: &rows })?;
-    }
+    output.print_list(&replayed.changed, &["REQUEST", "WAS", "NOW", "TIMES"], 0, |change| {
+        let request = inert(&format!("{} {}", change.method, change.url));
+        vec![request, shown(&change.was), shown(&change.now), change.times.to_string()]
+    })?;
     let changed: usize = replayed.changed.iter().map(|change| change.times).sum();
     let more = if replayed.more { " and more" } else { "" };
     let skipped = match replayed.skipped {

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub(crate) use notices::{TitleNotices, Watch};
 pub(crate) use pump::run;
-pub(crate) use signals::{Signals, interrupted};
+pub(crate) use signals::{HANGUP, Signals, interrupted};
 
 use super::terminal::Detach;
 

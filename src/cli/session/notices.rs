@@ -13,7 +13,7 @@ use bottle_contract::session::bundle::Refused;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cli::output::Output;
+use crate::cli::output::{Output, counted};
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
 /// How long the client waits for the keeper to tear a bottle down: the sum of the agent's grace, the deadlines of
@@ -102,9 +102,9 @@ impl End {
             1 => Some("a proposal waits for you: `bottle supervise`".to_owned()),
             more => Some(format!("{more} proposals wait for you: `bottle supervise`")),
         });
-        let times = |count: &u64| if *count == 1 { String::new() } else { format!(" ({count} times)") };
         lines.extend(self.refused.iter().map(|((request_line, reason), count)| {
-            format!("the proxy denied {request_line}{}: {reason}", times(count))
+            let times = if *count == 1 { String::new() } else { format!(" ({count} times)") };
+            format!("the proxy denied {request_line}{times}: {reason}")
         }));
         if self.more > 0 {
             lines.push(format!("the proxy denied {} more requests", self.more));
@@ -114,11 +114,7 @@ impl End {
 
     /// Counts the notices for the window's title.
     fn title_notices(&self) -> TitleNotices {
-        let pending = match self.pending.len() {
-            0 => None,
-            1 => Some("1 proposal".to_owned()),
-            more => Some(format!("{more} proposals")),
-        };
+        let pending = (!self.pending.is_empty()).then(|| counted(self.pending.len(), "proposal"));
         let refused = self.refused.values().sum::<u64>() + self.more;
         let refusals = (refused > 0).then(|| format!("{refused} denied"));
         let text = (!self.text.is_empty()).then(|| "proxy warning".to_owned());

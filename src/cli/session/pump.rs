@@ -10,7 +10,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::signals::{Caught, Signals};
+use super::signals::{Caught, HANGUP, Signals};
 use super::{Outcome, Session, Style, TitleNotices};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
@@ -40,7 +40,7 @@ pub(crate) async fn run(
         Style::Terminal { detach, title, color, watch_only } => {
             let title = title.map(|title| output.styles().displayable(&title).into_owned());
             let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
-                .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
+                .map_err(|error| CliError::cannot("take over the terminal", error))?;
             screen = Some(raw);
             let agent_may_set = session.pass.title;
             let window_title = title.zip(session.title_notices);
@@ -251,7 +251,7 @@ async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8
     loop {
         match signals.next().await {
             Caught::Resize => drop(sender.message(&ClientMessage::Resize(terminal::size())).await),
-            caught => return caught.number(),
+            Caught::End(number) => return number,
         }
     }
 }
@@ -260,17 +260,15 @@ async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8
 async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSender, output: &Output) -> u8 {
     let mut last: Option<Instant> = None;
     loop {
-        match signals.next().await {
-            Caught::Resize => {}
-            Caught::End(number) if pass && last.is_none_or(|at| at.elapsed() >= REPEAT_WITHIN) => {
-                last = Some(Instant::now());
-                output.note(format!(
-                    "signal {number} forwarded to the program; another one within {} s ends the session",
-                    REPEAT_WITHIN.as_secs()
-                ));
-                let _ = sender.message(&ClientMessage::Signal { signal: number }).await;
-            }
-            caught => return caught.number(),
+        let signal = signals.end().await;
+        if !pass || signal == HANGUP || last.is_some_and(|at| at.elapsed() < REPEAT_WITHIN) {
+            return signal;
         }
+        last = Some(Instant::now());
+        output.note(format!(
+            "signal {signal} forwarded to the program; another one within {} s ends the session",
+            REPEAT_WITHIN.as_secs()
+        ));
+        let _ = sender.message(&ClientMessage::Signal { signal }).await;
     }
 }

@@ -1,11 +1,12 @@
 //! The signals that a session handles.
 
-use std::io;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
+
+/// SIGHUP: the terminal hung up.
+pub(crate) const HANGUP: u8 = 1;
 
 /// The caught signals; once created, they never end the process by themselves.
 pub(crate) struct Signals {
@@ -19,23 +20,10 @@ pub(crate) struct Signals {
 /// A caught signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caught {
-    /// SIGHUP: the terminal hung up.
-    Hangup,
-    /// SIGINT, SIGTERM or SIGQUIT, by number.
+    /// SIGHUP, SIGINT, SIGTERM or SIGQUIT, by number.
     End(u8),
     /// SIGWINCH: the terminal's size changed.
     Resize,
-}
-
-impl Caught {
-    /// The signal's number, for the exit code.
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::Hangup => 1,
-            Self::End(number) => number,
-            Self::Resize => 28,
-        }
-    }
 }
 
 impl Signals {
@@ -43,20 +31,21 @@ impl Signals {
     ///
     /// # Errors
     /// When the process cannot install handlers.
-    pub(crate) fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> Result<Self, CliError> {
+        let catch = |kind| signal(kind).map_err(|error| CliError::cannot("catch signals", error));
         Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            quit: signal(SignalKind::quit())?,
-            resize: signal(SignalKind::window_change())?,
+            hangup: catch(SignalKind::hangup())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            quit: catch(SignalKind::quit())?,
+            resize: catch(SignalKind::window_change())?,
         })
     }
 
     /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Caught {
         tokio::select! {
-            _ = self.hangup.recv() => Caught::Hangup,
+            _ = self.hangup.recv() => Caught::End(HANGUP),
             _ = self.interrupt.recv() => Caught::End(2),
             _ = self.quit.recv() => Caught::End(3),
             _ = self.terminate.recv() => Caught::End(15),
@@ -67,9 +56,8 @@ impl Signals {
     /// Waits for the next signal that ends a session.
     pub(crate) async fn end(&mut self) -> u8 {
         loop {
-            match self.next().await {
-                Caught::Resize => {}
-                caught => return caught.number(),
+            if let Caught::End(number) = self.next().await {
+                return number;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bottle_channel::{Channel, ChannelError};
+use bottle_channel::{Channel, ChannelError, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 
@@ -49,8 +49,7 @@ pub(super) async fn secrets(
         resolved = resolving => resolved,
         number = signals.end() => return Err(interrupted(number)),
     };
-    let secrets =
-        resolved.map_err(|error| CliError::failed(format!("cannot read the secrets: {error}")))??;
+    let secrets = resolved.map_err(|error| CliError::cannot("read the secrets", error))??;
     for warning in &secrets.warnings {
         output.warn(warning);
     }
@@ -108,29 +107,24 @@ pub(super) async fn launch(
     }
 }
 
-/// The result of a launch.
-enum Answer {
-    Running,
-    Failed(LaunchFailure),
-    Lost(ChannelError),
-}
+/// The result of a launch, if the keeper reported one.
+type Answer = Result<Result<(), LaunchFailure>, ChannelError>;
 
-async fn follow(events: &mut bottle_channel::StreamReceiver, plan: &Plan, progress: &Progress) -> Answer {
+async fn follow(events: &mut StreamReceiver, plan: &Plan, progress: &Progress) -> Answer {
     let mut now = None;
     loop {
-        match events.message::<KeeperEvent>().await {
-            Ok(KeeperEvent::Phase(phase)) => {
+        match events.message::<KeeperEvent>().await? {
+            KeeperEvent::Phase(phase) => {
                 now = Some(phase);
                 progress.phase(phase_text(phase, plan.workspace));
             }
             // The last report of copied bytes may arrive after the next phase.
-            Ok(KeeperEvent::Copied(copied)) if now == Some(Phase::Provision) => {
+            KeeperEvent::Copied(copied) if now == Some(Phase::Provision) => {
                 progress.bytes("copying the directory", copied.bytes, None);
             }
-            Ok(KeeperEvent::Running { .. }) => return Answer::Running,
-            Ok(KeeperEvent::Failed(failure)) => return Answer::Failed(failure),
-            Ok(_) => {}
-            Err(error) => return Answer::Lost(error),
+            KeeperEvent::Running { .. } => return Ok(Ok(())),
+            KeeperEvent::Failed(failure) => return Ok(Err(failure)),
+            _ => {}
         }
     }
 }
@@ -142,11 +136,11 @@ fn finished(
     output: &Output,
 ) -> Result<(), CliError> {
     let slug = &order.plan.identity.slug;
-    match (answer, signal) {
-        (Answer::Running, None) => Ok(()),
+    match (answer.map_err(|error| keeper_lost(error).about(slug))?, signal) {
+        (Ok(()), None) => Ok(()),
         // The agent started before the signal: a client that exits ends its bottle.
-        (Answer::Running, Some(number)) => Err(interrupted(number).about(slug)),
-        (Answer::Failed(failure), signal) => {
+        (Ok(()), Some(number)) => Err(interrupted(number).about(slug)),
+        (Err(failure), signal) => {
             for left in &failure.left {
                 output.warn(format!("not undone: {left}; `bottle cleanup` tries again"));
             }
@@ -157,7 +151,6 @@ fn finished(
                 None => Err(failed(failure, order).about(slug)),
             }
         }
-        (Answer::Lost(error), _) => Err(keeper_lost(error).about(slug)),
     }
 }
 
@@ -190,12 +183,8 @@ fn interrupt_keeper(host: &Host, slug: &Slug) {
 
 /// Prints the slug of a detached bottle.
 pub(super) fn report_detached(slug: &Slug, output: &Output) -> Result<u8, CliError> {
-    if output.json {
-        output.print_json(&serde_json::json!({"slug": slug}))?;
-    } else {
-        output.print(slug.as_str())?;
-        output.note(format!("`bottle attach {slug}` attaches to it, `bottle stop {slug}` stops it"));
-    }
+    output.json_or(&serde_json::json!({"slug": slug}), || output.print(slug.as_str()))?;
+    output.note(format!("`bottle attach {slug}` attaches to it, `bottle stop {slug}` stops it"));
     Ok(exit::DONE)
 }
 

@@ -12,16 +12,18 @@ mod pick;
 pub(super) mod preflight;
 mod prepare;
 
+use std::io::IsTerminal;
+
 use bottle_contract::names::Name;
-use bottle_contract::session::guest::Size;
 use rand::RngExt as _;
 
-use super::attach::{Client, catch, on_terminal};
+use super::attach::{Client, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
+use super::style::label_color_parser;
 use super::terminal::{self, Decision};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::cli::completions;
@@ -51,17 +53,24 @@ pub(crate) struct Start {
     #[arg(long)]
     label: Option<String>,
     /// Set the colour of its name in lists
-    #[arg(long, value_enum, value_name = "COLOUR")]
-    color_label: Option<LabelColor>,
+    #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
+    color_label: Option<String>,
     /// Copy in the working directory without ignored files (`.gitignore`); `--cwd=all` copies all files
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
+    #[command(flatten)]
+    launch: LaunchOptions,
+}
+
+/// The flags that `start` and `resume` share.
+#[derive(Debug, clap::Args)]
+pub(super) struct LaunchOptions {
     /// Start without asking
     #[arg(short, long)]
-    yes: bool,
+    pub(super) yes: bool,
     /// Show what would be started, and start nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
@@ -79,6 +88,28 @@ pub(crate) struct Start {
     args: Vec<String>,
 }
 
+impl LaunchOptions {
+    /// Returns the plan's flags, completed by the settings.
+    pub(super) fn flags(&self, settings: &Settings) -> Flags {
+        let terminal = (self.prompt.is_none() && terminal::is_terminal()).then(terminal::size);
+        // A task with `-p` needs no keyboard input, so only a pipe is forwarded.
+        let passes_input = terminal.is_some() || self.prompt.is_none() || !std::io::stdin().is_terminal();
+        Flags {
+            detached: self.detach,
+            task: self.prompt.clone(),
+            terminal,
+            stdin: !self.detach && passes_input,
+            arguments: self.args.clone(),
+            log_keep: settings.log_keep,
+            limits: settings.limits,
+            waits: settings.waits,
+            unsupervised: self.no_supervise,
+            learn: self.learn,
+            ..Flags::default()
+        }
+    }
+}
+
 /// `--cwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum CopyIn {
@@ -88,23 +119,12 @@ enum CopyIn {
     All,
 }
 
-/// `--color-label`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum LabelColor {
-    Red,
-    Green,
-    Yellow,
-    Blue,
-    Magenta,
-    Cyan,
-}
-
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
         super::block_on(async {
-            let mut signals = catch()?;
+            let mut signals = Signals::catch()?;
             pick::ask_missing(&mut self, host, &mut signals, output).await?;
             loop {
                 let resolved = self.resolved(host)?;
@@ -147,11 +167,11 @@ impl Start {
         let preview = backend.preview(&plan).await.map_err(|error| prepare_failed(error, &plan))?;
         let home = &host.user_home;
         let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend, home };
-        if self.dry_run {
+        if self.launch.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
             return Ok(PreflightResult::Finished);
         }
-        match preflight::confirm(&view, self.yes, signals, output).await? {
+        match preflight::confirm(&view, self.launch.yes, signals, output).await? {
             Decision::Yes => {}
             Decision::Edit => return Ok(PreflightResult::Edit),
             Decision::No | Decision::Explain => {
@@ -159,22 +179,17 @@ impl Start {
                 return Ok(PreflightResult::Finished);
             }
         }
-        let shown_notes = preview.notes;
-        Ok(PreflightResult::Confirmed(Box::new(ConfirmedLaunch {
-            backend,
-            plan,
-            shown_notes,
-            origin: Origin::New,
-            resumed: None,
-        })))
+        let (shown_notes, origin, resumed) = (preview.notes, Origin::New, None);
+        let confirmed = ConfirmedLaunch { backend, plan, shown_notes, origin, resumed };
+        Ok(PreflightResult::Confirmed(Box::new(confirmed)))
     }
 
     /// A project may suggest a bottle; only the user may accept the suggestion.
     fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
-        if resolved.choice != BottleChoice::Suggested || self.dry_run {
+        if resolved.choice != BottleChoice::Suggested || self.launch.dry_run {
             return Ok(());
         }
-        if !self.yes && terminal::interactive() {
+        if !self.launch.yes && terminal::interactive() {
             return Ok(());
         }
         let names: Vec<String> =
@@ -188,38 +203,19 @@ impl Start {
     }
 
     fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
-        let terminal = terminal_for(self.prompt.is_some());
         let flags = Flags {
-            slug: None,
             label: self.label.clone(),
-            color: self.color_label.map(LabelColor::name),
+            color: self.color_label.clone(),
             workspace: match self.cwd {
                 None => Workspace::Empty,
                 Some(CopyIn::Tracked) => Workspace::Copy,
                 Some(CopyIn::All) => Workspace::CopyAll,
             },
-            backend: String::new(),
-            detached: self.detach,
-            task: self.prompt.clone(),
-            terminal,
-            stdin: !self.detach && (terminal.is_some() || passes_input(self.prompt.as_deref())),
-            arguments: self.args.clone(),
-            resumed: false,
-            log_keep: settings.log_keep,
-            limits: settings.limits,
-            waits: settings.waits,
-            unsupervised: self.no_supervise,
-            learn: self.learn,
+            ..self.launch.flags(settings)
         };
         let mut rng = rand::rng();
         plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)
     }
-}
-
-/// A task with `-p` needs no keyboard input, so only a pipe is forwarded.
-pub(super) fn passes_input(task: Option<&str>) -> bool {
-    use std::io::IsTerminal;
-    task.is_none() || !std::io::stdin().is_terminal()
 }
 
 /// The result of the preflight.
@@ -269,22 +265,11 @@ impl ConfirmedLaunch {
     }
 }
 
-impl LabelColor {
-    pub(super) fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self)
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
-
 /// Maps a missing program to the shell's exit code for scripts; on a terminal the backend refused.
 pub(super) fn prepare_failed(error: BackendError, plan: &Plan) -> CliError {
     let missing = error.kind == BackendErrorKind::ProgramMissing;
     let error = CliError::from(error);
     if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
-}
-
-pub(super) fn terminal_for(headless: bool) -> Option<Size> {
-    (!headless && terminal::is_terminal()).then(terminal::size)
 }
 
 /// Returns the backend of the manifest, else of the settings.
@@ -295,12 +280,12 @@ fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
 
 /// Refuses a working directory that the bottle's record cannot store as text.
 fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
-    let Some(_) = host.cwd.to_str() else {
-        return Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
-            .about(host.cwd.display())
-            .hint("start from a directory whose path is UTF-8"));
-    };
-    Ok(())
+    if host.cwd.to_str().is_some() {
+        return Ok(());
+    }
+    Err(CliError::usage(format!("the path {} is not UTF-8", host.cwd.display()))
+        .about(host.cwd.display())
+        .hint("start from a directory whose path is UTF-8"))
 }
 
 /// Checks host keys before anything is created; the launch reads them again.
@@ -317,8 +302,7 @@ pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
 /// Checks the slug before any secret is read; the keeper's claim is what decides.
 fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
-    let taken =
-        |message: String, hint: String| Err(CliError::new(Kind::State, message).about(slug).hint(hint));
+    let taken = |message: String, hint: String| Err(CliError::state(message).about(slug).hint(hint));
     match Store::of(host).state(slug) {
         None => Ok(()),
         // The new bottle replaces old logs.

@@ -6,14 +6,16 @@ use std::cmp::Reverse;
 
 use bottle_contract::names::{Name, Slug};
 
+use super::Start;
 use super::preflight::answer;
-use super::{LabelColor, Start};
 use crate::backend::linux::program;
 use crate::cli::choice::manifests;
-use crate::cli::error::{CliError, Kind};
+use crate::cli::error::CliError;
 use crate::cli::output::{Output, Styles};
 use crate::cli::picker::{self, Choice, List};
 use crate::cli::session::Signals;
+use crate::cli::style::LABEL_COLORS;
+use crate::cli::summary::names;
 use crate::cli::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::instance::Store;
@@ -28,7 +30,7 @@ pub(super) async fn ask_missing(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<(), CliError> {
-    if start.yes || output.json || !interactive() {
+    if start.launch.yes || output.json || !interactive() {
         return Ok(());
     }
     let all = manifests(host);
@@ -73,8 +75,7 @@ pub(super) async fn ask_again(
 
 /// Prints the choice, because the list has left the screen.
 fn note_bottles(bottles: &[Name], output: &Output) {
-    let names: Vec<&str> = bottles.iter().map(Name::as_str).collect();
-    output.note(format!("bottles {}", names.join(", ")));
+    output.note(format!("bottles {}", names(bottles)));
 }
 
 /// Whether the user has to choose bottles: the agent names none, or comes from a project, whose choice is only a
@@ -94,10 +95,8 @@ async fn agent(
     let mut described: Vec<(Rank, Name, Choice)> =
         names.map(|name| describe_agent(host, all, name)).collect();
     described.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    let (names, choices): (Vec<Name>, Vec<Choice>) =
-        described.into_iter().map(|(_, name, choice)| (name, choice)).unzip();
-    let chosen = answer(signals, move || picker::pick("Which agent?", List::one(choices), styles)).await?;
-    chosen.first().and_then(|&index| names.get(index).cloned()).ok_or_else(cancelled)
+    let items = described.into_iter().map(|(_, name, choice)| (name, choice)).collect();
+    answer(signals, move || picker::pick_one("Which agent?", items, styles)).await
 }
 
 /// The sort key of an agent: usable ones first, among them the user's own.
@@ -115,11 +114,13 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
     let selection = Selection { agent: name.clone(), bottles: Vec::new() };
     match resolve::resolve(&selection, all) {
         Ok(resolved) => {
-            let bottles: Vec<&str> = resolved.manifest.bottles.iter().map(Name::as_str).collect();
             let hosts: Vec<String> =
                 resolved.manifest.egress.routes.iter().map(|route| route.value.host.to_string()).collect();
             let reaches = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
-            choice.detail = vec![format!("bottles: {}", bottles.join(", ")), format!("reaches: {reaches}")];
+            choice.detail = vec![
+                format!("bottles: {}", names(&resolved.manifest.bottles)),
+                format!("reaches: {reaches}"),
+            ];
             let program = command(&resolved.manifest.provider);
             if program.is_some_and(|program| program::is_available(host, &program)) {
                 (rank(0), name, choice)
@@ -196,11 +197,7 @@ fn describe_bottle(all: &Manifests, name: &Name, mark: Option<&str>) -> Choice {
         Err(error) => return broken(choice, &error.into()),
     };
     match resolve::lineage(name, all) {
-        Ok(line) => {
-            let names: Vec<&str> = line.iter().map(Name::as_str).collect();
-            let detail = vec![format!("layers: {}", names.join(", "))];
-            Choice { about: summary, detail, ..choice }
-        }
+        Ok(line) => Choice { about: summary, detail: vec![format!("layers: {}", names(&line))], ..choice },
         Err(error) => broken(choice, &error),
     }
 }
@@ -230,16 +227,10 @@ async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Optio
     }
 }
 
-async fn color(signals: &mut Signals) -> Result<Option<LabelColor>, CliError> {
-    let colors = <LabelColor as clap::ValueEnum>::value_variants();
-    let chosen = answer(signals, || {
-        let names: Vec<String> = colors.iter().map(|color| color.name()).collect();
-        let words: Vec<&str> = std::iter::once("none").chain(names.iter().map(String::as_str)).collect();
-        TerminalUser::find()?.word("The colour of its name?", &words)
-    });
-    Ok(chosen.await?.checked_sub(1).and_then(|index| colors.get(index).copied()))
-}
-
-fn cancelled() -> CliError {
-    CliError::new(Kind::Interrupted, "nothing was started")
+async fn color(signals: &mut Signals) -> Result<Option<String>, CliError> {
+    let words: Vec<&str> = std::iter::once("none").chain(LABEL_COLORS.map(|(name, ..)| name)).collect();
+    let asked = words.clone();
+    let chosen =
+        answer(signals, move || TerminalUser::find()?.word("The colour of its name?", &asked)).await?;
+    Ok(words.get(chosen).filter(|_| chosen > 0).map(ToString::to_string))
 }

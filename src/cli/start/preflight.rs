@@ -215,16 +215,13 @@ fn shown_argv(argv: &[String]) -> String {
 fn secrets(plan: &Plan) -> Vec<String> {
     secret_uses(plan)
         .into_iter()
-        .map(|secret_uses| format!("{}, from {}", secret_uses.purpose, secret_uses.from))
+        .map(|SecretUse { purpose, from }| format!("{purpose}, from {from}"))
         .collect()
 }
 
 fn secret_uses(plan: &Plan) -> Vec<SecretUse> {
-    let one = |need: &crate::plan::SecretNeed| SecretUse {
-        purpose: need.purpose.clone(),
-        from: describe(&need.source),
-    };
-    plan.secrets.iter().map(one).collect()
+    let needs = plan.secrets.iter();
+    needs.map(|need| SecretUse { purpose: need.purpose.clone(), from: describe(&need.source) }).collect()
 }
 
 fn exposed(preview: &Preview) -> Vec<String> {
@@ -243,6 +240,6 @@ fn weaker(view: &View<'_>) -> Vec<String> {
 
 fn unisolated(view: &View<'_>) -> Vec<String> {
     let isolates = view.backend.capabilities().isolates;
-    let shown_notes = || format!("the {} backend does not isolate anything", view.backend.name());
-    (!isolates).then(shown_notes).into_iter().collect()
+    let sentence = || format!("the {} backend does not isolate anything", view.backend.name());
+    (!isolates).then(sentence).into_iter().collect()
 }

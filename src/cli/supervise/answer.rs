@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::proposal;
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_queue::{Pending, RespondError, State};
 use jiff::Timestamp;
@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::pending::{queue_error, state_text};
 use super::scope::GrantScope;
-use crate::cli::connect::{connect, keeper_lost};
-use crate::cli::error::{CliError, Kind};
+use crate::cli::connect::{connect, keeper_lost, unexpected_answer};
+use crate::cli::error::CliError;
 use crate::host::Host;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
@@ -116,9 +116,9 @@ fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
     let path = addition.path.clone();
     let (words, unsaved) = match addition.write(host) {
         Ok(()) => (format!("was approved, is live, and is saved to {}", path.display()), None),
-        Err(why) => {
-            let words = format!("was approved, and is live; cannot write {}: {why}", path.display());
-            (words, Some(Unsaved { why, routes: addition.to_paste() }))
+        Err(error) => {
+            let words = format!("was approved, and is live; cannot write {}: {error}", path.display());
+            (words, Some(Unsaved { why: error.to_string(), routes: addition.to_paste() }))
         }
     };
     AnswerOutcome { saved: Some(Saved { path, unsaved }), ..AnswerOutcome::new("approved", words) }
@@ -135,32 +135,31 @@ fn check_approval(
     if pending.state != State::Waiting {
         let message = format!("no process waits for this answer: {}", state_text(pending, Timestamp::now()));
         let hint = format!("`bottle supervise reject {} --reason TEXT` dismisses it", id.short());
-        return Err(CliError::new(Kind::State, message).about(id).hint(hint));
+        return Err(CliError::state(message).about(id).hint(hint));
     }
     if !tool.reports() {
         return Ok(());
     }
-    if routes.is_some() {
-        let message = format!("a proposal of {} has no routes to edit", tool.name());
-        return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
-    }
-    if *grant != GrantScope::Run {
-        let message = format!("an approval of {} holds for this one case only", tool.name());
-        return Err(CliError::usage(message).about("--scope").hint("omit `--scope`"));
-    }
-    if reason.is_none_or(|reason| reason.trim().is_empty()) {
-        let message = format!("an approval of {} needs a reason", tool.name());
-        return Err(CliError::usage(message).about("--reason").hint("give one with `--reason TEXT`"));
-    }
-    Ok(())
+    let tool = tool.name();
+    let (message, flag, hint) = if routes.is_some() {
+        let message = format!("a proposal of {tool} has no routes to edit");
+        (message, "--edit", "approve it as it is, or reject it")
+    } else if *grant != GrantScope::Run {
+        (format!("an approval of {tool} holds for this one case only"), "--scope", "omit `--scope`")
+    } else if reason.is_none_or(|reason| reason.trim().is_empty()) {
+        (format!("an approval of {tool} needs a reason"), "--reason", "give one with `--reason TEXT`")
+    } else {
+        return Ok(());
+    };
+    Err(CliError::usage(message).about(flag).hint(hint))
 }
 
 /// Parses routes that the user wrote, and renders them in the canonical form.
 ///
 /// # Errors
-/// When they do not parse; a lower-case fragment.
-pub(super) fn canonical_routes(text: &str) -> Result<String, String> {
-    proposal::parse(text).map(|routes| routes.render()).map_err(|error| error.to_string())
+/// When they do not parse.
+pub(super) fn canonical_routes(text: &str) -> Result<String, ProposalError> {
+    proposal::parse(text).map(|routes| routes.render())
 }
 
 fn response(
@@ -191,10 +190,10 @@ async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> R
     let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(keeper_lost)?;
     match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
         KeeperEvent::Answered(effects) => Ok(effects),
-        KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)
+        KeeperEvent::Refused(why) => Err(CliError::state(why)
             .about(&proposal.id)
             .hint("nothing was changed; `bottle supervise` lists pending proposals")),
-        _ => Err(keeper_lost("it sent an unexpected answer")),
+        _ => Err(unexpected_answer()),
     }
 }
 
@@ -206,7 +205,7 @@ fn user() -> String {
 }
 
 fn respond_failed(error: RespondError, id: &Id) -> CliError {
-    CliError::new(Kind::State, error.to_string())
+    CliError::state(error.to_string())
         .about(id)
         .hint("nothing was changed; `bottle supervise` lists pending proposals")
 }

@@ -6,7 +6,7 @@ use bottle_contract::names::Slug;
 use bottle_queue::{Damaged, Listing, Pending, State};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cli::error::{CliError, Kind};
+use crate::cli::error::CliError;
 use crate::cli::output::{Output, one_line};
 use crate::host::Host;
 
@@ -85,6 +85,6 @@ pub(super) fn first_line(text: &str) -> String {
 }
 
 pub(super) fn queue_error(error: std::io::Error) -> CliError {
-    CliError::new(Kind::State, format!("cannot use the queue: {error}"))
+    CliError::state(format!("cannot use the queue: {error}"))
         .hint("`queue` in $BOTTLE_HOME must be a folder that you own")
 }

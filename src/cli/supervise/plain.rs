@@ -14,9 +14,10 @@ use super::scope::{Addition, GrantScope, RequestedScope};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::json_schema::{Answered, Question};
 use crate::cli::layout::Table;
-use crate::cli::output::{Output, one_line};
+use crate::cli::output::{Output, one_line, times};
 use crate::cli::text_layout::wrapped;
 use crate::host::Host;
+use crate::manifest::append::AppendError;
 
 pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let now = Timestamp::now();
@@ -34,21 +35,12 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
             State::Waiting => styles.green(&state_text(pending, now)),
             _ => styles.yellow(&state_text(pending, now)),
         };
-        let id = id.short().to_owned();
-        vec![
-            id,
-            bottle_slug.to_string(),
-            tool.name().to_owned(),
-            waits,
-            untrusted(&first_line(justification)),
-        ]
+        let reason = untrusted(&first_line(justification));
+        vec![id.short().to_owned(), bottle_slug.to_string(), tool.name().to_owned(), waits, reason]
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
-    output.print_table(&Table {
-        heading: &["ID", "BOTTLE", "TOOL", "STATE", "REASON"],
-        name: 0,
-        rows: &rows,
-    })?;
+    let heading = &["ID", "BOTTLE", "TOOL", "STATE", "REASON"];
+    output.print_table(&Table { heading, name: 0, rows: &rows })?;
     if !rows.is_empty() {
         output.note("`bottle supervise show ID` shows one in full");
     }
@@ -78,7 +70,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let ago = span(now.duration_since(*arrival_timestamp));
     let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
     // Every line gets the bar, wrapped ones too, so that none can pass for bottle's own.
-    let room = styles.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
+    let room = styles.width.map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
         lines.iter().map(|line| format!("  {}", untrusted(line))).collect::<Vec<_>>().join("\n")
@@ -90,8 +82,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
         field("state", &state_text(&pending, now)),
     ];
     if *asked_before > 0 {
-        let times = if *asked_before == 1 { "once".to_owned() } else { format!("{asked_before} times") };
-        lines.push(field("before", &format!("proposed {times} since it was rejected")));
+        lines.push(field("before", &format!("proposed {} since it was rejected", times(*asked_before))));
     }
     lines.push("\n  Justification from the bottle:".to_owned());
     lines.push(foreign(justification));
@@ -112,7 +103,8 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
             }
         }
         Some(Err(why)) => {
-            lines.push(format!("\n  It cannot be applied: {}", styles.hanging(&one_line(&why), 2)));
+            let why = one_line(&why.to_string());
+            lines.push(format!("\n  It cannot be applied: {}", styles.hanging(&why, 2)));
         }
     }
     output.print(&lines.join("\n"))?;
@@ -155,15 +147,16 @@ pub(super) fn approve(
 ///
 /// # Errors
 /// When the file cannot be extended.
-pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: &str) -> Result<(), String> {
-    let diff = addition.diff()?;
-    if output.json {
+pub(in crate::cli) fn show_addition(
+    output: &Output,
+    addition: &Addition,
+    when: &str,
+) -> Result<(), AppendError> {
+    let diff = addition.diff().map_err(Clone::clone)?;
+    if output.json || output.quiet {
         return Ok(());
     }
     output.note(format!("{when}these lines are added to {}", addition.path.display()));
-    if output.quiet {
-        return Ok(());
-    }
     for changed in diff {
         if let Changed::Added(line) = changed {
             output.write_error_lines(&format!("  + {}", one_line(&line)));
@@ -182,9 +175,8 @@ fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -
     let outcome = answer::answer(host, pending, decision)?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
     let (saved, unsaved) = match outcome.saved {
-        Some(Saved { unsaved: Some(unsaved), .. }) => (None, Some(unsaved)),
         Some(Saved { path, unsaved: None }) => (Some(path.display().to_string()), None),
-        None => (None, None),
+        saved => (None, saved.and_then(|saved| saved.unsaved)),
     };
     if output.json {
         let (id, slug) = (id.to_string(), bottle_slug.to_string());
@@ -200,18 +192,13 @@ fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -
 
 /// Reads the user's replacement routes, and renders them in the canonical form.
 fn edited(path: &Path) -> Result<String, CliError> {
-    let unread = |error: std::io::Error| {
-        CliError::usage(format!("cannot read {}: {error}", path.display()))
-            .about(path.display())
-            .hint("name a file of routes")
-    };
+    let unusable = |message| CliError::usage(message).about(path.display()).hint("name a file of routes");
+    let unread = |error: std::io::Error| unusable(format!("cannot read {}: {error}", path.display()));
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(unread)?;
     file.take(MAX_TEXT as u64 + 1).read_to_string(&mut text).map_err(unread)?;
     if text.len() > MAX_TEXT {
-        return Err(CliError::usage(format!("{} is too long", path.display()))
-            .about(path.display())
-            .hint("name a file of routes"));
+        return Err(unusable(format!("{} is too long", path.display())));
     }
     answer::canonical_routes(&text).map_err(|why| {
         CliError::new(Kind::Manifest, format!("{}: {why}", path.display()))

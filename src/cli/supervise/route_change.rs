@@ -1,7 +1,7 @@
 //! Computes what an approval changes in a bottle's routes.
 
 use bottle_contract::names::Slug;
-use bottle_contract::proposal;
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::Proposal;
 use bottle_contract::route::render_routes;
 use bottle_contract::session::bundle::Routes;
@@ -47,7 +47,7 @@ pub(super) fn route_change(
     host: &Host,
     proposal: &Proposal,
     text: &str,
-) -> Option<Result<RouteChange, String>> {
+) -> Option<Result<RouteChange, ProposalError>> {
     if proposal.tool.reports() {
         return None;
     }
@@ -57,10 +57,10 @@ pub(super) fn route_change(
 
 impl RouteChange {
     /// Computes the effect on the given routes.
-    pub(super) fn new(now: &Routes, text: &str) -> Result<Self, String> {
+    pub(super) fn new(now: &Routes, text: &str) -> Result<Self, ProposalError> {
         let table = &now.table;
-        let asked = proposal::parse(text).map_err(|error| error.to_string())?;
-        let merged = proposal::merge(table, &asked).map_err(|error| error.to_string())?;
+        let asked = proposal::parse(text)?;
+        let merged = proposal::merge(table, &asked)?;
         let same = merged == *table;
         Ok(Self {
             disguised: asked.international_hosts(),

@@ -1,18 +1,20 @@
 //! The scope of an approval, and the bottle file that a saved approval extends.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use bottle_contract::names::{Name, Slug};
+use bottle_contract::names::{BadName, Name, Slug};
 use bottle_contract::proposal::{self, Proposal as Routes};
 use bottle_contract::queue::{Proposal, Scope};
 
 use super::route_change::{Changed, changed};
 use crate::cli::choice::manifests;
-use crate::cli::error::{CliError, Kind};
+use crate::cli::error::CliError;
 use crate::host::Host;
 use crate::instance::{State, Store};
-use crate::manifest::append::{append, from_routes};
+use crate::manifest::append::{AppendError, append, from_routes};
 use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::resolve::ResolveError;
@@ -38,7 +40,7 @@ impl FromStr for RequestedScope {
             ("run", _) => Ok(Self::Run),
             ("save", _) => Ok(Self::Saved(None)),
             (_, Some(name)) => {
-                name.parse().map(|name| Self::Saved(Some(name))).map_err(|error| format!("{error}"))
+                name.parse().map(|name| Self::Saved(Some(name))).map_err(|error: BadName| error.to_string())
             }
             _ => Err("write `once`, `run`, `save` or `save:BOTTLE`".to_owned()),
         }
@@ -61,7 +63,7 @@ impl RequestedScope {
             Self::Run => Ok(GrantScope::Run),
             Self::Saved(name) => {
                 let routes = proposal::parse(text)
-                    .map_err(|error| CliError::new(Kind::State, error.to_string()).about(&proposal.id))?;
+                    .map_err(|error| CliError::state(error.to_string()).about(&proposal.id))?;
                 let addition = Addition::new(host, &proposal.bottle_slug, name.as_ref(), routes)?;
                 Ok(GrantScope::Saved(Box::new(addition)))
             }
@@ -101,7 +103,27 @@ pub(in crate::cli) struct Addition {
     /// The current text; none for a new file.
     before: Option<String>,
     /// The new text, or why the file cannot be extended.
-    after: Result<String, String>,
+    after: Result<String, AppendError>,
+}
+
+/// Why an addition was not written.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum SaveError {
+    /// The file cannot be extended.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The file cannot be read.
+    #[error("{}", .0.message)]
+    Unreadable(CliError),
+    /// The file is no longer as it was shown.
+    #[error("it changed meanwhile")]
+    Changed,
+    /// The new file exists by now.
+    #[error("it was created meanwhile")]
+    Created,
+    /// The file cannot be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 impl Addition {
@@ -125,37 +147,31 @@ impl Addition {
         let before = text_of(&all, &name)?;
         let after = match &before {
             None => Ok(from_routes(&routes)),
-            Some((source, text)) => append(&name, source, text, &routes).map_err(|error| error.to_string()),
+            Some((source, text)) => append(&name, source, text, &routes),
         };
         Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
     }
 
     /// Diffs the file, or says why it cannot be extended.
-    pub(super) fn diff(&self) -> Result<Vec<Changed>, &str> {
-        let after = self.after.as_ref().map_err(String::as_str)?;
-        Ok(changed(self.before.as_deref().unwrap_or_default(), after))
+    pub(super) fn diff(&self) -> Result<Vec<Changed>, &AppendError> {
+        Ok(changed(self.before.as_deref().unwrap_or_default(), self.after.as_ref()?))
     }
 
     /// Writes the file as it was shown.
     ///
     /// # Errors
-    /// When the file changed meanwhile or cannot be written: a fragment.
-    pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), String> {
-        let text = self.after.as_ref().map_err(String::clone)?;
-        let now = text_of(&manifests(host), &self.name).map_err(|error| error.message)?;
+    /// When the file changed meanwhile or cannot be written.
+    pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), SaveError> {
+        let text = self.after.as_ref().map_err(Clone::clone)?;
+        let now = text_of(&manifests(host), &self.name).map_err(SaveError::Unreadable)?;
         if now.map(|(_, text)| text) != self.before {
-            return Err("it changed meanwhile".to_owned());
+            return Err(SaveError::Changed);
         }
-        let failed = |error: std::io::Error| error.to_string();
-        match self.before {
-            Some(_) => write_manifest(&host.home, ManifestKind::Bottle, &self.name, text).map_err(failed),
-            None if write_new_manifest(&host.home, ManifestKind::Bottle, &self.name, text)
-                .map_err(failed)? =>
-            {
-                Ok(())
-            }
-            None => Err("it was created meanwhile".to_owned()),
+        if self.before.is_some() {
+            return Ok(write_manifest(&host.home, ManifestKind::Bottle, &self.name, text)?);
         }
+        let is_new = write_new_manifest(&host.home, ManifestKind::Bottle, &self.name, text)?;
+        if is_new { Ok(()) } else { Err(SaveError::Created) }
     }
 
     /// Renders the routes, for the user to paste.
@@ -175,34 +191,25 @@ pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
         let found = all.find(ManifestKind::Bottle, name).ok().flatten();
         found.is_some_and(|entry| entry.source.place == Place::Home)
     };
-    let mut names: Vec<Name> = Vec::new();
-    for name in record.bottles.into_iter().filter(|name| is_own(name)) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    let mut seen = BTreeSet::new();
+    record.bottles.into_iter().filter(|name| is_own(name) && seen.insert(name.clone())).collect()
 }
 
 /// Returns the only candidate.
-fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
-    match names.len() {
-        1 => Ok(names.remove(0)),
-        0 => Err(CliError::usage(format!(
-            "cannot choose a bottle file: {slug} was started from none of yours"
-        ))
-        .about("--scope")
-        .hint("`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`")),
-        _ => {
-            let names: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
-            Err(CliError::usage(format!(
-                "cannot choose a bottle file: {slug} was started from {} of yours",
-                names.len()
-            ))
-            .about("--scope")
-            .hint(format!("name one: {}", names.join(" or "))))
+fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
+    let (count, hint) = match &names[..] {
+        [name] => return Ok(name.clone()),
+        [] => {
+            let hint = "`--scope save:NAME` creates a bottle with them, for `bottle start --bottle NAME`";
+            ("none".to_owned(), hint.to_owned())
         }
-    }
+        names => {
+            let words: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
+            (names.len().to_string(), format!("name one: {}", words.join(" or ")))
+        }
+    };
+    let message = format!("cannot choose a bottle file: {slug} was started from {count} of yours");
+    Err(CliError::usage(message).about("--scope").hint(hint))
 }
 
 /// Returns the text of the user's bottle of this name; none for a new one.

@@ -7,6 +7,7 @@ use bottle_contract::secret::Secret;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
+use super::raw::{self, Restore};
 use crate::secrets::Ask;
 
 /// The longest answer in bytes; further input is ignored.
@@ -36,12 +37,6 @@ pub(crate) enum Decision {
     Explain,
 }
 
-/// How an answer ended.
-enum Answer {
-    Given(Zeroizing<Vec<u8>>),
-    Cancelled,
-}
-
 impl TerminalUser {
     /// Opens the controlling terminal.
     ///
@@ -56,13 +51,8 @@ impl TerminalUser {
     /// # Errors
     /// When the terminal hung up.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<Option<bool>> {
-        match self.answer(&format!("{question} [y/N] "), true)? {
-            Answer::Given(bytes) => {
-                let word = String::from_utf8_lossy(&bytes).trim().to_lowercase();
-                Ok(Some(matches!(word.as_str(), "y" | "yes")))
-            }
-            Answer::Cancelled => Ok(None),
-        }
+        let word = self.answered(&format!("{question} [y/N] "))?;
+        Ok(word.map(|word| matches!(word.to_lowercase().as_str(), "y" | "yes")))
     }
 
     /// Asks whether to start; only `y` and `yes` mean yes. Returns none on Esc or Ctrl-C.
@@ -70,8 +60,8 @@ impl TerminalUser {
     /// # Errors
     /// When the terminal hung up.
     pub(crate) fn decide(&mut self, question: &str) -> io::Result<Option<Decision>> {
-        let Some(word) = self.line(&format!("{question} [y/N/e/?]"))? else { return Ok(None) };
-        Ok(Some(match word.trim().to_lowercase().as_str() {
+        let word = self.line(&format!("{question} [y/N/e/?]"))?;
+        Ok(word.map(|word| match word.trim().to_lowercase().as_str() {
             "y" | "yes" => Decision::Yes,
             "e" | "edit" => Decision::Edit,
             "?" | "h" | "help" => Decision::Explain,
@@ -84,13 +74,7 @@ impl TerminalUser {
     /// # Errors
     /// When the terminal hung up, or the input is not UTF-8.
     pub(crate) fn line(&mut self, question: &str) -> io::Result<Option<String>> {
-        match self.answer(&format!("{question} "), true)? {
-            Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
-                Ok(text) => Ok(Some(text.to_owned())),
-                Err(_) => Err(io::Error::other("the input is not UTF-8")),
-            },
-            Answer::Cancelled => Ok(None),
-        }
+        self.answer(&format!("{question} "), true)?.map(|bytes| text(&bytes)).transpose()
     }
 
     /// Shows a numbered list and asks for a number or name until one matches. Returns none on Esc or Ctrl-C.
@@ -101,10 +85,9 @@ impl TerminalUser {
         let lines = names.iter().enumerate().map(|(index, name)| format!("  {}  {name}\r\n", index + 1));
         self.terminal.write_all(lines.collect::<String>().as_bytes())?;
         loop {
-            let Answer::Given(bytes) = self.answer(&format!("{question} [1-{}] ", names.len()), true)? else {
+            let Some(word) = self.answered(&format!("{question} [1-{}] ", names.len()))? else {
                 return Ok(None);
             };
-            let word = String::from_utf8_lossy(&bytes).trim().to_owned();
             let numbered = word.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
             let found = numbered.or_else(|| names.iter().position(|name| *name == word));
             if let Some(index) = found.filter(|index| *index < names.len()) {
@@ -120,41 +103,40 @@ impl TerminalUser {
     /// When the terminal hung up.
     pub(crate) fn word(&mut self, question: &str, words: &[&str]) -> io::Result<Option<usize>> {
         loop {
-            let Answer::Given(bytes) = self.answer(&format!("{question} [{}] ", words.join("/")), true)?
-            else {
+            let Some(typed) = self.answered(&format!("{question} [{}] ", words.join("/")))? else {
                 return Ok(None);
             };
-            let typed = String::from_utf8_lossy(&bytes).trim().to_lowercase();
-            if let Some(index) = words.iter().position(|word| word.starts_with(&typed)) {
+            if let Some(index) = words.iter().position(|word| word.starts_with(&typed.to_lowercase())) {
                 return Ok(Some(index));
             }
         }
     }
 
-    /// Asks, and reads one line by key. Signals are off, so that Ctrl-C arrives as a key and needs no cleanup.
+    /// Asks for a word; invalid UTF-8 in it matches nothing.
+    fn answered(&mut self, question: &str) -> io::Result<Option<String>> {
+        Ok(self.answer(question, true)?.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+    }
+
+    /// Asks, and reads one line by key; none when the user cancels. Signals are off, so that Ctrl-C arrives as a key and needs no cleanup.
     /// Drops input typed before the question was visible.
-    fn answer(&mut self, question: &str, echo: bool) -> io::Result<Answer> {
-        let _modes = KeyMode::enter(&self.terminal)?;
+    fn answer(&mut self, question: &str, echo: bool) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+        let _modes = read_keys(&self.terminal)?;
         self.terminal.write_all(question.as_bytes())?;
         let mut line = Zeroizing::new(Vec::with_capacity(256));
         let mut byte = Zeroizing::new([0u8; 1]);
         loop {
             if self.terminal.read(&mut *byte)? == 0 {
-                return Ok(Answer::Cancelled);
+                return Ok(None);
             }
             match byte[0] {
                 b'\r' | b'\n' => {
                     self.terminal.write_all(b"\r\n")?;
-                    return Ok(Answer::Given(line));
+                    return Ok(Some(line));
                 }
                 // Ctrl-C, Ctrl-D on an empty line, Esc.
-                0x03 | 0x1b => {
+                key @ (0x03 | 0x04 | 0x1b) if key != 0x04 || line.is_empty() => {
                     self.terminal.write_all(b"\r\n")?;
-                    return Ok(Answer::Cancelled);
-                }
-                0x04 if line.is_empty() => {
-                    self.terminal.write_all(b"\r\n")?;
-                    return Ok(Answer::Cancelled);
+                    return Ok(None);
                 }
                 0x7f | 0x08 => erase(&mut self.terminal, &mut line, echo)?,
                 0x15 => {
@@ -177,14 +159,14 @@ impl TerminalUser {
 impl Ask for TerminalUser {
     fn secret(&mut self, question: &str) -> io::Result<Option<Secret>> {
         let plain: String = question.chars().filter(|c| !c.is_control()).collect();
-        match self.answer(&format!("{plain}: "), false)? {
-            Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
-                Ok(text) => Ok(Some(Secret::new(text.to_owned()))),
-                Err(_) => Err(io::Error::other("the input is not UTF-8")),
-            },
-            Answer::Cancelled => Ok(None),
-        }
+        let bytes = self.answer(&format!("{plain}: "), false)?;
+        bytes.map(|bytes| text(&bytes).map(Secret::new)).transpose()
     }
+}
+
+fn text(bytes: &[u8]) -> io::Result<String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| io::Error::other("the input is not UTF-8"))?;
+    Ok(text.to_owned())
 }
 
 /// Removes the last character from the line and, with echo, from the screen.
@@ -200,24 +182,14 @@ fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> 
     Ok(())
 }
 
-/// Disables line editing of the terminal, until dropped.
-struct KeyMode(());
-
-impl KeyMode {
-    fn enter(terminal: &File) -> io::Result<Self> {
-        let before = tcgetattr(terminal)?;
-        let mut keys = before.clone();
-        keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
-        keys.input_modes &= !InputModes::IXON;
-        // Saved first, so that a signal or a panic restores the echo.
-        super::raw::save(terminal, &before, false)?;
-        tcsetattr(terminal, OptionalActions::Flush, &keys)?;
-        Ok(Self(()))
-    }
-}
-
-impl Drop for KeyMode {
-    fn drop(&mut self) {
-        super::raw::restore();
-    }
+/// Disables line editing of the terminal until the result is dropped.
+fn read_keys(terminal: &File) -> io::Result<Restore> {
+    let before = tcgetattr(terminal)?;
+    let mut keys = before.clone();
+    keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
+    keys.input_modes &= !InputModes::IXON;
+    // Saved first, so that a signal or a panic restores the echo.
+    let restore = raw::save(terminal, &before, false)?;
+    tcsetattr(terminal, OptionalActions::Flush, &keys)?;
+    Ok(restore)
 }

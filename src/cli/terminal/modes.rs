@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use vte::{Params, Perform};
+
 /// Private modes that a shell has off, among those that the filter passes: keys, colours and margins, mouse, focus,
 /// alternate screens, paste, synchronized output.
 const OFF_IN_SHELL: [u16; 25] = [
@@ -18,18 +20,34 @@ const ON_IN_SHELL: [u16; 2] = [7, 25];
 /// Standard modes that a shell has off: insertion, line feed with carriage return.
 const STANDARD: [u16; 2] = [4, 20];
 
-/// The longest parameters of one sequence, in bytes; real ones are shorter.
-const MAX_PARAMETERS: usize = 64;
-
 /// Restores a terminal in an unknown state after a kill. Harmless when nothing was on: it saves the cursor first,
 /// so that leaving an alternate screen that is not shown does not move it.
 pub(super) const EVERYTHING: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\
     \x1b[?2026l\x1b[?1l\x1b>\x1b[>4m\x1b[=0u\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b]8;;\x1b\\\x1b[0 q\
     \x1b7\x1b[?1049l\x1b[?25h\x1b]112\x07\x1b[23;0t";
 
+/// The modes that a stream of output left on.
+#[derive(Default)]
+pub(crate) struct Modes {
+    parser: vte::Parser,
+    tracked: Tracked,
+}
+
+impl Modes {
+    /// Tracks a chunk of output; sequences may be split anywhere between chunks.
+    pub(crate) fn note(&mut self, output: &[u8]) {
+        self.parser.advance(&mut self.tracked, output);
+    }
+
+    /// Returns the sequences that restore the terminal. The alternate screen is left last.
+    pub(crate) fn undo(&self) -> Vec<u8> {
+        self.tracked.undo()
+    }
+}
+
 /// The tracked modes.
 #[derive(Debug, Default)]
-pub(crate) struct Modes {
+struct Tracked {
     on: BTreeSet<u16>,
     off: BTreeSet<u16>,
     standard: BTreeSet<u16>,
@@ -44,106 +62,51 @@ pub(crate) struct Modes {
     key_reporting: bool,
     keyboard_set: bool,
     keyboard_pushed: u8,
-    state: State,
 }
 
-/// The parser state between chunks of output.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum State {
-    #[default]
-    Text,
-    Escape,
-    /// `ESC (`
-    Letters,
-    Sequence(Vec<u8>),
-    /// `ESC ]`, with the digits so far.
-    Command(Vec<u8>),
-}
-
-impl Modes {
-    /// Tracks a chunk of output; sequences may be split anywhere between chunks.
-    pub(crate) fn note(&mut self, output: &[u8]) {
-        for &byte in output {
-            let state = std::mem::take(&mut self.state);
-            self.state = self.step(state, byte);
+impl Perform for Tracked {
+    fn execute(&mut self, control: u8) {
+        // Shift out and shift in select the character set.
+        if matches!(control, 0x0e | 0x0f) {
+            self.shifted_out = control == 0x0e;
         }
     }
 
-    fn step(&mut self, state: State, byte: u8) -> State {
-        match state {
-            _ if byte == 0x1b => State::Escape,
-            State::Text => {
-                // Shift out and shift in select the character set.
-                if matches!(byte, 0x0e | 0x0f) {
-                    self.shifted_out = byte == 0x0e;
-                }
-                State::Text
-            }
-            State::Escape => self.escape(byte),
-            State::Letters => {
-                self.line_drawing = byte != b'B';
-                State::Text
-            }
-            State::Command(mut number) => {
-                number.push(byte);
-                if number == b"8;" {
-                    self.hyperlink = true;
-                }
-                if number.len() < 2 { State::Command(number) } else { State::Text }
-            }
-            State::Sequence(mut parameters) => match byte {
-                0x40..=0x7e => {
-                    self.finish(&parameters, byte);
-                    State::Text
-                }
-                0x20..=0x3f if parameters.len() < MAX_PARAMETERS => {
-                    parameters.push(byte);
-                    State::Sequence(parameters)
-                }
-                _ => State::Text,
-            },
-        }
-    }
-
-    fn escape(&mut self, byte: u8) -> State {
-        match byte {
-            b'[' => return State::Sequence(Vec::new()),
-            b']' => return State::Command(Vec::new()),
-            b'(' => return State::Letters,
-            b'=' | b'>' => self.keypad = byte == b'=',
+    fn esc_dispatch(&mut self, intermediates: &[u8], _ignored: bool, last: u8) {
+        match (intermediates, last) {
+            (b"(", letters) => self.line_drawing = letters != b'B',
+            (b"", b'=' | b'>') => self.keypad = last == b'=',
             // The full reset.
-            b'c' => *self = Self::default(),
-            _ => {}
-        }
-        State::Text
-    }
-
-    fn finish(&mut self, parameters: &[u8], last: u8) {
-        match (parameters, last) {
-            ([b'?', list @ ..], b'h' | b'l') => {
-                numbers(list).for_each(|mode| self.set(mode, last == b'h'));
-            }
-            ([b'>', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_add(1),
-            ([b'<', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_sub(1),
-            ([b'=', ..], b'u') => self.keyboard_set = true,
-            ([b'>', ..], b'm') => self.key_reporting = true,
-            ([.., b' '], b'q') => self.cursor_shape = true,
-            ([b'<'..=b'?', ..], _) => {}
-            (_, b'm') => self.coloured = true,
-            (_, b'r') => self.margins = !parameters.is_empty(),
-            (list, b'h' | b'l') => {
-                for mode in numbers(list).filter(|mode| STANDARD.contains(mode)) {
-                    if last == b'h' {
-                        self.standard.insert(mode)
-                    } else {
-                        self.standard.remove(&mode)
-                    };
-                }
-            }
+            (b"", b'c') => *self = Self::default(),
             _ => {}
         }
     }
 
+    fn osc_dispatch(&mut self, parameters: &[&[u8]], _bell: bool) {
+        self.hyperlink |= parameters.first().is_some_and(|number| *number == b"8");
+    }
+
+    fn csi_dispatch(&mut self, parameters: &Params, intermediates: &[u8], _ignored: bool, last: char) {
+        let numbers = parameters.iter().filter_map(|parameter| parameter.first().copied());
+        match (intermediates, last) {
+            (b"?", 'h' | 'l') => numbers.for_each(|mode| self.set(mode, last == 'h')),
+            (b">", 'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_add(1),
+            (b"<", 'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_sub(1),
+            (b"=", 'u') => self.keyboard_set = true,
+            (b">", 'm') => self.key_reporting = true,
+            (b" ", 'q') => self.cursor_shape = true,
+            (b"", 'm') => self.coloured = true,
+            (b"", 'r') => self.margins = parameters.iter().any(|parameter| parameter != [0]),
+            (b"", 'h') => self.standard.extend(numbers.filter(|mode| STANDARD.contains(mode))),
+            (b"", 'l') => numbers.for_each(|mode| {
+                self.standard.remove(&mode);
+            }),
+            _ => {}
+        }
+    }
+}
+
+impl Tracked {
     fn set(&mut self, mode: u16, on: bool) {
         let (list, changed) =
             if ON_IN_SHELL.contains(&mode) { (&mut self.off, !on) } else { (&mut self.on, on) };
@@ -154,8 +117,7 @@ impl Modes {
         }
     }
 
-    /// Returns the sequences that restore the terminal. The alternate screen is left last.
-    pub(crate) fn undo(&self) -> Vec<u8> {
+    fn undo(&self) -> Vec<u8> {
         let mut words = String::new();
         let mut say = |changed: bool, word: &str| {
             if changed {
@@ -183,11 +145,6 @@ impl Modes {
 
 fn is_screen(mode: u16) -> bool {
     matches!(mode, 47 | 1047 | 1049)
-}
-
-fn numbers(list: &[u8]) -> impl Iterator<Item = u16> {
-    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse().ok();
-    list.split(|&byte| byte == b';').filter_map(number)
 }
 
 #[cfg(test)]
@@ -243,10 +200,7 @@ mod tests {
         fn memory_use_is_bounded(output in proptest::collection::vec(any::<u8>(), 0..4096)) {
             let mut modes = Modes::default();
             modes.note(&output);
-            prop_assert!(modes.on.len() <= OFF_IN_SHELL.len());
-            if let State::Sequence(kept) | State::Command(kept) = &modes.state {
-                prop_assert!(kept.len() <= MAX_PARAMETERS);
-            }
+            prop_assert!(modes.tracked.on.len() <= OFF_IN_SHELL.len());
         }
     }
 }

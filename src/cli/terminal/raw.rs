@@ -12,6 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::Modes;
 use super::after_kill::Mark;
+use crate::cli::style::label_color;
 
 /// The terminal's state before the session.
 struct Saved {
@@ -31,9 +32,21 @@ const POP_TITLE: &[u8] = b"\x1b[23;0t";
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
+/// Restores the terminal when dropped, unless [`restore`] did.
+#[derive(Debug)]
+pub(super) struct Restore(());
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
 /// A terminal in raw mode; restored on drop, or by [`restore`].
 #[derive(Debug)]
-pub(crate) struct RawTerminal(());
+pub(crate) struct RawTerminal {
+    _restore: Restore,
+}
 
 impl RawTerminal {
     /// Takes over the terminal of standard input. Sets the window's title, if given, and the cursor's colour.
@@ -45,7 +58,7 @@ impl RawTerminal {
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
         raw.make_raw();
-        save(&terminal, &termios, title.is_some())?;
+        let restore = save(&terminal, &termios, title.is_some())?;
         // Keeps input typed ahead, which is meant for the program.
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         let mut words = Vec::new();
@@ -53,7 +66,7 @@ impl RawTerminal {
             words.extend_from_slice(PUSH_TITLE);
             words.extend(title_sequence(title));
         }
-        if let Some(color) = color.and_then(rgb) {
+        if let Some((_, color)) = color.and_then(label_color) {
             if let Some(saved) = lock().as_mut() {
                 saved.color = true;
             }
@@ -61,7 +74,7 @@ impl RawTerminal {
         }
         io::stdout().write_all(&words)?;
         io::stdout().flush()?;
-        Ok(Self(()))
+        Ok(Self { _restore: restore })
     }
 
     /// Returns the sequence that pushes the title; restored at the end, or by [`RawTerminal::pop_title`].
@@ -86,29 +99,10 @@ impl RawTerminal {
     }
 }
 
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        restore();
-    }
-}
-
 /// Returns the sequence that sets the window's title: `OSC 0`.
 pub(crate) fn title_sequence(title: &str) -> Vec<u8> {
     let plain: String = title.chars().filter(|c| !c.is_control()).take(80).collect();
     format!("\x1b]0;{plain}\x07").into_bytes()
-}
-
-/// Maps a label's colour to the value of `OSC 12`; none for other words.
-fn rgb(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "red" => "#d75f5f",
-        "green" => "#5faf5f",
-        "yellow" => "#d7af5f",
-        "blue" => "#5f87d7",
-        "magenta" => "#af5faf",
-        "cyan" => "#5fafaf",
-        _ => return None,
-    })
 }
 
 /// Restores the terminal, if it is taken over. May be called from anywhere, any number of times.
@@ -147,17 +141,17 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Saves the terminal's state, for [`restore`]; call it before any change.
+/// Saves the terminal's state until it is restored; call it before any change.
 ///
 /// # Errors
 /// When no file descriptor is left.
-pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
+pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<Restore> {
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);
     let modes = Modes::default();
     let titles = u8::from(title);
     *lock() = Some(Saved { terminal, termios: now.clone(), modes, titles, color: false, mark });
-    Ok(())
+    Ok(Restore(()))
 }
 
 /// Tracks the modes that this chunk of output switches on, for [`restore`].

@@ -9,7 +9,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
-use super::raw;
+use super::raw::{self, Restore};
 
 /// Enters the alternate screen and hides the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
@@ -22,6 +22,8 @@ const MIN_SIZE: (u16, u16) = (40, 10);
 
 /// The user's terminal in full-screen mode, until dropped or [`super::restore`].
 pub(crate) struct FullScreen {
+    // Dropped first: afterwards the backend shows the cursor.
+    _restore: Restore,
     terminal: Terminal<CrosstermBackend<File>>,
 }
 
@@ -41,13 +43,13 @@ impl FullScreen {
         let before = tcgetattr(&tty)?;
         let mut raw = before.clone();
         raw.make_raw();
-        raw::save(&tty, &before, false)?;
+        let restore = raw::save(&tty, &before, false)?;
         raw::track_output(ENTER);
         // Drops input typed before the screen was visible.
         tcsetattr(&tty, OptionalActions::Flush, &raw)?;
         tty.write_all(ENTER)?;
-        let terminal = Terminal::new(CrosstermBackend::new(tty)).inspect_err(|_| raw::restore())?;
-        Ok(Some(Self { terminal }))
+        let terminal = Terminal::new(CrosstermBackend::new(tty))?;
+        Ok(Some(Self { _restore: restore, terminal }))
     }
 
     /// Switches on bracketed paste: pasted text arrives as [`Typed::Pasted`], if the terminal supports it.
@@ -78,17 +80,6 @@ impl FullScreen {
         self.terminal.draw(render).map(drop)
     }
 
-    /// Waits for a key; none when the screen only needs drawing again.
-    ///
-    /// # Errors
-    /// When the terminal hung up.
-    pub(crate) fn key(&self) -> io::Result<Option<KeyEvent>> {
-        Ok(match read()? {
-            Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
-            _ => None,
-        })
-    }
-
     /// Waits for input, up to `patience`.
     ///
     /// # Errors
@@ -114,10 +105,4 @@ pub(crate) enum Typed {
     Pasted(String),
     /// The terminal has a new size.
     Resized,
-}
-
-impl Drop for FullScreen {
-    fn drop(&mut self) {
-        raw::restore();
-    }
 }

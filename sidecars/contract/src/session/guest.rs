@@ -94,7 +94,7 @@ pub struct ProvisionedFile {
 }
 
 /// A program to run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
     /// Program and arguments; the program is looked up in the bottle's `PATH`.

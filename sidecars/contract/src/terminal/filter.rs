@@ -1,4 +1,6 @@
 //! The filter's state machine. It buffers only the sequence that it is parsing.
+//!
+//! By hand, because `vte` drops APC strings, knows no 8-bit controls, clamps large numbers and keeps no raw bytes.
 
 use super::string::{ControlString, Kind};
 use super::{Pass, csi};
@@ -125,11 +127,10 @@ impl Filter {
         self.state = match (std::mem::replace(&mut self.state, State::Ground), unit) {
             (state, Unit::C1(control)) => self.c1(state, control, shown),
             (State::Ground, Unit::Ascii(byte)) => ground(byte, shown),
-            (State::Ground | State::Escape | State::EscapeMiddle(_), Unit::Text(character)) => {
-                shown.extend_from_slice(character);
-                State::Ground
-            }
-            (State::Csi(_) | State::CsiDropped, Unit::Text(character)) => {
+            (
+                State::Ground | State::Escape | State::EscapeMiddle(_) | State::Csi(_) | State::CsiDropped,
+                Unit::Text(character),
+            ) => {
                 shown.extend_from_slice(character);
                 State::Ground
             }

@@ -17,7 +17,6 @@ const WORD_ROWS: usize = 3;
 /// The prepared lines and heights.
 #[derive(Debug, Default)]
 pub(super) struct ScreenLayout {
-    size: (u16, u16),
     /// The prepared text, until [`ScreenLayout::forget`].
     made: Option<Prepared>,
     word: Vec<String>,
@@ -54,7 +53,6 @@ impl ScreenLayout {
     pub(super) fn fit(&mut self, state: &State, size: (u16, u16), styles: Styles, now: Timestamp) {
         let (columns, rows) = size;
         let width = usize::from(columns);
-        self.size = size;
         self.message = state.current_message(now);
         let word = self.message.as_ref().map(|message| wrapped(&message.words, width.max(2), styles));
         self.word = word.unwrap_or_default();

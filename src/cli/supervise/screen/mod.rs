@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use bottle_contract::proposal::ProposalError;
 use bottle_contract::queue::Id;
 use bottle_queue::{Listing, Pending, QueueWatcher};
 use jiff::Timestamp;
@@ -37,11 +38,10 @@ use super::answer::{self, AnswerOutcome, Decision, Unsaved};
 use super::pending::queue_error;
 use super::route_change::{RouteChange, live_between, route_change};
 use super::scope::files;
-use crate::cli::attach::catch;
 use crate::cli::editor::Draft;
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
-use crate::cli::session::interrupted;
+use crate::cli::session::{Signals, interrupted};
 use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
@@ -58,6 +58,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The capacity of the event channel.
 const NEWS: usize = 16;
+
+/// How long after the editor a signal may still be one that a key sent to it.
+const EDITOR_SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
 /// How long the screen may take to restore the terminal after a signal.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
@@ -81,7 +84,7 @@ type UnsavedRoutes = Vec<(PathBuf, Unsaved)>;
 fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
     let flags = Arc::new(SignalFlags::default());
     crate::cli::block_on(async {
-        let mut signals = catch()?;
+        let mut signals = Signals::catch()?;
         let (host, styles, screen_flags) = (host.clone(), output.styles(), Arc::clone(&flags));
         let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, screen_flags));
         loop {
@@ -116,7 +119,7 @@ fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> 
 /// State shared with the signal handler.
 #[derive(Debug, Default)]
 struct SignalFlags {
-    /// The editor owns the terminal.
+    /// The editor owns the terminal, or has just ended.
     editing: AtomicBool,
     /// The screen must restore the terminal and end.
     ending: AtomicBool,
@@ -143,10 +146,10 @@ fn on_terminal(
     let poll_sender = sender.clone();
     std::thread::spawn(move || poll_queue(watcher, &poll_sender));
     let state = State::new(first, now);
-    let screen = Screen { host, styles, flags, state, sender, receiver, effect_updated: None };
+    let screen =
+        Screen { host, styles, flags, state, sender, receiver, effect_updated: None, edited_at: None };
     screen.run(full).map(Some).map_err(|error| {
-        CliError::failed(format!("cannot show the screen: {error}"))
-            .hint("`bottle supervise --plain` lists pending proposals")
+        CliError::cannot("show the screen", error).hint("`bottle supervise --plain` lists pending proposals")
     })
 }
 
@@ -154,7 +157,7 @@ fn on_terminal(
 fn enter() -> Result<Option<FullScreen>, CliError> {
     let entered = FullScreen::enter()
         .and_then(|full| full.map(|mut full| full.report_pastes().map(|()| full)).transpose());
-    entered.map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))
+    entered.map_err(|error| CliError::cannot("take over the terminal", error))
 }
 
 /// Polls the queue until the receiver is gone.
@@ -181,6 +184,8 @@ struct Screen {
     receiver: Receiver<Event>,
     /// When the effect of the selected proposal was last computed.
     effect_updated: Option<Instant>,
+    /// When the editor ended, as long as a signal may be meant for it.
+    edited_at: Option<Instant>,
 }
 
 impl Screen {
@@ -211,6 +216,9 @@ impl Screen {
             }
             while let Ok(event) = self.receiver.try_recv() {
                 self.handle(event);
+            }
+            if self.edited_at.take_if(|at| at.elapsed() > EDITOR_SIGNAL_DELAY).is_some() {
+                self.flags.editing.store(false, Ordering::SeqCst);
             }
             if self.flags.ending.load(Ordering::SeqCst) {
                 return Ok(self.state.into_unsaved());
@@ -250,11 +258,12 @@ impl Screen {
 
     /// Hands the terminal to the user's editor, and takes it back.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
+        self.edited_at = None;
         self.flags.editing.store(true, Ordering::SeqCst);
         drop(full);
         let edited = edit(&self.host, &text);
         let full = enter().map_err(|error| io::Error::other(error.message));
-        self.flags.editing.store(false, Ordering::SeqCst);
+        self.edited_at = Some(Instant::now());
         self.state.edited(id, &text, edited);
         full?.ok_or_else(|| io::Error::other("the terminal is too small now"))
     }
@@ -276,9 +285,8 @@ fn edit(host: &Host, text: &str) -> Edited {
 fn compute_effect(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
     let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
     let route_change = route_change(host, proposal, text);
-    let revision = |route_change: &Option<Result<RouteChange, String>>| match route_change {
-        Some(Ok(route_change)) => Some(route_change.revision),
-        _ => None,
+    let revision = |route_change: &Option<Result<RouteChange, ProposalError>>| {
+        Some(route_change.as_ref()?.as_ref().ok()?.revision)
     };
     let live = revision(&route_change);
     let moved = proposal.revision.zip(live).filter(|(asked, live)| live > asked);

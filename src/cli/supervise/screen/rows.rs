@@ -100,10 +100,7 @@ impl Rows {
         let found = self.rows.iter().position(|row| Some(row.id()) == current.as_ref());
         match found {
             Some(at) => self.at = at,
-            None => {
-                self.at = self.at.min(self.rows.len().saturating_sub(1));
-                self.moved = (!self.rows.is_empty()).then_some(now);
-            }
+            None => self.land(now),
         }
     }
 
@@ -114,9 +111,14 @@ impl Rows {
         if gone < self.at {
             self.at -= 1;
         } else if gone == self.at {
-            self.at = self.at.min(self.rows.len().saturating_sub(1));
-            self.moved = (!self.rows.is_empty()).then_some(now);
+            self.land(now);
         }
+    }
+
+    /// Notes that the cursor is on another proposal without a key.
+    fn land(&mut self, now: Timestamp) {
+        self.at = self.at.min(self.rows.len().saturating_sub(1));
+        self.moved = (!self.rows.is_empty()).then_some(now);
     }
 
     /// Moves the cursor by one, around the ends.

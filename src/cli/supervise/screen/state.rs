@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bottle_contract::names::Name;
-use bottle_contract::proposal;
+use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::{Id, Proposal};
 use bottle_queue::{Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -24,7 +24,7 @@ use crate::cli::supervise::scope::{GrantScope, RequestedScope};
 const PAGE: usize = 10;
 
 /// The state of the screen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     rows: Rows,
     view: View,
@@ -46,9 +46,10 @@ pub(super) struct State {
 }
 
 /// The current view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum View {
     /// The list, with a preview of the selected proposal.
+    #[default]
     List,
     /// The selected proposal in full.
     Detail {
@@ -100,7 +101,7 @@ pub(super) struct KnownEffect {
     /// Bottle files of the user that it can be saved to.
     pub(super) files: Vec<Name>,
     /// None when the routes are unknown.
-    pub(super) route_change: Option<Result<RouteChange, String>>,
+    pub(super) route_change: Option<Result<RouteChange, ProposalError>>,
     /// What became live after the proposal was made, or why that is unknown; none if nothing did.
     pub(super) since: Option<Result<Vec<String>, String>>,
 }
@@ -119,7 +120,7 @@ pub(super) struct Draft {
     /// The text as the user left it.
     pub(super) text: String,
     /// The canonical form, or the error in it.
-    pub(super) checked: Result<String, String>,
+    pub(super) checked: Result<String, ProposalError>,
 }
 
 #[derive(Debug)]
@@ -157,20 +158,7 @@ pub(super) struct Edited {
 impl State {
     /// Creates the state from a first poll.
     pub(super) fn new(listing: Listing, now: Timestamp) -> Self {
-        let mut state = Self {
-            rows: Rows::default(),
-            view: View::List,
-            overlay: None,
-            message: None,
-            known: None,
-            drafts: BTreeMap::new(),
-            scopes: BTreeMap::new(),
-            in_progress: BTreeMap::new(),
-            damaged: Vec::new(),
-            unsaved: Vec::new(),
-            leaving: false,
-            layout: ScreenLayout::default(),
-        };
+        let mut state = Self::default();
         state.poll_succeeded(listing, now);
         state.rows.jump(0);
         state
@@ -319,14 +307,13 @@ impl State {
         let name = self.rows.get(id).map_or_else(|| "it".to_owned(), |row| name(&row.pending.proposal));
         match outcome {
             Ok(AnswerOutcome { words, effects, saved, .. }) => {
-                let effects =
-                    if effects.is_empty() { String::new() } else { format!(": {}", effects.join("; ")) };
+                let separator = if effects.is_empty() { "" } else { ": " };
                 let unsaved = saved.and_then(|saved| saved.unsaved.map(|unsaved| (saved.path, unsaved)));
                 let (tone, printed) = match &unsaved {
                     Some(_) => (Tone::Bad, "; the routes are printed when you quit"),
                     None => (Tone::Good, ""),
                 };
-                self.set_message(tone, format!("{name} {words}{printed}{effects}"));
+                self.set_message(tone, format!("{name} {words}{printed}{separator}{}", effects.join("; ")));
                 self.unsaved.extend(unsaved);
                 if self.rows.current().is_some_and(|row| row.id() == id) {
                     self.view = View::List;
@@ -345,8 +332,10 @@ impl State {
         let Edited { text, failed } = edited;
         let changed = text.filter(|text| text != given);
         let Some(text) = changed else {
-            let tone = if failed.is_some() { Tone::Bad } else { Tone::Plain };
-            self.set_message(tone, failed.unwrap_or_else(|| "nothing was changed".to_owned()));
+            match failed {
+                Some(why) => self.set_message(Tone::Bad, why),
+                None => self.set_message(Tone::Plain, "nothing was changed"),
+            };
             return;
         };
         if is_blank(&text) && failed.is_none() {

@@ -3,8 +3,8 @@
 use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_contract::session::bundle::Routes;
 use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
+use console::measure_text_width;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dialoguer::console::measure_text_width;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use ratatui::Terminal;
@@ -15,7 +15,7 @@ use ratatui::style::Color;
 use super::draw::draw;
 use super::state::{Edited, Effect, EffectInput, KnownEffect, State, View};
 use crate::cli::args::Global;
-use crate::cli::style::{self, Styles};
+use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{AnswerOutcome, Decision};
 use crate::cli::supervise::route_change::RouteChange;
 use crate::cli::supervise::scope::{GrantScope, RequestedScope};
@@ -645,7 +645,7 @@ fn text_from_a_bottle_never_controls_the_terminal() {
 
 #[test]
 fn uses_only_the_terminals_own_colours() {
-    let global = Global { json: false, quiet: false, verbose: 0, color: style::Color::Always };
+    let global = Global { json: false, quiet: false, verbose: 0, color: clap::ColorChoice::Always };
     let coloured = Styles::for_stream(&std::io::stderr(), &global);
     for (styles, any) in [(Styles::PLAIN, false), (coloured, true)] {
         let mut state = state(some());

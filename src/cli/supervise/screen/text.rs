@@ -4,7 +4,7 @@
 //! cannot imitate them.
 
 use bottle_queue::{Pending, State};
-use dialoguer::console::truncate_str;
+use console::truncate_str;
 use jiff::Timestamp;
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::rows::Row;
 use super::state::{Draft, KnownEffect};
+use crate::cli::output::times;
 use crate::cli::style::Styles;
 use crate::cli::supervise::pending::span;
 use crate::cli::supervise::route_change::{Changed, RouteChange, lookalike_warning, proposed_text};
@@ -109,13 +110,23 @@ impl Lines {
 
     /// Appends how many times the same proposal was made before.
     fn before(&mut self, count: u32) {
-        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
-            self.plain(
-                &format!("Proposed {times} since it was rejected."),
-                tinted(Color::Yellow, self.styles),
-            );
+            let words = format!("Proposed {} since it was rejected.", times(count));
+            self.plain(&words, tinted(Color::Yellow, self.styles));
         }
+    }
+
+    /// Appends what an approval changes, or why that is not possible, and its scope.
+    fn effect(&mut self, known: &KnownEffect) {
+        let bad = tinted(Color::Red, self.styles);
+        match &known.route_change {
+            Some(Ok(route_change)) => self.route_change(route_change),
+            Some(Err(why)) => self.plain(&format!("It cannot be applied: {why}"), bad),
+            None => {
+                self.plain("The effect is unknown: the routes of this bottle are unavailable.", bad);
+            }
+        }
+        self.grant(known);
     }
 
     fn route_change(&mut self, route_change: &RouteChange) {
@@ -140,15 +151,13 @@ impl Lines {
             Ok(GrantScope::Once) => self.plain("Scope: the next request that the routes allow.", chosen),
             Ok(GrantScope::Saved(addition)) => {
                 let path = addition.path.display();
-                match addition.diff() {
-                    Ok(_) => self.plain(&format!("Scope: saved to {path}, once it is live."), chosen),
+                let (words, style) = match addition.diff() {
+                    Ok(_) => (format!("Scope: saved to {path}, once it is live."), chosen),
                     Err(why) => {
-                        self.plain(
-                            &format!("Cannot save to {path}: {why}. The routes will be printed instead."),
-                            bad,
-                        );
+                        (format!("Cannot save to {path}: {why}. The routes will be printed instead."), bad)
                     }
-                }
+                };
+                self.plain(&words, style);
             }
             Err(why) => self.plain(why, bad),
         }
@@ -194,23 +203,15 @@ pub(super) fn preview(
     if edited {
         lines.plain("Your edit applies instead.", tinted(Color::Cyan, styles));
     }
-    match known.map(|known| &known.route_change) {
-        Some(Some(Ok(route_change))) => lines.route_change(route_change),
-        Some(Some(Err(why))) => {
-            lines.plain(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
+    match known {
+        Some(known) => lines.effect(known),
+        None if proposal.tool.reports() => {
+            lines.untrusted(&report(&proposed_text(proposal)), usize::MAX);
         }
-        Some(None) => lines.plain(UNKNOWN, tinted(Color::Red, styles)),
-        None if proposal.tool.reports() => drop(lines.untrusted(&report(&proposed(row)), usize::MAX)),
         None => {}
-    }
-    if let Some(known) = known {
-        lines.grant(known);
     }
     lines.lines
 }
-
-/// Shown when the bottle's routes are unavailable.
-const UNKNOWN: &str = "The effect is unknown: the routes of this bottle are unavailable.";
 
 /// Formats a proposal in full, below the heading.
 pub(super) fn page(
@@ -229,16 +230,8 @@ pub(super) fn page(
     if let Some(since) = known.and_then(|known| known.since.as_ref()) {
         changed_since(&mut lines, since);
     }
-    match known.map(|known| &known.route_change) {
-        Some(Some(Ok(route_change))) => lines.route_change(route_change),
-        Some(Some(Err(why))) => {
-            lines.plain(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
-        }
-        Some(None) => lines.plain(UNKNOWN, tinted(Color::Red, styles)),
-        None => {}
-    }
     if let Some(known) = known {
-        lines.grant(known);
+        lines.effect(known);
     }
     lines.blank();
     lines.plain("Justification from the bottle", bold());
@@ -253,11 +246,11 @@ pub(super) fn page(
         Some(Some(Ok(_))) => {}
         _ if proposal.tool.reports() => {
             lines.plain("Findings", bold());
-            lines.untrusted(&report(&proposed(row)), usize::MAX);
+            lines.untrusted(&report(&proposed_text(proposal)), usize::MAX);
         }
         _ => {
             lines.plain("Request", bold());
-            lines.untrusted(&proposed(row), usize::MAX);
+            lines.untrusted(&proposed_text(proposal), usize::MAX);
         }
     }
     if let Some(known) = known {
@@ -289,10 +282,6 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
         Err(why) => lines.plain(&format!("Cannot read what is live since then: {why}"), style),
     }
     lines.blank();
-}
-
-fn proposed(row: &Row) -> String {
-    proposed_text(&row.pending.proposal)
 }
 
 /// Formats a JSON report with one line per field; returns other text unchanged.
