@@ -15,12 +15,13 @@
 //! - `learn`: derives routes from denied requests
 //! - `secrets`: reads the values that a plan names
 //!
-//! A module imports only from modules above it in this order: suggest, archive, host, manifest, provider, resolve,
-//! forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask layers` prints the imports, and
+//! A module imports only from modules above it in this order: causes, suggest, archive, host, manifest, provider,
+//! resolve, forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask layers` prints the imports, and
 //! its tests refuse one against the order.
 
 mod archive;
 pub mod backend;
+mod causes;
 pub mod cli;
 pub mod forge;
 pub mod host;

@@ -10,6 +10,7 @@ use super::exit;
 use super::json_schema::{AuditLine, VerifiedLog};
 use super::layout::Table;
 use super::output::{Output, one_line};
+use crate::causes;
 use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
@@ -71,7 +72,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
             Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
             Err(error) => {
                 broken = true;
-                output.warn(format!("{error}; its entries are not shown"));
+                output.warn(format!("{}; its entries are not shown", causes::one_line(&error)));
             }
         }
     }
@@ -152,8 +153,8 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
             }
             Err(error) => {
                 let why = match error {
-                    AuditError::Broken { why, .. } => why,
-                    error @ AuditError::Io { .. } => error.to_string(),
+                    AuditError::Broken { source, .. } => source.to_string(),
+                    AuditError::Io { .. } => causes::one_line(&error),
                 };
                 VerifiedLog { slug, whole: false, lines: 0, head: None, why: Some(why) }
             }

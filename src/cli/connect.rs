@@ -9,7 +9,8 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 use super::error::{CliError, Kind};
 use super::exit;
 use crate::host::Host;
-use crate::instance::{Store, Unlistable};
+use crate::host::files::FileError;
+use crate::instance::Store;
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::KeeperRequest;
 
@@ -48,38 +49,38 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
 }
 
 /// The error when the state folder cannot be listed.
-pub(crate) fn unlistable(error: Unlistable) -> CliError {
+pub(crate) fn unlistable(error: FileError) -> CliError {
     let hint = error.hint();
-    CliError::new(Kind::State, error.to_string()).about("BOTTLE_HOME").hint(hint)
+    CliError::from_error(Kind::State, &error).about("BOTTLE_HOME").hint(hint)
 }
 
 fn unreachable(error: ClientError) -> CliError {
-    let message = error.to_string();
-    match error {
+    let failed = |kind| CliError::from_error(kind, &error);
+    match &error {
         ClientError::NoSuchBottle { near: Some(near), .. } => {
-            CliError::new(Kind::NoSuchBottle, message).hint(format!("did you mean `{near}`?"))
+            failed(Kind::NoSuchBottle).hint(format!("did you mean `{near}`?"))
         }
         ClientError::NoSuchBottle { near: None, .. } => {
-            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows all bottles")
+            failed(Kind::NoSuchBottle).hint("`bottle list` shows all bottles")
         }
         ClientError::NotRunning { slug, preserved: true, .. } => {
-            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` starts it again"))
+            failed(Kind::State).hint(format!("`bottle resume {slug}` starts it again"))
         }
-        ClientError::NotRunning { .. } => CliError::new(Kind::State, message),
+        ClientError::NotRunning { .. } => failed(Kind::State),
         ClientError::Orphaned { slug } => CliError::new(
             Kind::State,
             format!("{slug} has lost its keeper, and the client that started it is gone"),
         )
         .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
         ClientError::Unusable { .. } => {
-            CliError::new(Kind::State, message).hint("`bottle cleanup` shows how to repair it")
+            failed(Kind::State).hint("`bottle cleanup` shows how to repair it")
         }
-        ClientError::Unreached { .. } => CliError::new(Kind::State, message).hint(
+        ClientError::Unreached { .. } => failed(Kind::State).hint(
             "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
         ),
-        ClientError::Elsewhere { .. } => CliError::new(Kind::State, message)
+        ClientError::Elsewhere { .. } => failed(Kind::State)
             .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
-        ClientError::Failed(_) => CliError::failed(message),
+        _ => failed(Kind::Failed),
     }
 }
 

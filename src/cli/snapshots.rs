@@ -174,7 +174,7 @@ async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let mut stream = channel.open(&KeeperRequest::RemoveSnapshot).await.map_err(keeper_lost)?;
     match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
         KeeperEvent::Done => Ok(()),
-        KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
+        KeeperEvent::Failed(failure) => Err(CliError::from_failure(Kind::Failed, failure)),
         KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)),
         _ => Err(keeper_lost("it sent an unexpected answer")),
     }

@@ -2,11 +2,41 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
 use super::disk;
+
+/// A file or folder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}", path.display())]
+pub struct FileError {
+    action: &'static str,
+    path: PathBuf,
+    /// The cause.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// The file or folder cannot be read.
+    #[must_use]
+    pub fn read(path: &Path, source: io::Error) -> Self {
+        Self { action: "read", path: path.to_owned(), source }
+    }
+
+    /// The file or folder cannot be written.
+    #[must_use]
+    pub fn write(path: &Path, source: io::Error) -> Self {
+        Self { action: "write", path: path.to_owned(), source }
+    }
+
+    /// The user's next step.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        disk::hint(&self.source)
+    }
+}
 
 /// The buffered writer for a file's new content.
 pub type Filled<'a> = BufWriter<&'a mut File>;

@@ -94,7 +94,7 @@ pub enum Entry {
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -102,13 +102,27 @@ pub enum AuditError {
         source: io::Error,
     },
     /// The log was altered.
-    #[error("{}: {why}", path.display())]
+    #[error("{}", path.display())]
     Broken {
         /// The file.
         path: PathBuf,
         /// How.
-        why: String,
+        source: Alteration,
     },
+}
+
+/// How an audit log was altered.
+#[derive(Debug, thiserror::Error)]
+pub enum Alteration {
+    /// The chain has a broken link.
+    #[error(transparent)]
+    Link(#[from] audit::Broken),
+    /// The stored head is not one.
+    #[error("cannot parse its stored head")]
+    Head,
+    /// The log does not have the line of the stored head.
+    #[error("it was truncated or rewritten: it does not contain its stored head {0}")]
+    Rewritten(String),
 }
 
 /// The audit log of one slug.
@@ -207,8 +221,7 @@ impl Trail {
         let mut head = Head::default();
         let mut records = Vec::new();
         for line in text.lines() {
-            let (record, next) =
-                audit::read::<Entry>(&head, line).map_err(|broken| self.broken(broken.to_string()))?;
+            let (record, next) = audit::read::<Entry>(&head, line).map_err(|broken| self.broken(broken))?;
             records.push(record);
             head = next;
         }
@@ -217,22 +230,20 @@ impl Trail {
 
     /// Verifies the chain, and that it contains the stored head.
     fn check(&self, text: &str) -> Result<Head, AuditError> {
-        let head = audit::verify(text.lines()).map_err(|broken| self.broken(broken.to_string()))?;
+        let head = audit::verify(text.lines()).map_err(|broken| self.broken(broken))?;
         let stored = match std::fs::read_to_string(&self.head) {
             Ok(stored) => stored,
             Err(error) if error.kind() == io::ErrorKind::NotFound && head.seq <= 1 => return Ok(head),
             Err(source) => return Err(AuditError::Io { path: self.head.clone(), source }),
         };
         let seq = stored.split(':').next().and_then(|seq| usize::try_from(seq.parse::<u64>().ok()?).ok());
-        let seq = seq.ok_or_else(|| self.broken("cannot parse its stored head".to_owned()))?;
+        let seq = seq.ok_or_else(|| self.broken(Alteration::Head))?;
         // A keeper killed between the two writes has appended one entry more than the head covers.
-        let at_head =
-            audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken.to_string()))?;
+        let at_head = audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken))?;
         if at_head.to_string() == stored {
             return Ok(head);
         }
-        let why = format!("it was truncated or rewritten: it does not contain its stored head {stored}");
-        Err(self.broken(why))
+        Err(self.broken(Alteration::Rewritten(stored)))
     }
 
     /// Opens and locks the file, exclusively for writing.
@@ -253,8 +264,8 @@ impl Trail {
         AuditError::Io { path: self.path.clone(), source }
     }
 
-    fn broken(&self, why: String) -> AuditError {
-        AuditError::Broken { path: self.path.clone(), why }
+    fn broken(&self, how: impl Into<Alteration>) -> AuditError {
+        AuditError::Broken { path: self.path.clone(), source: how.into() }
     }
 }
 

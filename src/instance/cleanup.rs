@@ -13,13 +13,15 @@ use std::path::PathBuf;
 use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
-use super::deploy_keys::{self, DeployKey, Tokens};
-use super::record::{Record, Status};
+use super::deploy_keys::{self, Tokens};
+use super::record::{DeployKey, Record, Status};
 use super::snapshots;
-use super::store::{ClaimError, State, Store, Unlistable};
+use super::store::{ClaimError, State, Store};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
+use crate::causes;
 use crate::host::Host;
+use crate::host::files::FileError;
 use crate::host::settings::Settings;
 
 /// Everything a cleanup would remove.
@@ -105,8 +107,8 @@ impl Found {
 /// Inspects everything of this home; changes nothing.
 ///
 /// # Errors
-/// [`Unlistable`]: without the state, any resource could belong to a running bottle.
-pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, Unlistable> {
+/// [`FileError`]: without the state, any resource could belong to a running bottle.
+pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     let mut resources = enumerate(backends, &mut found.errors).await;
@@ -169,7 +171,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
     found.litter.extend(dead.map(|(_, path)| path));
     match usage_cutoff(host).and_then(|then| Ok(usage::older_than(&host.home, then)?)) {
         Ok(old) => found.usage = old,
-        Err(error) => found.errors.push(format!("cannot read usage records: {error}")),
+        Err(error) => found.errors.push(format!("cannot read usage records: {error:#}")),
     }
     Ok(found)
 }
@@ -187,7 +189,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
     // Before their bottles, whose state names the snapshot to keep.
     for unnamed in &found.snapshots {
         if let Err(failure) = remove_unnamed(&store, backends, unnamed).await {
-            failures.push(format!("{}: {failure}", unnamed.snapshot.slug));
+            failures.push(format!("{}: {failure:#}", unnamed.snapshot.slug));
         }
     }
     for orphan in &found.orphans {
@@ -196,7 +198,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             Err(error) => Err(error),
         };
         if let Err(failure) = removed {
-            failures.push(format!("{}: {failure}", orphan.slug));
+            failures.push(format!("{}: {failure:#}", orphan.slug));
         }
     }
     // After the bottles, which use them.
@@ -227,7 +229,7 @@ fn remove_old_usage(host: &Host, old: &[(Slug, usize)], failures: &mut Vec<Strin
     }
     let then = match usage_cutoff(host) {
         Ok(then) => then,
-        Err(error) => return failures.push(format!("cannot read usage records: {error}")),
+        Err(error) => return failures.push(format!("cannot read usage records: {error:#}")),
     };
     for (slug, _) in old {
         if let Err(error) = usage::remove_older(&host.home, slug, then) {
@@ -255,7 +257,7 @@ async fn inspect_dead(
         Ok(claim) => claim,
         // Another process adopts it or cleans up too.
         Err(ClaimError::Taken { .. }) => return,
-        Err(error) => return found.errors.push(error.to_string()),
+        Err(error) => return found.errors.push(causes::one_line(&error)),
     };
     if record.is_adoptable() {
         let note = match backend.connect_guest(&record.slug).await {

@@ -10,9 +10,16 @@ use bottle_queue::Asker;
 use jiff::Timestamp;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, watch};
+use tracing::Instrument as _;
 
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
+
+/// The connection of the command that started this keeper.
+pub(super) struct First {
+    pub(super) channel: Channel,
+    pub(super) incoming: Incoming,
+}
 
 /// State that connections share with the owner: they read it and send commands, nothing else.
 pub(super) struct Shared {
@@ -83,7 +90,7 @@ pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
             continue;
         };
         if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-            tokio::spawn(greet(socket, shared.clone()));
+            tokio::spawn(greet(socket, shared.clone()).in_current_span());
         }
     }
 }
@@ -99,7 +106,7 @@ async fn greet(socket: UnixStream, shared: Arc<Shared>) {
 pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<Shared>) {
     shared.connected.send_modify(|connected| *connected += 1);
     while let Some(request) = incoming.next().await {
-        tokio::spawn(answer(request, shared.clone()));
+        tokio::spawn(answer(request, shared.clone()).in_current_span());
     }
     drop(channel);
     shared.connected.send_modify(|connected| *connected -= 1);

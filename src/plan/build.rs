@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
-use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
+use bottle_contract::route::{AuthSource, Route, RouteError, RouteTable, render_routes};
 use bottle_contract::session::bundle::Limits;
 use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::session::guest::Size;
@@ -16,6 +16,7 @@ use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
     Unsettled, Value, Workspace, gate, image, slug,
 };
+use crate::forge::NoRepository;
 use crate::host::Host;
 use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
@@ -71,12 +72,12 @@ pub enum PlanError {
     #[error(transparent)]
     Label(#[from] BadName),
     /// The command cannot become an argv.
-    #[error("{agent}: {error}")]
+    #[error("{agent}")]
     Argv {
         /// The agent.
         agent: String,
         /// Why.
-        error: ArgvError,
+        source: ArgvError,
     },
     /// A skill's file cannot be read.
     #[error(transparent)]
@@ -90,13 +91,13 @@ pub enum PlanError {
         /// The repository.
         name: Name,
         /// The problem, as the rest of a sentence.
-        why: String,
+        why: NoRepository,
         /// The origin of the URL.
         origin: String,
     },
     /// The routes conflict.
-    #[error("cannot combine the bottle's routes: {0}")]
-    Routes(String),
+    #[error("cannot combine the bottle's routes")]
+    Routes(#[from] RouteError),
 }
 
 /// Builds the plan for one launch. `random` fills a buffer and is used for the slug only.
@@ -114,7 +115,7 @@ pub fn build(
     let run = run(manifest, flags, &identity);
     let argv = provider
         .argv(&run)
-        .map_err(|error| PlanError::Argv { agent: manifest.agent.name.to_string(), error })?;
+        .map_err(|source| PlanError::Argv { agent: manifest.agent.name.to_string(), source })?;
     let mut needs = Needs::default();
     let mut env: BTreeMap<String, Value> =
         provider.env(&run).into_iter().map(|(name, text)| (name, Value::Literal(text))).collect();
@@ -225,7 +226,7 @@ fn egress(
             None => runtime_route(host, route, needs),
         });
     }
-    let table = RouteTable::new(routes).map_err(|error| PlanError::Routes(error.to_string()))?;
+    let table = RouteTable::new(routes)?;
     let table = table.with_forges(gate::forges(manifest));
     let upstream_proxy = manifest.egress.upstream_proxy.as_ref().map(|proxy| match &proxy.value {
         UpstreamProxy::Url(url) => Value::Literal(url.clone()),
@@ -381,6 +382,7 @@ fn hash(manifest: &ResolvedManifest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::causes;
     use crate::manifest::provider::Template;
     use crate::manifest::{Homes, Manifests};
     use crate::plan::{ImageSource, KnownHosts, PlannedKey};
@@ -588,7 +590,7 @@ git-gate:
 
     #[test]
     fn refuses_a_command_without_its_task() {
-        let error = planned(WITH_A_KEY, |_| ()).expect_err("no task").to_string();
+        let error = causes::one_line(&planned(WITH_A_KEY, |_| ()).expect_err("no task"));
         assert!(error.contains("here: the agent's command uses {task}"), "{error}");
     }
 }

@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::broken::root;
 
 /// The modules of `src`, the lowest first.
-const LAYERS: [&str; 15] = [
-    "suggest", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
-    "instance", "learn", "launch", "keeper", "cli",
+const LAYERS: [&str; 16] = [
+    "causes", "suggest", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets",
+    "backend", "instance", "learn", "launch", "keeper", "cli",
 ];
 
 /// Imports of one file: the modules of this crate that it names.

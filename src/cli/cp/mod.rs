@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
-use super::error::CliError;
+use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
@@ -88,7 +88,7 @@ async fn copy_in(
     archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
         SendError::ChannelClosed(error) => keeper_lost(error),
-        SendError::Stopped(_) => CliError::failed(error.to_string()),
+        SendError::Stopped(_) => CliError::from_error(Kind::Failed, &error),
     })?;
     confirm(&mut stream, slug).await
 }
@@ -169,7 +169,7 @@ async fn copy_out(
             Err(CliError::failed(format!("cannot copy to {}: {error}", to.display())).about(to.display()))
         }
         Err(error @ ReceiveError::BrokeOff) => Err(keeper_lost(error).about(slug)),
-        Err(error @ ReceiveError::Stopped(_)) => Err(CliError::failed(error.to_string())),
+        Err(error @ ReceiveError::Stopped(_)) => Err(CliError::from_error(Kind::Failed, &error)),
     }
 }
 

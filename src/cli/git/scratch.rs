@@ -28,7 +28,7 @@ use super::workspace::{self, Baseline, Entry, LeftOut, quoted};
 use super::{ObjectId, copy_out_hint};
 use crate::archive::{self, ReceiveError};
 use crate::cli::connect::{guest_failure, keeper_lost, open_guest};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::host::{Host, disk};
 
@@ -220,7 +220,7 @@ impl<'a> Scratch<'a> {
             ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
             ReceiveError::Unpacked(error) => CliError::failed(format!("cannot read the workspace: {error}")),
             ReceiveError::BrokeOff => keeper_lost(error).about(slug),
-            ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
+            ReceiveError::Stopped(_) => CliError::from_error(Kind::Failed, &error),
         })
     }
 
