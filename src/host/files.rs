@@ -1,7 +1,8 @@
 //! Replaces files atomically.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -36,6 +37,14 @@ impl FileError {
     pub fn hint(&self) -> &'static str {
         disk::hint(&self.source)
     }
+}
+
+/// Creates a folder, and missing parents, that only this user can access; succeeds if it exists.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// The buffered writer for a file's new content.

@@ -5,12 +5,12 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::SLUG_MAX;
 
-use super::{Host, disk};
+use super::{Host, disk, files};
 
 /// The longest socket path that every system supports (104 on macOS, 108 on Linux), with a margin.
 const SOCKET_PATH_MAX: usize = 100;
@@ -150,10 +150,7 @@ impl Host {
             return Err(HostError::RuntimeTooLong(path.to_owned()));
         }
         let is_new = !path.exists();
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
+        files::create_private_folder(path)
             .map_err(|source| HostError::Runtime { path: path.to_owned(), source })?;
         // A disk's support for sockets does not change, so a new folder is tested once.
         if is_new && let Err(source) = try_socket(path) {

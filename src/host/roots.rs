@@ -49,11 +49,20 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads a PEM file of additional root certificates (`egress.ca_bundle`).
+/// The machine's root certificates and those of the bottle's `egress.ca_bundle`.
+///
+/// # Errors
+/// [`CaBundleError`].
+pub fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, CaBundleError> {
+    let own = ca_bundle.map(bundle).transpose()?.unwrap_or_default();
+    Ok(format!("{machine}{own}"))
+}
+
+/// Reads a PEM file of additional root certificates.
 ///
 /// # Errors
 /// [`CaBundleError`] when the file cannot be read or contains no certificate.
-pub fn bundle(path: &Path) -> Result<String, CaBundleError> {
+fn bundle(path: &Path) -> Result<String, CaBundleError> {
     let about = |source| CaBundleError { path: path.to_owned(), source };
     let text = read(path).map_err(about)?;
     if !text.contains(OPENING) {

@@ -4,9 +4,9 @@
 //! in `audit/heads/<slug>`, so that a truncated file is detected. Both outlive the bottle, and bottles of one slug
 //! share them.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::audit::{self, Head, Record};
@@ -137,7 +137,12 @@ pub struct Trail {
 /// # Errors
 /// When the folder exists and cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
-    let entries = match std::fs::read_dir(home.join("audit")) {
+    slugs_with_file(&home.join("audit"))
+}
+
+/// The slugs, sorted, with a file `<slug>.jsonl` in `folder`; none without the folder.
+pub(super) fn slugs_with_file(folder: &Path) -> io::Result<Vec<Slug>> {
+    let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -165,10 +170,7 @@ impl Trail {
     /// [`AuditError`]; the entry is then not in the log. A broken log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(heads)
+        files::create_private_folder(heads)
             .map_err(|source| AuditError::Io { path: heads.to_owned(), source })?;
         let mut file = self.open(true).map_err(|error| self.io(error))?;
         let text = read(&file).map_err(|error| self.io(error))?;

@@ -113,8 +113,10 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     let mut resources = enumerate(backends, &mut found.errors).await;
     for listed in store.list()? {
-        let of_backend: BTreeMap<_, _> =
-            resources.iter_mut().map(|(name, all)| (*name, extract_for(all, &listed.slug))).collect();
+        let of_backend: BTreeMap<_, Vec<_>> = resources
+            .iter_mut()
+            .map(|(name, all)| (*name, all.extract_if(.., |resource| resource.slug == listed.slug).collect()))
+            .collect();
         match listed.state {
             State::Alive(_) => {}
             State::Preserved(record) => {
@@ -427,10 +429,6 @@ async fn enumerate(
         }
     }
     resources
-}
-
-fn extract_for(resources: &mut Vec<Resource>, slug: &Slug) -> Vec<Resource> {
-    resources.extract_if(.., |resource| resource.slug == *slug).collect()
 }
 
 fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {

@@ -5,7 +5,6 @@
 //! key. The private half is in memory only.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::SecretText;
@@ -101,7 +100,7 @@ pub async fn register(
         return Ok(BTreeMap::new());
     }
     let machine = machine_roots().await;
-    let roots = with_bundle(&machine, plan.egress.ca_bundle.as_deref())?;
+    let roots = roots::with_bundle(&machine, plan.egress.ca_bundle.as_deref())?;
     let made = plan.repos.iter().map(async |repo| {
         let PlannedKey::Deploy { token, keys, read_only, .. } = &repo.key else { return Ok(None) };
         let missing = || KeyError::NoToken(repo.name.clone());
@@ -176,7 +175,8 @@ pub async fn revoke(host: &Host, claim: &Claim, tokens: &Tokens) -> Vec<String> 
 async fn revoke_one(host: &Host, key: &DeployKey, tokens: &Tokens, machine: &str) -> Result<(), ForgeError> {
     let failed = |cause| ForgeError::still_there(&key.keys, key.named(), Fault::Local(cause));
     let token = tokens.get(host, key).await.map_err(|error| failed(error.into()))?;
-    let roots = with_bundle(machine, key.ca_bundle.as_deref()).map_err(|error| failed(error.into()))?;
+    let roots =
+        roots::with_bundle(machine, key.ca_bundle.as_deref()).map_err(|error| failed(error.into()))?;
     Api { keys: &key.keys, token: &token.0, roots: &roots }.revoke(key.named()).await
 }
 
@@ -187,10 +187,4 @@ fn remove_from_record(claim: &Claim, key: &DeployKey) -> std::io::Result<()> {
 /// This machine's root certificates; read on a blocking thread, because they may be many files.
 async fn machine_roots() -> String {
     tokio::task::spawn_blocking(roots::of_this_machine).await.unwrap_or_default()
-}
-
-/// The machine's root certificates and those of the bottle's `egress.ca_bundle`.
-fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, CaBundleError> {
-    let own = ca_bundle.map(roots::bundle).transpose()?.unwrap_or_default();
-    Ok(format!("{machine}{own}"))
 }

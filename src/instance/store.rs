@@ -1,8 +1,8 @@
 //! Claims, reads, lists and writes the bottles' folders in `$BOTTLE_HOME/state`.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -188,7 +188,7 @@ impl Store {
             let path = path.to_owned();
             move |source| FileError::write(&path, disk::plain(source))
         };
-        private_folders().create(&self.root).map_err(io(&self.root))?;
+        files::create_private_folder(&self.root).map_err(io(&self.root))?;
         let staging = tempfile::Builder::new()
             .prefix(STAGING_PREFIX)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -451,12 +451,6 @@ fn try_lock(lock: &File) -> io::Result<bool> {
 
 fn open_lock(folder: &Path) -> io::Result<File> {
     private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
-}
-
-fn private_folders() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder
 }
 
 fn private_file() -> OpenOptions {

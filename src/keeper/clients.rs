@@ -124,8 +124,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();
             let _ = shared.commands.send(Command::Detach).await;
-            let _ = stream.message(&KeeperEvent::Detached).await;
-            let _ = stream.end().await;
+            send_last(&stream, &KeeperEvent::Detached).await;
         }
         Ok(KeeperRequest::Commit) => run_command(request, &shared, |events| Command::Commit { events }).await,
         Ok(KeeperRequest::RemoveSnapshot) => {
@@ -140,16 +139,13 @@ async fn answer(request: Request, shared: Arc<Shared>) {
                 Ok(results) => KeeperEvent::Answered(results),
                 Err(why) => KeeperEvent::Refused(why),
             };
-            let _ = stream.message(&event).await;
-            let _ = stream.end().await;
+            send_last(&stream, &event).await;
         }
         Ok(KeeperRequest::Ask(question)) => {
             let asker = shared.asker.clone();
             // Only the proxy uses the answer.
             tokio::spawn(async move { asker.ask(*question).await });
-            let stream = request.accept();
-            let _ = stream.message(&KeeperEvent::Done).await;
-            let _ = stream.end().await;
+            send_last(&request.accept(), &KeeperEvent::Done).await;
         }
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
@@ -159,6 +155,12 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
     }
+}
+
+/// Sends the last message of a stream; a client that is gone needs none.
+pub(super) async fn send_last(stream: &Stream, event: &KeeperEvent) {
+    let _ = stream.message(event).await;
+    let _ = stream.end().await;
 }
 
 /// Sends a command to the owner and forwards its events.
@@ -238,7 +240,6 @@ async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     if let Some(ended) = ended {
-        let _ = stream.message(&KeeperEvent::Ended(ended)).await;
-        let _ = stream.end().await;
+        send_last(stream, &KeeperEvent::Ended(ended)).await;
     }
 }

@@ -1,12 +1,13 @@
 //! The keeper's log: `logs/keeper.log` in the bottle's folder.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
+use crate::host::files;
 use crate::instance::Claim;
 
 /// Starts the log on standard error, which is discarded until a bottle is claimed. `RUST_LOG` selects what is logged;
@@ -24,7 +25,7 @@ pub(super) fn start() {
 /// Redirects standard error, panics included, to the bottle's log.
 pub(super) fn open(claim: &Claim) {
     let logs = claim.folder().join("logs");
-    let _ = DirBuilder::new().recursive(true).mode(0o700).create(&logs);
+    let _ = files::create_private_folder(&logs);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(logs.join("keeper.log"));
     if let Ok(file) = file {
         let _ = rustix::stdio::dup2_stderr(&file);

@@ -219,7 +219,7 @@ async fn keep_adopted(
         Ok(claim) => claim,
         // The client looks again: the process that has the lock serves the bottle too, or releases it.
         Err(error @ ClaimError::Taken { .. }) => {
-            return send_last(&first, &report, KeeperEvent::Refused(error.to_string())).await;
+            return answer_only(&first, &report, KeeperEvent::Refused(error.to_string())).await;
         }
         Err(error) => return refuse(&first, &report, (&error).into()).await,
     };
@@ -350,13 +350,12 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 }
 
 async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyhow::Result<()> {
-    send_last(first, report, KeeperEvent::Failed(failure)).await
+    answer_only(first, report, KeeperEvent::Failed(failure)).await
 }
 
 /// Sends the only answer of a keeper without a bottle.
-async fn send_last(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
-    let _ = report.message(&event).await;
-    let _ = report.end().await;
+async fn answer_only(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
+    clients::send_last(report, &event).await;
     first.channel.flush().await;
     Ok(())
 }

@@ -113,8 +113,7 @@ impl Owned<'_> {
         let usage_task = tokio::spawn(usage.in_current_span());
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
-        let _ = report.message(&KeeperEvent::Running { slug }).await;
-        let _ = report.end().await;
+        clients::send_last(report, &KeeperEvent::Running { slug }).await;
 
         let (backend, claim) = (self.backend, &self.claim);
         let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest: &guest, job: None };

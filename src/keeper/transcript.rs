@@ -3,8 +3,6 @@
 //! The agent controls their content, so the copy is bounded in bytes, follows no link out of its folder, and masks
 //! the agent's secrets.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use bottle_scan::Redactor;
 
 use crate::archive::{self, ReceiveError, Rules};
+use crate::host::files;
 use crate::instance::transcripts::Transcripts;
 
 /// Most bytes of one agent's conversations; months of work.
@@ -68,7 +67,7 @@ async fn copy_out(
 }
 
 async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Result<u64, ReceiveError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(into).map_err(ReceiveError::Unpacked)?;
+    files::create_private_folder(into).map_err(ReceiveError::Unpacked)?;
     let request = GuestRequest::CopyOut(CopyOut { path: path.to_owned() });
     let stream = guest.open(&request).await.map_err(|_| ReceiveError::BrokeOff)?;
     let into = into.to_owned();

@@ -66,8 +66,7 @@ struct SidecarConfig {
 
 impl SidecarConfig {
     fn load(context: &LaunchContext<'_>, roots: &str) -> Result<Self, LaunchError> {
-        let extra = context.order.plan.egress.ca_bundle.as_deref().map(roots::bundle);
-        let upstream_roots = format!("{roots}{}", extra.transpose()?.unwrap_or_default());
+        let upstream_roots = roots::with_bundle(roots, context.order.plan.egress.ca_bundle.as_deref())?;
         Ok(Self { upstream_roots, rules: OwnRules::load(context.host)?.files })
     }
 }

@@ -4,9 +4,7 @@
 //! reference instead of a secret at the prompt.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -67,7 +65,7 @@ impl SavedReferences {
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);
-        DirBuilder::new().recursive(true).mode(0o700).create(&host.home)?;
+        files::create_private_folder(&host.home)?;
         let written: BTreeMap<&str, String> =
             self.0.iter().map(|(name, reference)| (name.as_str(), reference.to_string())).collect();
         let text = yaml::to_string(&written).map_err(io::Error::other)?;
