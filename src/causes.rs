@@ -7,7 +7,8 @@ use std::error::Error;
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut chain = vec![error.to_string()];
     for cause in anyhow::Chain::new(error).skip(1).map(ToString::to_string) {
-        if chain.last().is_none_or(|above| !above.ends_with(&cause)) {
+        let above = chain.last().and_then(|above| above.strip_suffix(&cause));
+        if above.is_none_or(|head| !head.is_empty() && !head.ends_with(": ")) {
             chain.push(cause);
         }
     }
@@ -39,6 +40,8 @@ mod tests {
         let refused = || Failed("read X", std::io::Error::other("refused"));
         assert_eq!(chain(&refused()), ["cannot read X", "refused"]);
         assert_eq!(one_line(&refused()), "cannot read X: refused");
+        let alike = Failed("read /empty", std::io::Error::other("empty"));
+        assert_eq!(one_line(&alike), "cannot read /empty: empty");
         let repeating = Repeating { step: "start", source: refused() };
         assert_eq!(chain(&repeating), ["start: cannot read X", "refused"]);
     }

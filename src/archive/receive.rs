@@ -17,14 +17,14 @@ pub(crate) enum ReceiveError {
     #[error("{}", .0.message)]
     Refused(Failure),
     /// The received archive could not be processed.
-    #[error("{0}")]
+    #[error(transparent)]
     Unpacked(io::Error),
     /// The stream ended before the guest reported its end.
     #[error("the copy broke off")]
     BrokeOff,
     /// The thread ended without a result.
-    #[error("the copy stopped: {0}")]
-    Stopped(tokio::task::JoinError),
+    #[error("the copy stopped")]
+    Stopped(#[source] tokio::task::JoinError),
 }
 
 /// Runs `take` on a blocking thread, with a reader for the archive on `stream`.

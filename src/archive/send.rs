@@ -19,14 +19,14 @@ const CHUNK: usize = 32 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     /// A file cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Unreadable(io::Error),
     /// The channel to the guest closed.
-    #[error("{0}")]
+    #[error(transparent)]
     ChannelClosed(ChannelError),
     /// The thread ended without a result.
-    #[error("the copy stopped: {0}")]
-    Stopped(tokio::task::JoinError),
+    #[error("the copy stopped")]
+    Stopped(#[source] tokio::task::JoinError),
 }
 
 /// Sends the archive that `archive` writes, and ends this side of the stream. A guest that refuses reports the cause

@@ -9,6 +9,7 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::json_schema::{AuditLine, VerifiedLog};
 use super::output::{Output, one_line};
+use crate::causes;
 use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
@@ -73,7 +74,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
             })),
             Err(error) => {
                 broken = true;
-                output.warn(format!("{error}; its entries are not shown"));
+                output.warn(format!("{}; its entries are not shown", causes::one_line(&error)));
             }
         }
     }
@@ -127,8 +128,8 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
         let read = Trail::of(&host.home, &slug).read();
         let (lines, head, why) = match read {
             Ok((_, head)) => (head.seq, Some(head.hash), None),
-            Err(AuditError::Broken { why, .. }) => (0, None, Some(why)),
-            Err(error @ AuditError::Io { .. }) => (0, None, Some(error.to_string())),
+            Err(AuditError::Broken { source, .. }) => (0, None, Some(source.to_string())),
+            Err(error @ AuditError::Io { .. }) => (0, None, Some(causes::one_line(&error))),
         };
         verified.push(VerifiedLog { slug: slug.to_string(), whole: why.is_none(), lines, head, why });
     }

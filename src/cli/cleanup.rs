@@ -18,7 +18,7 @@ use super::terminal::{self, TerminalUser};
 use crate::backend::{Snapshot, Unused, registry};
 use crate::host::Host;
 use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unnamed};
-use crate::instance::deploy_keys::DeployKey;
+use crate::instance::record::DeployKey;
 use crate::instance::{State, Store};
 
 /// How long each agent may take to end when `--all` ends every bottle.

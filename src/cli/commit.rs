@@ -68,7 +68,8 @@ async fn commit_running(
                 KeeperEvent::Copied(copied) => progress.set_text(&progress_text(copied)),
                 KeeperEvent::Committed(committed) => return Ok(committed),
                 KeeperEvent::Failed(failure) => {
-                    return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
+                    let exit = failure.exit;
+                    return Err(CliError::from_failure(Kind::Failed, failure).exit(exit));
                 }
                 KeeperEvent::Refused(why) => return Err(CliError::state(why)),
                 _ => return Err(unexpected_answer()),
@@ -146,8 +147,8 @@ pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend
 /// The error when another command works on the same bottle.
 pub(crate) fn claim_failed(error: ClaimError) -> CliError {
     match error {
-        ClaimError::Taken { .. } => CliError::state(error.to_string()).hint("try again in a moment"),
-        ClaimError::Io { .. } => CliError::failed(error.to_string()),
+        ClaimError::Taken { .. } => CliError::from_error(Kind::State, &error).hint("try again in a moment"),
+        ClaimError::File(_) => CliError::from_error(Kind::Failed, &error),
     }
 }
 
@@ -155,6 +156,6 @@ pub(crate) fn claim_failed(error: ClaimError) -> CliError {
 pub(crate) fn freeze_failed(error: SnapshotError) -> CliError {
     match error {
         SnapshotError::Backend(error) => error.into(),
-        SnapshotError::State(_) => CliError::failed(error.to_string()),
+        SnapshotError::State(_) => CliError::from_error(Kind::Failed, &error),
     }
 }

@@ -11,7 +11,8 @@ use super::error::{CliError, Kind};
 use super::exit;
 use crate::archive::ReceiveError;
 use crate::host::Host;
-use crate::instance::{Store, Unlistable};
+use crate::host::files::FileError;
+use crate::instance::Store;
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
@@ -80,40 +81,43 @@ pub(crate) fn receive_failed(
         ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
         ReceiveError::Unpacked(error) => unpacked(error),
         ReceiveError::BrokeOff => keeper_lost(error).about(slug),
-        ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
+        ReceiveError::Stopped(_) => CliError::from_error(Kind::Failed, &error),
     }
 }
 
 /// The error when the state folder cannot be listed.
-pub(crate) fn unlistable(error: Unlistable) -> CliError {
+pub(crate) fn unlistable(error: FileError) -> CliError {
     let hint = error.hint();
-    CliError::state(error.to_string()).about("BOTTLE_HOME").hint(hint)
+    CliError::from_error(Kind::State, &error).about("BOTTLE_HOME").hint(hint)
 }
 
 fn unreachable(error: ClientError) -> CliError {
-    let message = error.to_string();
-    match error {
+    let failed = |kind| CliError::from_error(kind, &error);
+    match &error {
         ClientError::NoSuchBottle { near: Some(near), .. } => {
-            CliError::new(Kind::NoSuchBottle, message).hint(format!("did you mean `{near}`?"))
+            failed(Kind::NoSuchBottle).hint(format!("did you mean `{near}`?"))
         }
         ClientError::NoSuchBottle { near: None, .. } => {
-            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows all bottles")
+            failed(Kind::NoSuchBottle).hint("`bottle list` shows all bottles")
         }
         ClientError::NotRunning { slug, preserved: true, .. } => {
-            CliError::state(message).hint(format!("`bottle resume {slug}` starts it again"))
+            failed(Kind::State).hint(format!("`bottle resume {slug}` starts it again"))
         }
-        ClientError::NotRunning { .. } => CliError::state(message),
-        ClientError::Orphaned { slug } => CliError::state(format!("{slug} has lost its keeper, and the client that started it is gone"))
-            .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
+        ClientError::NotRunning { .. } => failed(Kind::State),
+        ClientError::Orphaned { slug } => CliError::new(
+            Kind::State,
+            format!("{slug} has lost its keeper, and the client that started it is gone"),
+        )
+        .hint("`bottle cleanup` removes it, and preserves a workspace with work"),
         ClientError::Unusable { .. } => {
-            CliError::state(message).hint("`bottle cleanup` shows how to repair it")
+            failed(Kind::State).hint("`bottle cleanup` shows how to repair it")
         }
-        ClientError::Unreached { .. } => CliError::state(message).hint(
+        ClientError::Unreached { .. } => failed(Kind::State).hint(
             "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
         ),
-        ClientError::Elsewhere { .. } => CliError::state(message)
+        ClientError::Elsewhere { .. } => failed(Kind::State)
             .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
-        ClientError::Failed(_) => CliError::failed(message),
+        _ => failed(Kind::Failed),
     }
 }
 

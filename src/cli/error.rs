@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::exit;
 use crate::causes;
+use crate::keeper::protocol::LaunchFailure;
 
 /// The error that ends a command.
 #[derive(Debug, Serialize)]
@@ -21,6 +22,8 @@ pub(crate) struct CliError {
     pub(crate) subject: Option<String>,
     /// What failed and why: a lower-case fragment without a full stop.
     pub(crate) message: String,
+    /// The causes at the end of the message, outermost first; `-v` prints each on its own line.
+    pub(crate) causes: Vec<String>,
     /// The next step for the user.
     pub(crate) hint: Option<String>,
     /// The exit code of the process.
@@ -71,7 +74,34 @@ impl CliError {
             Kind::State | Kind::Program | Kind::Failed => exit::FAILED,
             Kind::OutputClosed => exit::OUTPUT_CLOSED,
         };
-        Self { kind, subject: None, message: message.into(), hint: None, exit }
+        Self { kind, subject: None, message: message.into(), causes: Vec::new(), hint: None, exit }
+    }
+
+    /// Creates an error from a library's error and its causes.
+    pub(crate) fn from_error(kind: Kind, error: &(dyn std::error::Error + 'static)) -> Self {
+        let chain = causes::chain(error);
+        Self { causes: chain[1..].to_vec(), ..Self::new(kind, chain.join(": ")) }
+    }
+
+    /// Creates an error from a keeper's report.
+    pub(crate) fn from_failure(kind: Kind, failure: LaunchFailure) -> Self {
+        Self { causes: failure.causes, hint: failure.hint, ..Self::new(kind, failure.message) }
+    }
+
+    /// Adds a cause, with its own causes, to the message.
+    #[must_use]
+    pub(crate) fn because(mut self, cause: &(dyn std::error::Error + 'static)) -> Self {
+        let chain = causes::chain(cause);
+        self.message = format!("{}: {}", self.message, chain.join(": "));
+        self.causes.extend(chain);
+        self
+    }
+
+    /// The message without its causes.
+    pub(crate) fn without_causes(&self) -> &str {
+        self.causes.iter().rev().fold(&self.message, |message, cause| {
+            message.strip_suffix(cause.as_str()).and_then(|head| head.strip_suffix(": ")).unwrap_or(message)
+        })
     }
 
     /// Creates a usage error.
@@ -151,26 +181,26 @@ pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Res
 
 impl From<crate::host::HostError> for CliError {
     fn from(error: crate::host::HostError) -> Self {
-        Self::failed(error.to_string()).hint(error.hint())
+        Self::from_error(Kind::Failed, &error).hint(error.hint())
     }
 }
 
 impl From<crate::host::SettingsError> for CliError {
     fn from(error: crate::host::SettingsError) -> Self {
-        Self::new(Kind::Settings, error.to_string()).about("settings.yml").hint_if(error.hint())
+        Self::from_error(Kind::Settings, &error).about("settings.yml").hint_if(error.hint())
     }
 }
 
 impl From<crate::host::OwnRulesError> for CliError {
     fn from(error: crate::host::OwnRulesError) -> Self {
-        Self::new(Kind::Rules, error.to_string()).about("rules").hint(error.hint())
+        Self::from_error(Kind::Rules, &error).about("rules").hint(error.hint())
     }
 }
 
 impl From<crate::backend::BackendError> for CliError {
     fn from(error: crate::backend::BackendError) -> Self {
         use crate::backend::BackendErrorKind;
-        let failed = |kind| Self::new(kind, causes::one_line(&error));
+        let failed = |kind| Self::from_error(kind, &error);
         let failed = match error.kind {
             BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => failed(Kind::Backend),
             BackendErrorKind::ProgramMissing => failed(Kind::Program).exit(exit::BACKEND),
@@ -184,6 +214,16 @@ impl From<crate::backend::BackendError> for CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_causes_are_the_end_of_the_message() {
+        let cause = std::io::Error::other("disk: full");
+        let error = crate::host::files::FileError::write(std::path::Path::new("/x"), cause);
+        let error = CliError::failed("cannot start").because(&error);
+        assert_eq!(error.message, "cannot start: cannot write /x: disk: full");
+        assert_eq!(error.without_causes(), "cannot start");
+        assert_eq!(error.causes, ["cannot write /x", "disk: full"]);
+    }
 
     #[test]
     fn the_json_form_has_every_field() {

@@ -110,7 +110,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
-        let host = Host::of_this_process()?;
+        let mut host = Host::of_this_process()?;
+        if output.verbose > 1 {
+            // A keeper that the command starts logs as much.
+            host.env.entry("RUST_LOG".into()).or_insert_with(|| DEBUG.into());
+        }
         host.check_home()?;
         terminal::restore_after_kill(&host.runtime);
         Ok(host)
@@ -182,14 +186,19 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
     result
 }
 
+/// What `-vv` logs.
+const DEBUG: &str = "bottle=debug,bottle_channel=debug";
+
+/// Logs to standard error what `RUST_LOG` selects, else what the number of `--verbose` does.
 fn start_tracing(verbose: u8) {
     let level = match verbose {
-        0 => return,
+        0 => "off",
         1 => "bottle=info",
-        _ => "bottle=debug,bottle_channel=debug",
+        _ => DEBUG,
     };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(level))
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .without_time()
         .try_init();

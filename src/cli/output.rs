@@ -28,6 +28,8 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// Data and errors only.
     pub(crate) quiet: bool,
+    /// How often `--verbose` was given.
+    pub(crate) verbose: u8,
     stdout: Styles,
     stderr: Styles,
 }
@@ -38,6 +40,7 @@ impl Output {
         Self {
             json: global.json,
             quiet: global.quiet,
+            verbose: global.verbose,
             stdout: Styles::for_stream(&io::stdout(), global),
             stderr: Styles::for_stream(&io::stderr(), global),
         }
@@ -45,7 +48,7 @@ impl Output {
 
     /// Creates the output for errors of a command line that did not parse.
     pub(crate) fn for_errors(json: bool) -> Self {
-        Self { json, quiet: true, stdout: Styles::PLAIN, stderr: Styles::PLAIN }
+        Self { json, quiet: true, verbose: 0, stdout: Styles::PLAIN, stderr: Styles::PLAIN }
     }
 
     /// The styles of standard output.
@@ -136,7 +139,14 @@ impl Output {
             // An interruption by the user is not an error.
             self.labelled("bottle:", 8, &inert(&error.message));
         } else {
-            self.labelled(&self.stderr.red("error:"), 7, &inert(&error.message));
+            let (message, causes) = match self.verbose {
+                0 => (error.message.as_str(), &[][..]),
+                _ => (error.without_causes(), &error.causes[..]),
+            };
+            self.labelled(&self.stderr.red("error:"), 7, &inert(message));
+            for cause in causes {
+                self.labelled("cause:", 7, &inert(cause));
+            }
         }
         if let Some(hint) = &error.hint {
             self.labelled(&self.stderr.cyan("hint:"), 6, &inert(hint));

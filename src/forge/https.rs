@@ -1,8 +1,9 @@
 //! Calls a forge's API over verified TLS, with a deadline and a bounded response.
 
+use std::error::Error;
 use std::time::Duration;
 
-use bottle_egress::host_connector;
+use bottle_egress::host_connector::{self, HostConnectorError};
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -24,13 +25,32 @@ pub(super) struct Answer {
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
-    /// The request was not sent.
-    #[error("{0}")]
-    NotSent(String),
-    /// The request was or may have been sent; its effect is unknown.
-    #[error("{0}")]
-    NoResponse(String),
+pub enum CallError {
+    /// The address names no host.
+    #[error("its URL has no host")]
+    NoHost,
+    /// The connection failed, or the certificate is not trusted.
+    #[error(transparent)]
+    Connect(#[from] HostConnectorError),
+    /// The connection does not speak HTTP.
+    #[error(transparent)]
+    Handshake(hyper::Error),
+    /// There was no response in time.
+    #[error("it did not answer within {} s", CALL_TIMEOUT.as_secs())]
+    Late {
+        /// Whether the request was or may have been sent.
+        sent: bool,
+    },
+    /// The connection was lost after the request was sent.
+    #[error("its response was interrupted")]
+    Interrupted(#[source] Option<Box<dyn Error + Send + Sync>>),
+}
+
+impl CallError {
+    /// Whether the request was or may have been sent: its effect is then unknown.
+    pub(super) fn is_unsure(&self) -> bool {
+        matches!(self, Self::Interrupted(_) | Self::Late { sent: true })
+    }
 }
 
 /// Sends `request` to the host of `url`; the request has the path.
@@ -41,13 +61,7 @@ pub(super) async fn call(url: &Url, request: Request<Full<Bytes>>, roots: &str) 
     // The request counts as sent from when it is given to a connection.
     let sent = std::sync::atomic::AtomicBool::new(false);
     let answered = tokio::time::timeout(CALL_TIMEOUT, exchange(url, request, roots, &sent)).await;
-    answered.unwrap_or_else(|_| {
-        let why = format!("it did not answer within {} s", CALL_TIMEOUT.as_secs());
-        Err(match sent.into_inner() {
-            true => CallError::NoResponse(why),
-            false => CallError::NotSent(why),
-        })
-    })
+    answered.unwrap_or_else(|_| Err(CallError::Late { sent: sent.into_inner() }))
 }
 
 async fn exchange(
@@ -56,21 +70,17 @@ async fn exchange(
     roots: &str,
     sent: &std::sync::atomic::AtomicBool,
 ) -> Result<Answer, CallError> {
-    let not_sent = |why: String| CallError::NotSent(why);
-    let host = url.host_str().ok_or_else(|| not_sent("its URL has no host".to_owned()))?;
+    let host = url.host_str().ok_or(CallError::NoHost)?;
     let port = url.port_or_known_default().unwrap_or(443);
-    let stream = host_connector::connect(host, port, roots)
-        .await
-        .map_err(|error| not_sent(format!("{:#}", anyhow::Error::new(error))))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| not_sent(error.to_string()))?;
+    let stream = host_connector::connect(host, port, roots).await?;
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(CallError::Handshake)?;
     let send = async {
         sent.store(true, std::sync::atomic::Ordering::SeqCst);
-        let lost = |error: String| CallError::NoResponse(format!("its response was interrupted: {error}"));
-        let answer = sender.send_request(request).await.map_err(|error| lost(error.to_string()))?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_MAX).collect().await.map_err(|error| lost(error.to_string()))?;
+        let answer = sender.send_request(request).await;
+        let (head, body) = answer.map_err(|error| CallError::Interrupted(Some(error.into())))?.into_parts();
+        let body = Limited::new(body, ANSWER_MAX).collect().await;
+        let body = body.map_err(|error| CallError::Interrupted(Some(error)))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     };
     // The connection is dropped with the exchange.
@@ -80,6 +90,6 @@ async fn exchange(
     };
     tokio::select! {
         answer = send => answer,
-        () = connection => Err(CallError::NoResponse("its response was interrupted".to_owned())),
+        () = connection => Err(CallError::Interrupted(None)),
     }
 }

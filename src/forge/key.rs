@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::SecretText;
 use rand::RngExt as _;
+use ring::error::KeyRejected;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use zeroize::Zeroizing;
 
@@ -21,24 +22,33 @@ pub struct SshKey {
     pub public: String,
 }
 
+/// Why a key pair cannot be generated.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFault {
+    /// The random source failed.
+    #[error("cannot read random bytes for a key")]
+    Random,
+    /// The seed is not usable.
+    #[error("cannot make a key: {0}")]
+    Rejected(KeyRejected),
+}
+
 impl SshKey {
     /// Generates a random key pair.
     ///
     /// # Errors
     /// When the random source or the key generation fails.
-    pub fn generate() -> Result<Self, String> {
+    pub fn generate() -> Result<Self, KeyFault> {
         let mut seed = Zeroizing::new([0_u8; 32]);
         let random = ring::rand::SystemRandom::new();
-        ring::rand::SecureRandom::fill(&random, seed.as_mut_slice())
-            .map_err(|_| "cannot read random bytes for a key".to_owned())?;
+        ring::rand::SecureRandom::fill(&random, seed.as_mut_slice()).map_err(|_| KeyFault::Random)?;
         let mut check = [0_u8; 4];
         rand::rng().fill(&mut check);
         Self::from_seed(&seed, check)
     }
 
-    fn from_seed(seed: &[u8; 32], check: [u8; 4]) -> Result<Self, String> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed)
-            .map_err(|error| format!("cannot make a key: {error}"))?;
+    fn from_seed(seed: &[u8; 32], check: [u8; 4]) -> Result<Self, KeyFault> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(KeyFault::Rejected)?;
         let public = blob(pair.public_key().as_ref());
         Ok(Self {
             private: SecretText(private(seed, pair.public_key().as_ref(), &public, check)),

@@ -11,8 +11,10 @@ mod answer;
 mod https;
 mod key;
 
-pub use key::SshKey;
+pub use https::CallError;
+pub use key::{KeyFault, SshKey};
 
+use std::error::Error;
 use std::time::Duration;
 
 use bottle_contract::secret::Secret;
@@ -23,7 +25,7 @@ use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use https::{Answer, CallError};
+use https::Answer;
 
 /// GitHub's public API.
 const GITHUB: &str = "https://api.github.com";
@@ -33,6 +35,9 @@ const PAGES: usize = 100;
 
 /// How long a key of an unanswered request may take to appear in the list.
 const LIST_DELAY: Duration = Duration::from_secs(1);
+
+/// The hint for a failure of the forge.
+const AGAIN: &str = "try again in a moment";
 
 /// The kind of forge API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,15 +72,69 @@ pub struct Named<'a> {
 }
 
 /// Why a key could not be registered or revoked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[derive(Debug, thiserror::Error)]
+#[error("{action}")]
 pub struct ForgeError {
-    /// The failed action, with key, repository and cause.
-    pub message: String,
+    /// The failed action, with key and repository.
+    action: String,
     /// The user's next step.
     pub hint: String,
+    /// The cause.
+    source: Fault,
+}
+
+impl ForgeError {
+    /// The error for a key that could not be revoked.
+    #[must_use]
+    pub fn still_there(keys: &Keys, key: Named<'_>, cause: Fault) -> Self {
+        let id = key.id.map(|id| format!(" (id {id})")).unwrap_or_default();
+        Self {
+            action: format!("the deploy key \"{}\"{id} of {}", key.title, keys.describe()),
+            hint: format!("delete it by hand among the deploy keys of {}", keys.repository),
+            source: cause,
+        }
+    }
+
     /// Whether the forge may have done it.
-    pub unsure: bool,
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        match &self.source {
+            Fault::Local(_) => false,
+            Fault::Call(error) => error.is_unsure(),
+            Fault::Problem { unsure, .. } => *unsure,
+        }
+    }
+}
+
+/// The cause of a [`ForgeError`].
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The token or the root certificates are missing.
+    #[error(transparent)]
+    Local(Box<dyn Error + Send + Sync>),
+    /// There is no response.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The request or its response is not usable.
+    #[error("{problem}")]
+    Problem {
+        /// What is wrong.
+        problem: String,
+        /// The user's next step.
+        hint: String,
+        /// Whether the forge may have done it.
+        unsure: bool,
+    },
+}
+
+impl Fault {
+    fn certain(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Problem { problem: problem.into(), hint: hint.into(), unsure: false }
+    }
+
+    fn unsure(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Problem { problem: problem.into(), hint: hint.into(), unsure: true }
+    }
 }
 
 /// A repository URL without a name on a forge; the rest of a sentence.
@@ -137,14 +196,14 @@ impl Api<'_> {
     /// # Errors
     /// [`ForgeError`]; if it is unsure, [`Api::revoke`] without an id finds the key.
     pub async fn register(&self, key: Named<'_>, read_only: bool) -> Result<u64, ForgeError> {
-        let failed = |(why, hint, unsure): (String, String, bool)| ForgeError {
-            message: format!(
-                "cannot register the deploy key \"{}\" for {}: {why}",
-                key.title,
-                self.keys.describe()
-            ),
-            hint,
-            unsure,
+        let failed = |cause| ForgeError {
+            action: format!("cannot register the deploy key \"{}\" for {}", key.title, self.keys.describe()),
+            hint: match &cause {
+                Fault::Problem { hint, .. } => hint.clone(),
+                Fault::Call(error) if error.is_unsure() => AGAIN.to_owned(),
+                Fault::Call(_) | Fault::Local(_) => self.api_hint(),
+            },
+            source: cause,
         };
         let body = serde_json::json!({"title": key.title, "key": key.public, "read_only": read_only});
         let answer = self.call(Method::POST, "", Some(body)).await.map_err(failed)?;
@@ -152,7 +211,7 @@ impl Api<'_> {
             return Err(failed(self.refused(&answer)));
         }
         answer::id(&answer.body)
-            .ok_or_else(|| failed(("its response has no id".to_owned(), self.api_hint(), true)))
+            .ok_or_else(|| failed(Fault::unsure("its response has no id", self.api_hint())))
     }
 
     /// Revokes a key; succeeds if it does not exist.
@@ -160,7 +219,7 @@ impl Api<'_> {
     /// # Errors
     /// [`ForgeError`]; the key may then still be valid.
     pub async fn revoke(&self, key: Named<'_>) -> Result<(), ForgeError> {
-        let failed = |(why, _, unsure): (String, String, bool)| still_there(self.keys, key, &why, unsure);
+        let failed = |cause| ForgeError::still_there(self.keys, key, cause);
         let id = match key.id {
             Some(id) => Some(id),
             None => self.find_unanswered(key).await.map_err(failed)?,
@@ -179,7 +238,7 @@ impl Api<'_> {
     }
 
     /// Finds the key of an unanswered request, which the forge may still be processing.
-    async fn find_unanswered(&self, key: Named<'_>) -> Result<Option<u64>, Why> {
+    async fn find_unanswered(&self, key: Named<'_>) -> Result<Option<u64>, Fault> {
         match self.find(key.public).await? {
             Some(id) => Ok(Some(id)),
             None => {
@@ -190,7 +249,7 @@ impl Api<'_> {
     }
 
     /// The id of the key with this public half.
-    async fn find(&self, public: &str) -> Result<Option<u64>, Why> {
+    async fn find(&self, public: &str) -> Result<Option<u64>, Fault> {
         let size = match self.keys.kind {
             Kind::Gitea => "limit=50",
             Kind::Github => "per_page=100",
@@ -201,7 +260,7 @@ impl Api<'_> {
                 return Err(self.refused(&answer));
             }
             let keys = answer::listed(&answer.body)
-                .ok_or_else(|| ("its response is not a list of keys".to_owned(), self.api_hint(), false))?;
+                .ok_or_else(|| Fault::certain("its response is not a list of keys", self.api_hint()))?;
             if keys.is_empty() {
                 return Ok(None);
             }
@@ -209,20 +268,20 @@ impl Api<'_> {
                 return Ok(Some(found.id));
             }
         }
-        Err((format!("it has more than {PAGES} pages of keys"), String::new(), false))
+        Err(Fault::certain(format!("it has more than {PAGES} pages of keys"), String::new()))
     }
 
-    async fn call(&self, method: Method, rest: &str, body: Option<serde_json::Value>) -> Result<Answer, Why> {
-        let bad_url = || ("its address is not a URL".to_owned(), self.api_hint(), false);
+    async fn call(
+        &self,
+        method: Method,
+        rest: &str,
+        body: Option<serde_json::Value>,
+    ) -> Result<Answer, Fault> {
+        let bad_url = || Fault::certain("its address is not a URL", self.api_hint());
         let address = format!("{}/repos/{}/keys{rest}", self.keys.api, self.keys.repository);
         let url = Url::parse(&address).map_err(|_| bad_url())?;
-        let request = self
-            .request(method, &url, body)
-            .map_err(|why| (why, "`token_ref` must resolve to the token alone".to_owned(), false))?;
-        https::call(&url, request, self.roots).await.map_err(|error| match error {
-            CallError::NotSent(why) => (why, self.api_hint(), false),
-            CallError::NoResponse(why) => (why, "try again in a moment".to_owned(), true),
-        })
+        let request = self.request(method, &url, body)?;
+        Ok(https::call(&url, request, self.roots).await?)
     }
 
     fn request(
@@ -230,14 +289,15 @@ impl Api<'_> {
         method: Method,
         url: &Url,
         body: Option<serde_json::Value>,
-    ) -> Result<Request<Full<Bytes>>, String> {
+    ) -> Result<Request<Full<Bytes>>, Fault> {
+        let bad = |problem: &str| Fault::certain(problem, "`token_ref` must resolve to the token alone");
         let (scheme, accept) = match self.keys.kind {
             Kind::Gitea => ("token", "application/json"),
             Kind::Github => ("Bearer", "application/vnd.github+json"),
         };
         let credential = Secret::new(format!("{scheme} {}", self.token.expose()));
         let mut credential = HeaderValue::from_str(credential.expose())
-            .map_err(|_| "the token has invalid characters".to_owned())?;
+            .map_err(|_| bad("the token has invalid characters"))?;
         credential.set_sensitive(true);
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let request = Request::builder()
@@ -252,11 +312,11 @@ impl Api<'_> {
             Kind::Gitea => request,
             Kind::Github => request.header("x-github-api-version", "2022-11-28"),
         };
-        request.body(Full::from(body)).map_err(|error| format!("cannot build a request: {error}"))
+        request.body(Full::from(body)).map_err(|error| bad(&format!("cannot build a request: {error}")))
     }
 
     /// The cause of an error response, and the hint.
-    fn refused(&self, answer: &Answer) -> Why {
+    fn refused(&self, answer: &Answer) -> Fault {
         let Answer { status, headers, body } = answer;
         let code = status.as_u16();
         let detail = answer::error_suffix(body);
@@ -271,59 +331,38 @@ impl Api<'_> {
             ),
         };
         if let Some(when) = answer::rate_limited(*status, headers) {
-            return (
-                format!("it limits the rate of requests ({code}){detail}"),
-                format!("try again {when}"),
-                false,
-            );
+            let problem = format!("it limits the rate of requests ({code}){detail}");
+            return Fault::certain(problem, format!("try again {when}"));
         }
         match code {
-            401 => (
+            401 => Fault::certain(
                 format!("it does not accept the token ({code}){detail}"),
-                "`token_ref` must resolve to a valid token of that forge".to_owned(),
-                false,
+                "`token_ref` must resolve to a valid token of that forge",
             ),
-            403 => (format!("the token may not do that ({code}){detail}"), rights, false),
-            404 => (
+            403 => Fault::certain(format!("the token may not do that ({code}){detail}"), rights),
+            404 => Fault::certain(
                 format!("it has no such repository for the token ({code}){detail}"),
                 format!("check `url` and `api_url`; {rights}"),
-                false,
             ),
-            422 => (
+            422 => Fault::certain(
                 format!("it has such a key already, or accepts none ({code}){detail}"),
                 format!(
                     "revoke leftover keys with `bottle cleanup`, delete the one of that title among the deploy \
                      keys of {repository}, or choose another --label"
                 ),
-                false,
             ),
-            300..=399 => (
+            300..=399 => Fault::certain(
                 format!("it redirects ({code})"),
                 format!("{repository} may have been renamed: fix `url` or `api_url`"),
-                false,
             ),
-            400..=499 => (format!("it answered {code}{detail}"), self.api_hint(), false),
+            400..=499 => Fault::certain(format!("it answered {code}{detail}"), self.api_hint()),
             // The effect before the failure is unknown.
-            _ => (format!("it answered {code}{detail}"), "try again in a moment".to_owned(), true),
+            _ => Fault::unsure(format!("it answered {code}{detail}"), AGAIN),
         }
     }
 
     fn api_hint(&self) -> String {
         format!("its API is expected at {}; set `api_url` if it is elsewhere", self.keys.api)
-    }
-}
-
-/// The cause, the hint, and whether the forge may have done it.
-type Why = (String, String, bool);
-
-/// The error for a key that could not be revoked.
-#[must_use]
-pub fn still_there(keys: &Keys, key: Named<'_>, why: &str, unsure: bool) -> ForgeError {
-    let id = key.id.map(|id| format!(" (id {id})")).unwrap_or_default();
-    ForgeError {
-        message: format!("the deploy key \"{}\"{id} of {}: {why}", key.title, keys.describe()),
-        hint: format!("delete it by hand among the deploy keys of {}", keys.repository),
-        unsure,
     }
 }
 

@@ -4,6 +4,7 @@ use bottle_test_support::authority::Authority;
 use bottle_test_support::forge::{Dialect, Forge, REPOSITORY, TOKEN, Trouble};
 
 use super::*;
+use crate::causes::one_line;
 
 const BOTH: [Dialect; 2] = [Dialect::Gitea, Dialect::Github];
 
@@ -75,7 +76,7 @@ async fn finds_the_key_of_an_unanswered_request_by_its_public_half() {
         let key = Named { title: "bottle another", ..scene.named(None) };
         scene.forge.next(Method::POST, Trouble::ClosesAfter);
         let error = scene.api().register(key, false).await.expect_err("no answer");
-        assert!(error.unsure, "{error:?}");
+        assert!(error.is_unsure(), "{error:?}");
         assert_eq!(scene.forge.keys().len(), 6, "the key was created");
         scene.revoke(None).await.expect("found and revoked");
         assert_eq!(scene.forge.keys().len(), 5);
@@ -114,12 +115,12 @@ async fn every_error_response_has_a_hint() {
             let scene = Scene::new(dialect);
             scene.forge.next(Method::POST, Trouble::Status(status, headers, message));
             let error = scene.register().await.expect_err("refused");
-            assert!(error.message.contains(words), "{status}: {error}");
+            assert!(one_line(&error).contains(words), "{status}: {error:?}");
             for named in ["\"bottle a-1\"", REPOSITORY, "127.0.0.1:"] {
-                assert!(error.message.contains(named), "{status}: {error}");
+                assert!(one_line(&error).contains(named), "{status}: {error:?}");
             }
             assert!(error.hint.contains(next), "{status}: {}", error.hint);
-            assert_eq!(error.unsure, status == 500, "{status}");
+            assert_eq!(error.is_unsure(), status == 500, "{status}");
             assert!(!format!("{error:?}").contains(TOKEN));
             assert_eq!(scene.forge.keys(), []);
         }
@@ -134,7 +135,7 @@ async fn reports_keys_it_cannot_revoke_or_cannot_see() {
         for (method, status) in [(Method::DELETE, 401), (Method::DELETE, 403), (Method::DELETE, 404)] {
             scene.forge.next(method, Trouble::Status(status, vec![], ""));
             let error = scene.revoke(Some(id)).await.expect_err("still there");
-            assert!(error.message.contains(&format!("(id {id})")), "{error}");
+            assert!(one_line(&error).contains(&format!("(id {id})")), "{error:?}");
             assert!(error.hint.contains("by hand"), "{}", error.hint);
         }
         // A token that sees nothing of the repository any more.
@@ -162,7 +163,7 @@ async fn times_out_on_a_forge_that_hangs() {
         answer = scene.register() => answer.expect_err("it hangs"),
         () = waiting => unreachable!("it waits forever"),
     };
-    assert!(error.message.contains("did not answer within 30 s") && error.unsure, "{error:?}");
+    assert!(one_line(&error).contains("did not answer within 30 s") && error.is_unsure(), "{error:?}");
     tokio::time::resume();
     scene.revoke(None).await.expect("found and revoked");
     assert_eq!(scene.forge.keys(), []);
@@ -174,14 +175,14 @@ async fn sends_nothing_to_an_untrusted_or_missing_forge() {
     let other = Authority::new("another").expect("authority");
     let api = Api { roots: other.pem(), ..scene.api() };
     let error = api.register(scene.named(None), false).await.expect_err("not its authority");
-    assert!(error.message.contains("certificate") && !error.unsure, "{error:?}");
+    assert!(one_line(&error).contains("certificate") && !error.is_unsure(), "{error:?}");
     let keys = Keys { api: "https://127.0.0.1:1".to_owned(), ..scene.keys.clone() };
     let error = Api { keys: &keys, ..scene.api() }.register(scene.named(None), false).await;
     let error = error.expect_err("nobody listens");
-    assert!(error.hint.contains("https://127.0.0.1:1") && !error.unsure, "{error:?}");
+    assert!(error.hint.contains("https://127.0.0.1:1") && !error.is_unsure(), "{error:?}");
     let token = Secret::new("two\nlines".to_owned());
     let error = Api { token: &token, ..scene.api() }.register(scene.named(None), false).await;
-    assert!(error.expect_err("no token").message.contains("invalid characters"));
+    assert!(one_line(&error.expect_err("no token")).contains("invalid characters"));
     assert_eq!(scene.forge.calls(), [""; 0]);
 }
 
@@ -190,8 +191,8 @@ async fn refuses_malformed_responses() {
     let scene = Scene::new(Dialect::Gitea);
     scene.forge.next(Method::POST, Trouble::Status(201, vec![], "no id"));
     let error = scene.register().await.expect_err("no id");
-    assert!(error.message.contains("has no id") && error.unsure, "{error:?}");
+    assert!(one_line(&error).contains("has no id") && error.is_unsure(), "{error:?}");
     scene.forge.next(Method::GET, Trouble::Status(200, vec![], "no list"));
     let error = scene.revoke(None).await.expect_err("no list");
-    assert!(error.message.contains("not a list of keys"), "{error}");
+    assert!(one_line(&error).contains("not a list of keys"), "{error:?}");
 }

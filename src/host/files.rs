@@ -1,12 +1,51 @@
 //! Replaces files atomically.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
 use super::disk;
+
+/// A file or folder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}", path.display())]
+pub struct FileError {
+    action: &'static str,
+    path: PathBuf,
+    /// The cause.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// The file or folder cannot be read.
+    #[must_use]
+    pub fn read(path: &Path, source: io::Error) -> Self {
+        Self { action: "read", path: path.to_owned(), source }
+    }
+
+    /// The file or folder cannot be written.
+    #[must_use]
+    pub fn write(path: &Path, source: io::Error) -> Self {
+        Self { action: "write", path: path.to_owned(), source }
+    }
+
+    /// The user's next step.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        disk::hint(&self.source)
+    }
+}
+
+/// Creates a folder, and missing parents, that only this user can access; succeeds if it exists.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
 
 /// The buffered writer for a file's new content.
 pub type Filled<'a> = BufWriter<&'a mut File>;

@@ -9,21 +9,21 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
 
+use super::files::FileError;
+
 /// Most bytes read of a file.
 const FILE_MAX: u64 = 256 << 10;
 
 /// The text of those files that exist.
 ///
 /// # Errors
-/// A message with the path of an unreadable file.
-pub fn read(files: &[PathBuf]) -> Result<String, String> {
+/// [`FileError`] with the unreadable file.
+pub fn read(files: &[PathBuf]) -> Result<String, FileError> {
     let mut text = String::new();
     for path in files {
         let read = std::fs::File::open(path).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text));
         match read {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(format!("cannot read {}: {error}", path.display()));
-            }
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(FileError::read(path, error)),
             _ => text.push('\n'),
         }
     }

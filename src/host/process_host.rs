@@ -5,12 +5,12 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::SLUG_MAX;
 
-use super::{Host, disk};
+use super::{Host, disk, files};
 
 /// The longest socket path that every system supports (104 on macOS, 108 on Linux), with a margin.
 const SOCKET_PATH_MAX: usize = 100;
@@ -22,8 +22,8 @@ const SOCKET_NAME_MAX: usize = "/.fake/".len() + SLUG_MAX + "/bundle".len();
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The working directory was removed or may not be read.
-    #[error("cannot find the working directory: {0}")]
-    Cwd(io::Error),
+    #[error("cannot find the working directory")]
+    Cwd(#[source] io::Error),
     /// Neither `HOME` nor the user database names a home directory.
     #[error("cannot find your home directory: HOME is not set to an absolute path")]
     NoHome,
@@ -42,7 +42,7 @@ pub enum HostError {
         owner: String,
     },
     /// `$BOTTLE_HOME` cannot be inspected.
-    #[error("cannot use {}: {source}", path.display())]
+    #[error("cannot use {}", path.display())]
     Home {
         /// The folder.
         path: PathBuf,
@@ -50,8 +50,8 @@ pub enum HostError {
         source: io::Error,
     },
     /// This program's own path is unknown.
-    #[error("cannot find the path of this program: {0}")]
-    Program(io::Error),
+    #[error("cannot find the path of this program")]
+    Program(#[source] io::Error),
     /// Socket paths below the runtime folder would be too long.
     #[error("the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes with a slug)", .0.display())]
     RuntimeTooLong(PathBuf),
@@ -59,7 +59,7 @@ pub enum HostError {
     #[error("{} is not private: it must be a folder of yours with mode 0700", .0.display())]
     RuntimeNotPrivate(PathBuf),
     /// Sockets cannot be created in the runtime folder, as on some network disks.
-    #[error("cannot create a socket in {}: {source}", path.display())]
+    #[error("cannot create a socket in {}", path.display())]
     RuntimeNoSockets {
         /// The folder.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// The runtime folder cannot be created.
-    #[error("cannot create {}: {source}", path.display())]
+    #[error("cannot create {}", path.display())]
     Runtime {
         /// The folder.
         path: PathBuf,
@@ -150,10 +150,7 @@ impl Host {
             return Err(HostError::RuntimeTooLong(path.to_owned()));
         }
         let is_new = !path.exists();
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
+        files::create_private_folder(path)
             .map_err(|source| HostError::Runtime { path: path.to_owned(), source })?;
         // A disk's support for sockets does not change, so a new folder is tested once.
         if is_new && let Err(source) = try_socket(path) {

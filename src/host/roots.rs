@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -49,17 +49,34 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads a PEM file of additional root certificates (`egress.ca_bundle`).
+/// The machine's root certificates and those of the bottle's `egress.ca_bundle`.
 ///
 /// # Errors
-/// A message with the path, when the file cannot be read or contains no certificate.
-pub fn bundle(path: &Path) -> Result<String, String> {
-    let about = |why: String| format!("egress.ca_bundle {}: {why}", path.display());
-    let text = read(path).map_err(|error| about(error.to_string()))?;
+/// [`CaBundleError`].
+pub fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, CaBundleError> {
+    let own = ca_bundle.map(bundle).transpose()?.unwrap_or_default();
+    Ok(format!("{machine}{own}"))
+}
+
+/// Reads a PEM file of additional root certificates.
+///
+/// # Errors
+/// [`CaBundleError`] when the file cannot be read or contains no certificate.
+fn bundle(path: &Path) -> Result<String, CaBundleError> {
+    let about = |source| CaBundleError { path: path.to_owned(), source };
+    let text = read(path).map_err(about)?;
     if !text.contains(OPENING) {
-        return Err(about("contains no PEM certificate".to_owned()));
+        return Err(about(io::Error::other("contains no PEM certificate")));
     }
     Ok(text)
+}
+
+/// An unusable file of additional root certificates.
+#[derive(Debug, thiserror::Error)]
+#[error("egress.ca_bundle {}", path.display())]
+pub struct CaBundleError {
+    path: PathBuf,
+    source: io::Error,
 }
 
 /// Appends a certificate as PEM (RFC 7468): base64 in lines of 64 characters between two labels.
@@ -102,8 +119,8 @@ mod tests {
     fn refuses_a_file_without_certificates() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let error = bundle(file.path()).expect_err("an empty bundle");
-        assert!(error.contains("contains no PEM certificate"), "{error}");
+        assert_eq!(error.source.to_string(), "contains no PEM certificate");
         let error = bundle(Path::new("/nowhere/roots.pem")).expect_err("a missing bundle");
-        assert!(error.contains("/nowhere/roots.pem"), "{error}");
+        assert!(error.to_string().contains("/nowhere/roots.pem"), "{error}");
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use bottle_contract::session::bundle::RuleFile;
 use bottle_scan::{BadRuleFile, RuleFiles};
 
-use super::{Host, disk};
-use crate::host::plain_file;
+use super::files::FileError;
+use super::{Host, plain_file};
 
 /// Most files: every launch sends all of them.
 const MAX_FILES: usize = 64;
@@ -31,13 +31,8 @@ pub struct OwnRules {
 #[derive(Debug, thiserror::Error)]
 pub enum OwnRulesError {
     /// A file or the folder exists and cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Unreadable(FileError),
     /// Too many files or bytes.
     #[error("{} contains more than {MAX_FILES} rule files or more than {} KiB of rules", .0.display(), MAX_BYTES >> 10)]
     TooLarge(PathBuf),
@@ -56,10 +51,10 @@ impl OwnRulesError {
     #[must_use]
     pub fn hint(&self) -> &str {
         match self {
-            Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
+            Self::Unreadable(error) if error.source.kind() == io::ErrorKind::InvalidData => {
                 "save the rule file as UTF-8 text"
             }
-            Self::Unreadable { source, .. } => disk::hint(source),
+            Self::Unreadable(error) => error.hint(),
             Self::TooLarge(_) => {
                 "remove unneeded rules: more than 120 kinds of credentials are detected without any"
             }
@@ -81,7 +76,7 @@ impl OwnRules {
         let mut remaining = MAX_BYTES;
         for name in names(&folder)? {
             let path = folder.join(&name);
-            let unreadable = |source| OwnRulesError::Unreadable { path: path.clone(), source };
+            let unreadable = |source| OwnRulesError::Unreadable(FileError::read(&path, source));
             let too_large = || OwnRulesError::TooLarge(folder.clone());
             let real = path.canonicalize().map_err(unreadable)?;
             let bytes = plain_file::read(&real, remaining).map_err(unreadable)?;
@@ -108,7 +103,7 @@ impl OwnRules {
 
 /// The names that end in `.toml`, sorted, without hidden files.
 fn names(folder: &Path) -> Result<Vec<String>, OwnRulesError> {
-    let unreadable = |source| OwnRulesError::Unreadable { path: folder.to_owned(), source };
+    let unreadable = |source| OwnRulesError::Unreadable(FileError::read(folder, source));
     let entries = match folder.read_dir() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unreadable)?,

@@ -4,9 +4,9 @@
 //! in `audit/heads/<slug>`, so that a truncated file is detected. Both outlive the bottle, and bottles of one slug
 //! share them.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::audit::{self, Head, Record};
@@ -94,7 +94,7 @@ pub enum Entry {
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -102,13 +102,27 @@ pub enum AuditError {
         source: io::Error,
     },
     /// The log was altered.
-    #[error("{}: {why}", path.display())]
+    #[error("{}", path.display())]
     Broken {
         /// The file.
         path: PathBuf,
         /// How.
-        why: String,
+        source: Alteration,
     },
+}
+
+/// How an audit log was altered.
+#[derive(Debug, thiserror::Error)]
+pub enum Alteration {
+    /// The chain has a broken link.
+    #[error(transparent)]
+    Link(#[from] audit::Broken),
+    /// The stored head is not one.
+    #[error("cannot parse its stored head")]
+    Head,
+    /// The log does not have the line of the stored head.
+    #[error("it was truncated or rewritten: it does not contain its stored head {0}")]
+    Rewritten(String),
 }
 
 /// The audit log of one slug.
@@ -123,7 +137,12 @@ pub struct Trail {
 /// # Errors
 /// When the folder exists and cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
-    let entries = match std::fs::read_dir(home.join("audit")) {
+    slugs_with_file(&home.join("audit"))
+}
+
+/// The slugs, sorted, with a file `<slug>.jsonl` in `folder`; none without the folder.
+pub(super) fn slugs_with_file(folder: &Path) -> io::Result<Vec<Slug>> {
+    let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -151,10 +170,7 @@ impl Trail {
     /// [`AuditError`]; the entry is then not in the log. A broken log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(heads)
+        files::create_private_folder(heads)
             .map_err(|source| AuditError::Io { path: heads.to_owned(), source })?;
         let mut file = self.open(true).map_err(|error| self.io(error))?;
         let text = read(&file).map_err(|error| self.io(error))?;
@@ -207,8 +223,7 @@ impl Trail {
         let mut head = Head::default();
         let mut records = Vec::new();
         for line in text.lines() {
-            let (record, next) =
-                audit::read::<Entry>(&head, line).map_err(|broken| self.broken(broken.to_string()))?;
+            let (record, next) = audit::read::<Entry>(&head, line).map_err(|broken| self.broken(broken))?;
             records.push(record);
             head = next;
         }
@@ -217,22 +232,20 @@ impl Trail {
 
     /// Verifies the chain, and that it contains the stored head.
     fn check(&self, text: &str) -> Result<Head, AuditError> {
-        let head = audit::verify(text.lines()).map_err(|broken| self.broken(broken.to_string()))?;
+        let head = audit::verify(text.lines()).map_err(|broken| self.broken(broken))?;
         let stored = match std::fs::read_to_string(&self.head) {
             Ok(stored) => stored,
             Err(error) if error.kind() == io::ErrorKind::NotFound && head.seq <= 1 => return Ok(head),
             Err(source) => return Err(AuditError::Io { path: self.head.clone(), source }),
         };
         let seq = stored.split(':').next().and_then(|seq| usize::try_from(seq.parse::<u64>().ok()?).ok());
-        let seq = seq.ok_or_else(|| self.broken("cannot parse its stored head".to_owned()))?;
+        let seq = seq.ok_or_else(|| self.broken(Alteration::Head))?;
         // A keeper killed between the two writes has appended one entry more than the head covers.
-        let at_head =
-            audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken.to_string()))?;
+        let at_head = audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken))?;
         if at_head.to_string() == stored {
             return Ok(head);
         }
-        let why = format!("it was truncated or rewritten: it does not contain its stored head {stored}");
-        Err(self.broken(why))
+        Err(self.broken(Alteration::Rewritten(stored)))
     }
 
     /// Opens and locks the file, exclusively for writing.
@@ -253,8 +266,8 @@ impl Trail {
         AuditError::Io { path: self.path.clone(), source }
     }
 
-    fn broken(&self, why: String) -> AuditError {
-        AuditError::Broken { path: self.path.clone(), why }
+    fn broken(&self, how: impl Into<Alteration>) -> AuditError {
+        AuditError::Broken { path: self.path.clone(), source: how.into() }
     }
 }
 

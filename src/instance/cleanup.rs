@@ -13,14 +13,15 @@ use std::path::PathBuf;
 use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
-use super::deploy_keys::{self, DeployKey, Tokens};
-use super::record::{Record, Status};
+use super::deploy_keys::{self, Tokens};
+use super::record::{DeployKey, Record, Status};
 use super::snapshots;
-use super::store::{ClaimError, State, Store, Unlistable};
+use super::store::{ClaimError, State, Store};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::causes;
 use crate::host::Host;
+use crate::host::files::FileError;
 use crate::host::settings::Settings;
 
 /// Everything a cleanup would remove.
@@ -106,14 +107,16 @@ impl Found {
 /// Inspects everything of this home; changes nothing.
 ///
 /// # Errors
-/// [`Unlistable`]: without the state, any resource could belong to a running bottle.
-pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, Unlistable> {
+/// [`FileError`]: without the state, any resource could belong to a running bottle.
+pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     let mut resources = enumerate(backends, &mut found.errors).await;
     for listed in store.list()? {
-        let of_backend: BTreeMap<_, _> =
-            resources.iter_mut().map(|(name, all)| (*name, extract_for(all, &listed.slug))).collect();
+        let of_backend: BTreeMap<_, Vec<_>> = resources
+            .iter_mut()
+            .map(|(name, all)| (*name, all.extract_if(.., |resource| resource.slug == listed.slug).collect()))
+            .collect();
         match listed.state {
             State::Alive(_) => {}
             State::Preserved(record) => {
@@ -170,7 +173,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
     found.litter.extend(dead.map(|(_, path)| path));
     match usage_cutoff(host).and_then(|then| Ok(usage::older_than(&host.home, then)?)) {
         Ok(old) => found.usage = old,
-        Err(error) => found.errors.push(format!("cannot read usage records: {error}")),
+        Err(error) => found.errors.push(format!("cannot read usage records: {error:#}")),
     }
     Ok(found)
 }
@@ -228,7 +231,7 @@ fn remove_old_usage(host: &Host, old: &[(Slug, usize)], failures: &mut Vec<Strin
     }
     let then = match usage_cutoff(host) {
         Ok(then) => then,
-        Err(error) => return failures.push(format!("cannot read usage records: {error}")),
+        Err(error) => return failures.push(format!("cannot read usage records: {error:#}")),
     };
     for (slug, _) in old {
         if let Err(error) = usage::remove_older(&host.home, slug, then) {
@@ -256,7 +259,7 @@ async fn inspect_dead(
         Ok(claim) => claim,
         // Another process adopts it or cleans up too.
         Err(ClaimError::Taken { .. }) => return,
-        Err(error) => return found.errors.push(error.to_string()),
+        Err(error) => return found.errors.push(causes::one_line(&error)),
     };
     if record.is_adoptable() {
         let note = match backend.connect_guest(&record.slug).await {
@@ -428,10 +431,6 @@ async fn enumerate(
         }
     }
     resources
-}
-
-fn extract_for(resources: &mut Vec<Resource>, slug: &Slug) -> Vec<Resource> {
-    resources.extract_if(.., |resource| resource.slug == *slug).collect()
 }
 
 fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {

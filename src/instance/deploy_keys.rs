@@ -5,48 +5,19 @@
 //! key. The private half is in memory only.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
-use super::Claim;
-use crate::forge::{Api, ForgeError, Keys, Named, SshKey, still_there};
-use crate::host::{Host, roots};
+use super::record::DeployKey;
+use super::store::Claim;
+use crate::causes;
+use crate::forge::{Api, Fault, ForgeError, KeyFault, SshKey};
+use crate::host::Host;
+use crate::host::roots::{self, CaBundleError};
 use crate::plan::{Plan, PlannedKey, SecretNeed, SecretSource};
-use crate::secrets;
-
-/// A key that was requested from a forge and is not known to be revoked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeployKey {
-    /// The repository's name in the manifest.
-    pub repo: Name,
-    /// The repository's keys API.
-    pub keys: Keys,
-    /// Its title there.
-    pub title: String,
-    /// Its public half.
-    pub public: String,
-    /// The forge's id for it; absent until the forge answered.
-    pub id: Option<u64>,
-    /// The source of the token.
-    pub token: SecretSource,
-    /// `egress.ca_bundle`.
-    pub ca_bundle: Option<PathBuf>,
-}
-
-impl DeployKey {
-    fn named(&self) -> Named<'_> {
-        Named { title: &self.title, public: &self.public, id: self.id }
-    }
-
-    /// A description for messages.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        format!("\"{}\" of {} at {}", self.title, self.keys.repository, self.keys.host())
-    }
-}
+use crate::secrets::{self, SecretError};
 
 /// Why a key could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +25,18 @@ pub enum KeyError {
     /// The forge did not register it.
     #[error(transparent)]
     Forge(#[from] ForgeError),
-    /// A failure on this machine.
-    #[error("{0}")]
-    Host(String),
+    /// The bottle's own root certificates are not usable.
+    #[error(transparent)]
+    CaBundle(#[from] CaBundleError),
+    /// The token is not among the launch's secrets.
+    #[error("the token for the deploy key of {0} is missing")]
+    NoToken(Name),
+    /// No key pair can be made.
+    #[error(transparent)]
+    Generate(#[from] KeyFault),
+    /// The bottle's record, which names the key, cannot be written.
+    #[error("cannot write the bottle's record")]
+    Record(#[source] std::io::Error),
 }
 
 /// Forge tokens known to this process, by source.
@@ -86,15 +66,15 @@ impl Tokens {
     }
 
     /// The token of this key: the known one, else read from its source.
-    async fn get(&self, host: &Host, key: &DeployKey) -> Result<SecretText, String> {
+    async fn get(&self, host: &Host, key: &DeployKey) -> Result<SecretText, SecretError> {
         if let Some((_, token)) = self.0.iter().find(|(source, _)| *source == key.token) {
             return Ok(token.clone());
         }
         let purpose = format!("the deploy key of {}", key.repo);
         let need = SecretNeed { id: String::new(), source: key.token.clone(), purpose };
         // No prompt: there may be no terminal.
-        let found = secrets::resolve(host, &[need], None).await.map_err(|error| error.to_string())?;
-        found.values.into_values().next().ok_or_else(|| "there is no token".to_owned())
+        let found = secrets::resolve(host, std::slice::from_ref(&need), None).await?;
+        found.values.into_values().next().ok_or_else(|| SecretError::Missing(vec![need]))
     }
 }
 
@@ -120,10 +100,10 @@ pub async fn register(
         return Ok(BTreeMap::new());
     }
     let machine = machine_roots().await;
-    let roots = with_bundle(&machine, plan.egress.ca_bundle.as_deref()).map_err(KeyError::Host)?;
+    let roots = roots::with_bundle(&machine, plan.egress.ca_bundle.as_deref())?;
     let made = plan.repos.iter().map(async |repo| {
         let PlannedKey::Deploy { token, keys, read_only, .. } = &repo.key else { return Ok(None) };
-        let missing = || KeyError::Host(format!("the token for the deploy key of {} is missing", repo.name));
+        let missing = || KeyError::NoToken(repo.name.clone());
         let intent = |public: &str| {
             Some(DeployKey {
                 repo: repo.name.clone(),
@@ -135,7 +115,7 @@ pub async fn register(
                 ca_bundle: plan.egress.ca_bundle.clone(),
             })
         };
-        let pair = SshKey::generate().map_err(KeyError::Host)?;
+        let pair = SshKey::generate()?;
         let key = intent(&pair.public).ok_or_else(missing)?;
         let token = tokens.get(host, &key).await.map_err(|_| missing())?;
         register_one(claim, &key, &Api { keys, token: &token.0, roots: &roots }, *read_only).await?;
@@ -156,19 +136,17 @@ async fn register_one(
     api: &Api<'_>,
     read_only: bool,
 ) -> Result<(), KeyError> {
-    let unwritten =
-        |error: std::io::Error| KeyError::Host(format!("cannot write the bottle's record: {error}"));
-    claim.update(|record| record.deploy_keys.push(key.clone())).map_err(unwritten)?;
+    claim.update(|record| record.deploy_keys.push(key.clone())).map_err(KeyError::Record)?;
     match api.register(key.named(), read_only).await {
         Ok(id) => claim
             .update(|record| {
                 let own = record.deploy_keys.iter_mut().filter(|known| known.public == key.public);
                 own.for_each(|known| known.id = Some(id));
             })
-            .map_err(unwritten),
+            .map_err(KeyError::Record),
         Err(error) => {
-            if !error.unsure {
-                remove_from_record(claim, key).map_err(unwritten)?;
+            if !error.is_unsure() {
+                remove_from_record(claim, key).map_err(KeyError::Record)?;
             }
             Err(error.into())
         }
@@ -185,7 +163,7 @@ pub async fn revoke(host: &Host, claim: &Claim, tokens: &Tokens) -> Vec<String> 
     let machine = machine_roots().await;
     let each = keys.iter().map(async |key| {
         let revoked = revoke_one(host, key, tokens, &machine).await;
-        let revoked = revoked.map_err(|error| format!("{error}; {}", error.hint));
+        let revoked = revoked.map_err(|error| format!("{}; {}", causes::one_line(&error), error.hint));
         revoked.and_then(|()| {
             remove_from_record(claim, key)
                 .map_err(|error| format!("cannot write the record of {}: {error}", key.describe()))
@@ -195,9 +173,10 @@ pub async fn revoke(host: &Host, claim: &Claim, tokens: &Tokens) -> Vec<String> 
 }
 
 async fn revoke_one(host: &Host, key: &DeployKey, tokens: &Tokens, machine: &str) -> Result<(), ForgeError> {
-    let failed = |why: String| still_there(&key.keys, key.named(), &why, false);
-    let token = tokens.get(host, key).await.map_err(failed)?;
-    let roots = with_bundle(machine, key.ca_bundle.as_deref()).map_err(failed)?;
+    let failed = |cause| ForgeError::still_there(&key.keys, key.named(), Fault::Local(cause));
+    let token = tokens.get(host, key).await.map_err(|error| failed(error.into()))?;
+    let roots =
+        roots::with_bundle(machine, key.ca_bundle.as_deref()).map_err(|error| failed(error.into()))?;
     Api { keys: &key.keys, token: &token.0, roots: &roots }.revoke(key.named()).await
 }
 
@@ -208,10 +187,4 @@ fn remove_from_record(claim: &Claim, key: &DeployKey) -> std::io::Result<()> {
 /// This machine's root certificates; read on a blocking thread, because they may be many files.
 async fn machine_roots() -> String {
     tokio::task::spawn_blocking(roots::of_this_machine).await.unwrap_or_default()
-}
-
-/// The machine's root certificates and those of the bottle's `egress.ca_bundle`.
-fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, String> {
-    let own = ca_bundle.map(roots::bundle).transpose()?.unwrap_or_default();
-    Ok(format!("{machine}{own}"))
 }

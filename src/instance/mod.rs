@@ -27,4 +27,4 @@ pub mod store;
 pub mod transcripts;
 pub mod usage;
 
-pub use store::{Claim, ClaimError, Listed, State, Store, Unlistable};
+pub use store::{Claim, ClaimError, Holder, Listed, State, Store};

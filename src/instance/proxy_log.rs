@@ -1,11 +1,6 @@
-//! Lists and opens the proxy's log files in a bottle's folder.
+//! Lists the proxy's log files in a bottle's folder.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 /// The longest line that readers accept, in bytes; the proxy's lines are far shorter.
 pub const LINE_MAX: u64 = 1 << 20;
@@ -25,19 +20,6 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
     files.into_iter().map(|(_, path)| path).collect()
-}
-
-/// Opens one of the log files. Another user may own the folder and put anything there.
-///
-/// # Errors
-/// When it does not exist or is no regular file; links are not followed.
-pub fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    Ok(file)
 }
 
 #[cfg(test)]

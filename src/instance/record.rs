@@ -8,9 +8,10 @@ use bottle_contract::session::guest::Exit;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::deploy_keys::DeployKey;
 use crate::backend::Resource;
+use crate::forge::{Keys, Named};
 use crate::host::clock;
+use crate::plan::SecretSource;
 
 /// The schema this program writes. A newer one is refused, an older one is read.
 pub const SCHEMA: u32 = 1;
@@ -87,6 +88,37 @@ pub struct Record {
     pub agent_exit: Option<Exit>,
     /// SHA-256 of the resolved manifest, hex.
     pub manifest_hash: String,
+}
+
+/// A key that was requested from a forge and is not known to be revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployKey {
+    /// The repository's name in the manifest.
+    pub repo: Name,
+    /// The repository's keys API.
+    pub keys: Keys,
+    /// Its title there.
+    pub title: String,
+    /// Its public half.
+    pub public: String,
+    /// The forge's id for it; absent until the forge answered.
+    pub id: Option<u64>,
+    /// The source of the token.
+    pub token: SecretSource,
+    /// `egress.ca_bundle`.
+    pub ca_bundle: Option<PathBuf>,
+}
+
+impl DeployKey {
+    pub(super) fn named(&self) -> Named<'_> {
+        Named { title: &self.title, public: &self.public, id: self.id }
+    }
+
+    /// A description for messages.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("\"{}\" of {} at {}", self.title, self.keys.repository, self.keys.host())
+    }
 }
 
 /// One of a bottle's sidecars.

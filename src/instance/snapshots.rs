@@ -36,7 +36,7 @@ pub enum SnapshotError {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The bottle's state cannot be read or written.
-    #[error("cannot write the bottle's state: {0}")]
+    #[error("cannot write the bottle's state")]
     State(#[from] io::Error),
 }
 

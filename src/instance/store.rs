@@ -1,8 +1,8 @@
 //! Claims, reads, lists and writes the bottles' folders in `$BOTTLE_HOME/state`.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use super::record::{Record, SCHEMA, Status};
 use super::{committed, usage};
 use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
-use crate::host::files::{self, Filled};
+use crate::causes;
+use crate::host::files::{self, FileError, Filled};
 use crate::host::{Host, disk};
 
 /// Most bytes of a record; a larger file is damaged.
@@ -63,38 +64,48 @@ pub enum State {
 /// Why a slug cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Another bottle has the slug.
-    #[error("{slug} is taken: {why}")]
+    /// Another bottle or process has the slug.
+    #[error("{slug} is taken: {by}")]
     Taken {
         /// The slug.
         slug: Slug,
-        /// The state of that bottle, as a fragment.
-        why: &'static str,
+        /// What has it.
+        by: Holder,
     },
     /// The state folder cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
-/// The state folder cannot be listed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {}: {source}", path.display())]
-pub struct Unlistable {
-    path: PathBuf,
-    source: io::Error,
-}
-
-impl Unlistable {
+impl ClaimError {
     /// The user's next step.
     #[must_use]
-    pub fn hint(&self) -> &'static str {
-        disk::hint(&self.source)
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Taken { slug, by: Holder::Running | Holder::Process } => {
+                format!("choose another --label, or `bottle attach {slug}`")
+            }
+            Self::Taken { .. } => "choose another --label, or see `bottle cleanup`".to_owned(),
+            Self::File(error) => error.hint().to_owned(),
+        }
     }
+}
+
+/// What has a slug that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Holder {
+    /// A running bottle.
+    #[error("a bottle of that name runs")]
+    Running,
+    /// A preserved bottle.
+    #[error("a bottle of that name is preserved")]
+    Preserved,
+    /// The remains of a bottle.
+    #[error("a bottle of that name was left behind")]
+    Remains,
+    /// The bottle's keeper, or another process with its lock.
+    #[error("it runs")]
+    Process,
 }
 
 impl Store {
@@ -115,7 +126,7 @@ impl Store {
     ///
     /// # Errors
     /// When the state folder exists and cannot be listed.
-    pub fn list(&self) -> Result<Vec<Listed>, Unlistable> {
+    pub fn list(&self) -> Result<Vec<Listed>, FileError> {
         let mut listed: Vec<Listed> = self
             .names()?
             .into_iter()
@@ -135,8 +146,8 @@ impl Store {
         }
         let record = match read_record(&folder) {
             Ok(record) => Box::new(record),
-            Err(Unreadable::Damaged(why)) => return Some(State::Damaged(why)),
             Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
+            Err(error) => return Some(State::Damaged(causes::one_line(&error))),
         };
         // A resumed bottle keeps the marker file; its record has its current status.
         let preserved = folder.join(PRESERVED).exists() && record.status == Status::Preserved;
@@ -175,9 +186,9 @@ impl Store {
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
-            move |source| ClaimError::Io { path, source: disk::plain(source) }
+            move |source| FileError::write(&path, disk::plain(source))
         };
-        private_folders().create(&self.root).map_err(io(&self.root))?;
+        files::create_private_folder(&self.root).map_err(io(&self.root))?;
         let staging = tempfile::Builder::new()
             .prefix(STAGING_PREFIX)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -200,7 +211,7 @@ impl Store {
                 Ok(Claim { folder, lock, new: true, record: Mutex::new(record) })
             }
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => Err(self.taken(record.slug)),
-            Err(error) => Err(io(&folder)(error.into())),
+            Err(error) => Err(io(&folder)(error.into()).into()),
         }
     }
 
@@ -210,12 +221,12 @@ impl Store {
     /// [`ClaimError::Taken`] when another process holds the lock; `Io` when the record cannot be read.
     pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
         let folder = self.folder(slug);
-        let io = |source| ClaimError::Io { path: folder.clone(), source };
+        let io = |source| FileError::write(&folder, source);
         let lock = open_lock(&folder).map_err(io)?;
         if !try_lock(&lock).map_err(io)? {
-            return Err(ClaimError::Taken { slug: slug.clone(), why: "it runs" });
+            return Err(ClaimError::Taken { slug: slug.clone(), by: Holder::Process });
         }
-        let record = read_record(&folder).map_err(|error| io(io::Error::other(error)))?;
+        let record = read_record(&folder).map_err(|error| io(io::Error::other(causes::one_line(&error))))?;
         Ok(Claim { folder, lock, new: false, record: Mutex::new(record) })
     }
 
@@ -223,13 +234,13 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::list`].
-    pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, Unlistable> {
+    pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, FileError> {
         let staging = self.names()?.into_iter().filter(|name| name.starts_with(STAGING_PREFIX));
         Ok(staging.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
     }
 
-    fn names(&self) -> Result<Vec<String>, Unlistable> {
-        let failed = |source| Unlistable { path: self.root.clone(), source };
+    fn names(&self) -> Result<Vec<String>, FileError> {
+        let failed = |source| FileError::read(&self.root, source);
         let entries = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(failed)?,
@@ -252,12 +263,12 @@ impl Store {
     }
 
     fn taken(&self, slug: Slug) -> ClaimError {
-        let why = match self.state(&slug) {
-            Some(State::Alive(_)) => "a bottle of that name runs",
-            Some(State::Preserved(_)) => "a bottle of that name is preserved",
-            _ => "a bottle of that name was left behind",
+        let by = match self.state(&slug) {
+            Some(State::Alive(_)) => Holder::Running,
+            Some(State::Preserved(_)) => Holder::Preserved,
+            _ => Holder::Remains,
         };
-        ClaimError::Taken { slug, why }
+        ClaimError::Taken { slug, by }
     }
 }
 
@@ -374,7 +385,7 @@ impl Claim {
         let Some(home) = self.folder.ancestors().nth(2) else { return Ok(()) };
         usage::collect(home, &self.folder, &slug, agent.as_str()).map_err(|error| {
             let path = usage::path(home, &slug);
-            io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+            io::Error::new(error.kind(), causes::one_line(&FileError::write(&path, error)))
         })
     }
 
@@ -411,10 +422,8 @@ impl Ledger for Claim {
             }
         });
         wrote.map_err(|error| {
-            BackendError::failed(format!(
-                "cannot write {}: {error}",
-                self.folder.join("metadata.json").display()
-            ))
+            let error = FileError::write(&self.folder.join("metadata.json"), error);
+            BackendError::failed(causes::one_line(&error))
         })
     }
 }
@@ -444,12 +453,6 @@ fn open_lock(folder: &Path) -> io::Result<File> {
     private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
 }
 
-fn private_folders() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder
-}
-
 fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
@@ -458,29 +461,28 @@ fn private_file() -> OpenOptions {
 
 #[derive(Debug, thiserror::Error)]
 enum Unreadable {
-    #[error("{0}")]
-    Damaged(String),
+    #[error("{}", path.display())]
+    Damaged { path: PathBuf, source: io::Error },
     #[error("written by a newer bottle (schema {0})")]
     Newer(u32),
 }
 
 fn read_record(folder: &Path) -> Result<Record, Unreadable> {
     let path = folder.join("metadata.json");
-    let damaged = |why: String| Unreadable::Damaged(format!("{}: {why}", path.display()));
-    let file = File::open(&path).map_err(|error| damaged(error.to_string()))?;
+    let damaged = |source| Unreadable::Damaged { path: path.clone(), source };
     let mut text = Vec::new();
-    file.take(RECORD_MAX + 1).read_to_end(&mut text).map_err(|error| damaged(error.to_string()))?;
+    let read = File::open(&path).and_then(|file| file.take(RECORD_MAX + 1).read_to_end(&mut text));
+    read.map_err(damaged)?;
     if text.len() as u64 > RECORD_MAX {
-        return Err(damaged("larger than a record may be".to_owned()));
+        return Err(damaged(io::Error::other("larger than a record may be")));
     }
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| damaged(error.into()))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         Some(schema) if schema > u64::from(SCHEMA) => {
             Err(Unreadable::Newer(u32::try_from(schema).unwrap_or(u32::MAX)))
         }
-        Some(_) => serde_json::from_value(value).map_err(|error| damaged(error.to_string())),
-        None => Err(damaged("no schema".to_owned())),
+        Some(_) => serde_json::from_value(value).map_err(|error| damaged(error.into())),
+        None => Err(damaged(io::Error::other("no schema"))),
     }
 }
 
@@ -591,7 +593,7 @@ mod tests {
 
     #[test]
     fn keeps_a_record_that_names_a_deploy_key() {
-        use crate::instance::deploy_keys::DeployKey;
+        use crate::instance::record::DeployKey;
         let (_home, store) = store();
         let slug: Slug = "one".parse().expect("slug");
         let keys = crate::forge::Keys::new(crate::forge::Kind::Gitea, None, "git.example.com", "a/b");

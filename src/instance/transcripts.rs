@@ -3,16 +3,15 @@
 //! Below that folder, paths are the same as in the bottle, so that they can be restored into a new one. They outlive
 //! the bottle; for each slug, the last few bottles' conversations stay.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 use tempfile::TempDir;
 
 use super::record::Record;
-use crate::host::disk;
+use crate::host::{disk, files};
 
 /// Bottles of one slug whose conversations are kept.
 const MAX_KEPT: usize = 10;
@@ -47,7 +46,7 @@ impl Transcripts {
     /// # Errors
     /// When it cannot be created.
     pub fn begin(&self) -> io::Result<TempDir> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.own)?;
+        files::create_private_folder(&self.own)?;
         tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.own).map_err(disk::plain)
     }
 

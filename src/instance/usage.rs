@@ -5,19 +5,19 @@
 //! the folder of a bottle whose proxy was killed ([`collect`]).
 
 use std::collections::{HashSet, VecDeque};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 use bottle_contract::usage::{MAX_LINE, Usage, WAITING_FILE};
 use jiff::Timestamp;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use super::audit::slugs_with_file;
 use crate::backend::SIDECAR_LOGS;
-use crate::host::files;
+use crate::host::{files, plain_file};
 
 /// Most bytes of one file: a million responses. An agent with the help of a hostile host must not fill the disk.
 const MAX_BYTES: u64 = 256 << 20;
@@ -70,7 +70,7 @@ impl UsageFile {
     pub fn open(home: &Path, slug: &Slug, agent: &str) -> io::Result<Self> {
         let path = path(home, slug);
         let folder = home.join("usage");
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        files::create_private_folder(&folder)?;
         let mut file = locked(&path)?;
         // A loss of power could remove the new directory entry otherwise.
         File::open(&folder)?.sync_all()?;
@@ -180,11 +180,9 @@ pub fn collect(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Resu
 
 /// Opens the proxy's file of records. Another user may own the folder and put anything there.
 fn open_pending(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    match File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
-        Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+    match plain_file::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => Ok(None),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
@@ -209,14 +207,7 @@ fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
 /// When the folder or a file cannot be read.
 pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>> {
     let mut found = Vec::new();
-    let entries = match std::fs::read_dir(home.join("usage")) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(found),
-        entries => entries?,
-    };
-    for entry in entries {
-        let name = entry?.file_name();
-        let slug = name.to_str().and_then(|name| name.strip_suffix(".jsonl")?.parse::<Slug>().ok());
-        let Some(slug) = slug else { continue };
+    for slug in slugs_with_file(&home.join("usage"))? {
         let mut old = 0;
         for line in lines(File::open(path(home, &slug))?) {
             old += usize::from(is_older(&line?, then));
@@ -225,7 +216,6 @@ pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>
             found.push((slug, old));
         }
     }
-    found.sort();
     Ok(found)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bottle_channel::{Channel, Side, StreamReceiver};
+use bottle_channel::{Channel, ChannelError, Side, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::{Hello, Role};
 use tokio::net::UnixStream;
@@ -27,7 +27,7 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Environment variables a keeper inherits, besides `BOTTLE_*`.
-const INHERITED: [&str; 11] = [
+const INHERITED: [&str; 12] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
     "HOME",
@@ -39,6 +39,7 @@ const INHERITED: [&str; 11] = [
     "SSL_CERT_DIR",
     "TMPDIR",
     "RUST_BACKTRACE",
+    "RUST_LOG",
 ];
 
 /// A launch in progress.
@@ -86,7 +87,7 @@ pub enum ClientError {
         why: String,
     },
     /// Its keeper is alive but does not accept connections.
-    #[error("cannot connect to the keeper of {slug} at {}: {source}", path.display())]
+    #[error("cannot connect to the keeper of {slug} at {}", path.display())]
     Unreached {
         /// The slug.
         slug: Slug,
@@ -105,9 +106,21 @@ pub enum ClientError {
         /// This process's runtime folder.
         here: PathBuf,
     },
-    /// The keeper could not be started or reached.
+    /// The keeper could not be started.
+    #[error("cannot start the bottle's keeper")]
+    Spawn(#[source] io::Error),
+    /// The keeper did not complete the handshake.
+    #[error("the keeper did not complete the handshake")]
+    Handshake(#[source] ChannelError),
+    /// The connection to the keeper was lost.
+    #[error(transparent)]
+    Lost(#[from] ChannelError),
+    /// Another process has the bottle.
     #[error("{0}")]
-    Failed(String),
+    Locked(String),
+    /// The keeper sent a message that is no answer to the request.
+    #[error("the keeper sent an unexpected message")]
+    Unexpected,
 }
 
 /// The path of a keeper's socket.
@@ -119,14 +132,13 @@ pub fn socket(host: &Host, slug: &Slug) -> PathBuf {
 /// Starts a keeper and sends it the launch order.
 ///
 /// # Errors
-/// [`ClientError::Failed`] when the process cannot start; later failures arrive as events.
+/// [`ClientError`] when the process cannot start; later failures arrive as events.
 pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, ClientError> {
     let channel = spawn(host, &order.plan.identity.slug).await?;
     let request = KeeperRequest::Launch(Box::new(order.clone()));
-    let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
-    let stream = channel.open(&request).await.map_err(failed)?;
+    let stream = channel.open(&request).await?;
     // Ended, not dropped: a dropped sender cancels its request.
-    stream.end().await.map_err(failed)?;
+    stream.end().await?;
     let (_, progress) = stream.split();
     Ok(Launched { channel, progress })
 }
@@ -154,7 +166,7 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
             },
             Some(State::Dead(record)) => match adopt(host, slug, &record).await? {
                 Adoption::Connected(channel) => return Ok(channel),
-                Adoption::Locked(why) => ClientError::Failed(why),
+                Adoption::Locked(why) => ClientError::Locked(why),
             },
             Some(State::Preserved(record)) => {
                 let why = if record.kept {
@@ -205,19 +217,18 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
     if !record.is_adoptable() {
         return Err(ClientError::Orphaned { slug: slug.clone() });
     }
-    let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
     let channel = spawn(host, slug).await?;
     // The keeper does not inherit this command's environment.
     let tokens = Tokens::of_this_machine(host, &record.deploy_keys).await;
     let request = KeeperRequest::Adopt { slug: slug.clone(), tokens };
-    let mut stream = channel.open(&request).await.map_err(failed)?;
-    match stream.receive().await.map_err(failed)? {
+    let mut stream = channel.open(&request).await?;
+    match stream.receive().await? {
         KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),
         KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
         KeeperEvent::Failed(failure) => {
             Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
         }
-        _ => Err(ClientError::Failed("the keeper sent an unexpected message".to_owned())),
+        _ => Err(ClientError::Unexpected),
     }
 }
 
@@ -230,17 +241,13 @@ async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 }
 
 async fn greet(socket: UnixStream) -> Result<Channel, ClientError> {
-    let (channel, _, _) =
-        Channel::establish(socket, Side::Dialed, Hello::of(Role::Client)).await.map_err(|error| {
-            ClientError::Failed(format!("the keeper did not complete the handshake: {error}"))
-        })?;
-    Ok(channel)
+    let established = Channel::establish(socket, Side::Dialed, Hello::of(Role::Client)).await;
+    established.map(|(channel, _, _)| channel).map_err(ClientError::Handshake)
 }
 
 async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
-    let failed = |error: io::Error| ClientError::Failed(format!("cannot start the bottle's keeper: {error}"));
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-    ours.set_nonblocking(true).map_err(failed)?;
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(ClientError::Spawn)?;
+    ours.set_nonblocking(true).map_err(ClientError::Spawn)?;
     let mut command = Command::new(&host.program);
     command
         .args(["__keeper", &host.home_hash(), slug.as_str()])
@@ -256,9 +263,9 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
         }
     }
     // Never waited for: the keeper outlives its client, and init reaps a keeper that exits earlier.
-    command.spawn().map_err(failed)?;
+    command.spawn().map_err(ClientError::Spawn)?;
     drop(command);
-    greet(UnixStream::from_std(ours).map_err(failed)?).await
+    greet(UnixStream::from_std(ours).map_err(ClientError::Spawn)?).await
 }
 
 /// The error for an unknown slug, with the most similar one there is.

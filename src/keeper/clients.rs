@@ -10,9 +10,16 @@ use bottle_queue::Asker;
 use jiff::Timestamp;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, watch};
+use tracing::Instrument as _;
 
 use super::notices::Notices;
 use super::protocol::{Ended, KeeperEvent, KeeperRequest};
+
+/// The connection of the command that started this keeper.
+pub(super) struct First {
+    pub(super) channel: Channel,
+    pub(super) incoming: Incoming,
+}
 
 /// State that connections share with the owner: they read it and send commands, nothing else.
 pub(super) struct Shared {
@@ -83,7 +90,7 @@ pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
             continue;
         };
         if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-            tokio::spawn(greet(socket, shared.clone()));
+            tokio::spawn(greet(socket, shared.clone()).in_current_span());
         }
     }
 }
@@ -99,7 +106,7 @@ async fn greet(socket: UnixStream, shared: Arc<Shared>) {
 pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<Shared>) {
     shared.connected.send_modify(|connected| *connected += 1);
     while let Some(request) = incoming.next().await {
-        tokio::spawn(answer(request, shared.clone()));
+        tokio::spawn(answer(request, shared.clone()).in_current_span());
     }
     drop(channel);
     shared.connected.send_modify(|connected| *connected -= 1);
@@ -117,8 +124,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();
             let _ = shared.commands.send(Command::Detach).await;
-            let _ = stream.message(&KeeperEvent::Detached).await;
-            let _ = stream.end().await;
+            send_last(&stream, &KeeperEvent::Detached).await;
         }
         Ok(KeeperRequest::Commit) => run_command(request, &shared, |events| Command::Commit { events }).await,
         Ok(KeeperRequest::RemoveSnapshot) => {
@@ -133,16 +139,13 @@ async fn answer(request: Request, shared: Arc<Shared>) {
                 Ok(results) => KeeperEvent::Answered(results),
                 Err(error) => KeeperEvent::Refused(format!("{:#}", anyhow::Error::new(error))),
             };
-            let _ = stream.message(&event).await;
-            let _ = stream.end().await;
+            send_last(&stream, &event).await;
         }
         Ok(KeeperRequest::Ask(question)) => {
             let asker = shared.asker.clone();
             // Only the proxy uses the answer.
             tokio::spawn(async move { asker.ask(*question).await });
-            let stream = request.accept();
-            let _ = stream.message(&KeeperEvent::Done).await;
-            let _ = stream.end().await;
+            send_last(&request.accept(), &KeeperEvent::Done).await;
         }
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
@@ -152,6 +155,12 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
     }
+}
+
+/// Sends the last message of a stream; a client that is gone needs none.
+pub(super) async fn send_last(stream: &Stream, event: &KeeperEvent) {
+    let _ = stream.message(event).await;
+    let _ = stream.end().await;
 }
 
 /// Sends a command to the owner and forwards its events.
@@ -231,7 +240,6 @@ async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     if let Some(ended) = ended {
-        let _ = stream.message(&KeeperEvent::Ended(ended)).await;
-        let _ = stream.end().await;
+        send_last(stream, &KeeperEvent::Ended(ended)).await;
     }
 }

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail, ensure};
 use bottle_channel::Channel;
 use bottle_contract::authority;
 use bottle_contract::lock_out::LockOut;
@@ -27,6 +28,7 @@ use similar::TextDiff;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+use crate::host::files::FileError;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::routes;
 
@@ -79,7 +81,7 @@ impl Decisions {
         if routes.revision > revision
             && let Err(why) = self.0.send(routes.clone()).await
         {
-            tracing::warn!("cannot apply the routes of revision {}: {why}", routes.revision);
+            tracing::warn!("cannot apply the routes of revision {}: {why:#}", routes.revision);
         }
     }
 
@@ -87,7 +89,7 @@ impl Decisions {
     pub(super) async fn locked_out(&self, why: LockOut) {
         let by = why.daemon.clone();
         if let Err(error) = self.0.write(&by, Entry::LockedOut(why)).await {
-            tracing::warn!("cannot record the lock-out: {error}");
+            tracing::warn!("cannot record the lock-out: {error:#}");
         }
     }
 
@@ -103,7 +105,7 @@ impl Decisions {
         let saved = self.0.save(routes.clone()).await;
         let recorded = self.0.write("egress", Entry::Spent { proposal }).await;
         for why in [saved, recorded].into_iter().filter_map(Result::err) {
-            tracing::warn!("cannot record the use of a one-time grant: {why}");
+            tracing::warn!("cannot record the use of a one-time grant: {why:#}");
         }
     }
 }
@@ -137,10 +139,10 @@ struct Change {
 
 impl Change {
     /// Merges `text`, a proposal file, into the current routes.
-    fn new(live: &Live, text: &str, id: &Id, scope: Scope) -> Result<Self, String> {
-        let now = live.routes.as_ref().ok_or("this bottle's routes are unknown")?;
-        let proposed = proposal::parse(text).map_err(|error| error.to_string())?;
-        let merged = proposal::merge(&now.table, &proposed).map_err(|error| error.to_string())?;
+    fn new(live: &Live, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
+        let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
+        let proposed = proposal::parse(text)?;
+        let merged = proposal::merge(&now.table, &proposed)?;
         let pending = now.once.iter().any(|once| once.proposal == *id);
         let changes = merged != now.table && !pending;
         let diff = TextDiff::from_lines(&render_routes(&now.table), &render_routes(&merged))
@@ -162,15 +164,13 @@ impl Change {
 }
 
 /// The grant that lets one request pass.
-fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> Result<OneTimeGrant, String> {
-    if proposed.routes().iter().any(|route| route.git_fetch) {
-        return Err("a clone makes several requests: allow it with the scope `run`".to_owned());
-    }
-    if now.once.len() >= MAX_ONE_TIME_GRANTS {
-        return Err(format!(
-            "{MAX_ONE_TIME_GRANTS} one-time grants are unused already: allow it with the scope `run`"
-        ));
-    }
+fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyhow::Result<OneTimeGrant> {
+    let clones = proposed.routes().iter().any(|route| route.git_fetch);
+    ensure!(!clones, "a clone makes several requests: allow it with the scope `run`");
+    ensure!(
+        now.once.len() < MAX_ONE_TIME_GRANTS,
+        "{MAX_ONE_TIME_GRANTS} one-time grants are unused already: allow it with the scope `run`"
+    );
     Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
 
 impl Inner {
     /// Records an answer that changes no routes; only its asker uses it.
-    async fn record(&self, proposal: &Proposal, response: &Response) -> Result<Vec<String>, String> {
+    async fn record(&self, proposal: &Proposal, response: &Response) -> anyhow::Result<Vec<String>> {
         let entry = Entry::Decided {
             proposal: proposal.id.clone(),
             tool: proposal.tool,
@@ -193,7 +193,7 @@ impl Inner {
             Ok(()) => Ok(Vec::new()),
             // A rejection takes effect without its audit entry.
             Err(why) if response.status == Status::Rejected => {
-                tracing::warn!("cannot record a rejection: {why}");
+                tracing::warn!("cannot record a rejection: {why:#}");
                 Ok(Vec::new())
             }
             Err(why) => Err(why),
@@ -205,7 +205,7 @@ impl Inner {
         live: &mut Live,
         proposal: &Proposal,
         response: &Response,
-    ) -> Result<Vec<String>, String> {
+    ) -> anyhow::Result<Vec<String>> {
         let text = response.final_file.as_deref().unwrap_or(&proposal.proposed_file);
         if response.scope == Scope::Once && self.was_spent(&proposal.id).await? {
             // The answer arrived twice, and the request passed in between.
@@ -227,22 +227,22 @@ impl Inner {
         if change.changes
             && let Err(why) = self.make_live(live, &change.next).await
         {
-            let failed = Entry::Failed { proposal: id, revision, why: why.clone() };
+            let failed = Entry::Failed { proposal: id, revision, why: format!("{why:#}") };
             if let Err(error) = self.write("keeper", failed).await {
-                tracing::warn!("cannot record that the routes failed: {error}");
+                tracing::warn!("cannot record that the routes failed: {error:#}");
             }
             return Err(why);
         }
         if let Err(error) = self.write("keeper", Entry::Live { proposal: id, revision }).await {
             // The audit log has the intent.
-            tracing::warn!("cannot record that the routes are live: {error}");
+            tracing::warn!("cannot record that the routes are live: {error:#}");
         }
         let none = || vec!["no change: all of it was allowed already".to_owned()];
         Ok(if change.gains.is_empty() { none() } else { change.gains })
     }
 
     /// Writes the routes to disk and sends them to the proxy.
-    async fn make_live(&self, live: &mut Live, next: &Routes) -> Result<(), String> {
+    async fn make_live(&self, live: &mut Live, next: &Routes) -> anyhow::Result<()> {
         self.save(next.clone()).await?;
         live.sent = next.revision;
         let sent = self.send(next.clone()).await;
@@ -255,45 +255,39 @@ impl Inner {
         sent
     }
 
-    async fn send(&self, next: Routes) -> Result<(), String> {
+    async fn send(&self, next: Routes) -> anyhow::Result<()> {
         let revision = next.revision;
-        let lost = |error: bottle_channel::ChannelError| format!("the sidecars do not answer: {error}");
         let exchange = async {
-            let mut stream = self.bundle.open(&BundleRequest::Routes(next)).await.map_err(lost)?;
-            match stream.receive().await.map_err(lost)? {
-                BundleEvent::Live { revision: live } if live == revision => Ok(()),
-                BundleEvent::Rejected { message } => Err(format!("the proxy refused the routes: {message}")),
-                _ => Err("the sidecars sent an unexpected message".to_owned()),
-            }
+            let mut stream = self.bundle.open(&BundleRequest::Routes(next)).await?;
+            stream.receive().await
         };
-        let late = || Err("the sidecars did not confirm the routes in time".to_owned());
-        tokio::time::timeout(LIVE_TIMEOUT, exchange).await.unwrap_or_else(|_| late())
+        let answer = tokio::time::timeout(LIVE_TIMEOUT, exchange).await;
+        let answer = answer.ok().context("the sidecars did not confirm the routes in time")?;
+        match answer.context("the sidecars do not answer")? {
+            BundleEvent::Live { revision: live } if live == revision => Ok(()),
+            BundleEvent::Rejected { message } => bail!("the proxy refused the routes: {message}"),
+            _ => bail!("the sidecars sent an unexpected message"),
+        }
     }
 
-    async fn save(&self, next: Routes) -> Result<(), String> {
+    async fn save(&self, next: Routes) -> anyhow::Result<()> {
         let folder = self.folder.clone();
         let path = routes::path(&folder);
-        let written = spawn_blocking(move || routes::write(&folder, &next)).await;
-        let written = written.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+        let written = spawn_blocking(move || routes::write(&folder, &next)).await?;
+        Ok(written.map_err(|error| FileError::write(&path, error))?)
     }
 
     /// Whether a request used the one-time grant of `proposal`.
-    async fn was_spent(&self, proposal: &Id) -> Result<bool, String> {
-        let (trail, proposal) = (self.trail.clone(), proposal.clone());
-        let read = spawn_blocking(move || {
-            let (records, _) = trail.read().map_err(|error| format!("cannot read the audit log: {error}"))?;
-            Ok(records.iter().any(|record| record.entry == Entry::Spent { proposal: proposal.clone() }))
-        });
-        read.await.map_err(|error| error.to_string())?
+    async fn was_spent(&self, proposal: &Id) -> anyhow::Result<bool> {
+        let trail = self.trail.clone();
+        let read = spawn_blocking(move || trail.read()).await?;
+        let (records, _) = read.context("cannot read the audit log")?;
+        let spent = Entry::Spent { proposal: proposal.clone() };
+        Ok(records.iter().any(|record| record.entry == spent))
     }
 
-    async fn write(&self, by: &str, entry: Entry) -> Result<(), String> {
+    async fn write(&self, by: &str, entry: Entry) -> anyhow::Result<()> {
         let (trail, by) = (self.trail.clone(), by.to_owned());
-        let written = spawn_blocking(move || trail.append(&by, &entry)).await;
-        match written {
-            Ok(written) => written.map_err(|error| format!("cannot write the audit log: {error}")),
-            Err(error) => Err(format!("cannot write the audit log: {error}")),
-        }
+        spawn_blocking(move || trail.append(&by, &entry)).await?.context("cannot write the audit log")
     }
 }

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use bottle_scan::Redactor;
 
 use super::protocol::{EndCause, EndChoice, Ended, Resumable};
-use super::transcript;
+use super::{log, transcript};
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::causes;
 use crate::host::Host;
@@ -151,7 +151,7 @@ impl Teardown<'_> {
                 copied_to: found.then(|| transcripts.folder().to_owned()),
             },
             Err(why) => {
-                tracing::warn!("{why}");
+                tracing::warn!("{why:#}");
                 // Conversations may exist although none could be copied: a bottle that crashed is preserved for them.
                 let worth_keeping = exit.is_none() && !record.transcript.is_empty();
                 Conversation { worth_keeping, copied_to: None }
@@ -305,7 +305,7 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<Stri
             }
         })
     } else {
-        super::close_log();
+        log::close();
         claim.remove()
     };
     left.extend(done.err().map(|error| error.to_string()));

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::protocol::{Committed, KeeperEvent, LaunchFailure};
+use super::protocol::{Committed, KeeperEvent};
 use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
-use crate::instance::snapshots::{self, SnapshotError};
+use crate::instance::snapshots;
 
 /// Least time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) fn commit<'a>(
                 snapshot: commit.snapshot,
                 notes: commit.notes,
             }),
-            Err(error) => KeeperEvent::Failed(failure(&error)),
+            Err(error) => KeeperEvent::Failed((&error).into()),
         };
         // The client may be gone; the commit stands.
         let _ = events.send(event).await;
@@ -55,7 +55,7 @@ pub(super) fn remove_snapshot<'a>(
     Box::pin(async move {
         let event = match snapshots::remove_all(backend, claim).await {
             Ok(()) => KeeperEvent::Done,
-            Err(error) => KeeperEvent::Failed(failure(&error)),
+            Err(error) => KeeperEvent::Failed((&error).into()),
         };
         let _ = events.send(event).await;
     })
@@ -75,16 +75,4 @@ pub(super) fn progress(events: mpsc::Sender<KeeperEvent>) -> ProgressSink {
             }
         }
     })
-}
-
-fn failure(error: &SnapshotError) -> LaunchFailure {
-    match error {
-        SnapshotError::Backend(error) => super::backend_failure(error),
-        SnapshotError::State(_) => LaunchFailure {
-            exit: 1,
-            message: error.to_string(),
-            hint: Some("check the folder's permissions and the disk's free space".to_owned()),
-            left: Vec::new(),
-        },
-    }
 }

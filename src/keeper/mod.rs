@@ -15,6 +15,7 @@
 //! - `owner`: handles the events of a running bottle until it ends
 //! - `jobs`: snapshot jobs that run while the bottle does
 //! - `ending`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
+//! - `failure`: reports failures to the client · `log`: the keeper's log
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage
 //! - `decisions`: applies the user's answers, new routes among them
@@ -23,7 +24,9 @@ pub mod client;
 mod clients;
 pub(crate) mod decisions;
 mod ending;
+mod failure;
 mod jobs;
+mod log;
 mod notices;
 mod notify;
 mod owner;
@@ -34,6 +37,7 @@ mod usage;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream};
@@ -43,17 +47,20 @@ use bottle_contract::session::guest::{Attach, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::Backend;
 use crate::causes;
+use crate::host::Host;
+use crate::host::files::FileError;
 use crate::host::process::ProcessId;
-use crate::host::{Host, disk};
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
 use crate::instance::{Claim, ClaimError, Store, routes};
 use crate::launch::order::LaunchOrder;
-use crate::launch::{self, Canary, LaunchContext, LaunchError, Planned, Running};
+use crate::launch::{self, Canary, LaunchContext, LaunchError, Peer, Planned, Running};
 use crate::plan::{Plan, Workspace};
+use clients::First;
 use owner::Owned;
 use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
 
@@ -80,6 +87,7 @@ pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
     // A new session keeps the terminal's signals with the client. A failure means that the keeper is a session
     // leader already.
     let _ = rustix::process::setsid();
+    log::start();
     // One thread: the keeper waits and forwards, and a second thread would be woken for each step. Long work runs
     // on blocking threads.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -105,10 +113,13 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
         .ok_or_else(|| anyhow::anyhow!("the client disconnected before its first request"))?;
     match request.parse()? {
         KeeperRequest::Launch(order) => {
-            keep_new(host, backends, *order, First { channel, incoming }, request).await
+            let span = tracing::debug_span!("keeper", slug = %order.plan.identity.slug);
+            keep_new(host, backends, *order, First { channel, incoming }, request).instrument(span).await
         }
         KeeperRequest::Adopt { slug, tokens } => {
-            keep_adopted(host, backends, &slug, tokens, First { channel, incoming }, request).await
+            let span = tracing::debug_span!("keeper", %slug);
+            let first = First { channel, incoming };
+            keep_adopted(host, backends, &slug, tokens, first, request).instrument(span).await
         }
         _ => {
             request.refuse("a keeper's first request must be launch or adopt").await;
@@ -116,12 +127,6 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
             Ok(())
         }
     }
-}
-
-/// The connection of the command that started this keeper.
-struct First {
-    channel: Channel,
-    incoming: Incoming,
 }
 
 async fn inherited() -> anyhow::Result<(Channel, Incoming)> {
@@ -144,9 +149,9 @@ async fn keep_new(
     let backend = find(backends, &order.plan.backend)?;
     let claim = match claim_for(host, &order) {
         Ok(claim) => claim,
-        Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
+        Err(error) => return refuse(&first, &report, (&error).into()).await,
     };
-    log_into(&claim);
+    log::open(&claim);
     let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
@@ -166,8 +171,9 @@ async fn keep_new(
         }
         Err(error) => {
             let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
-            let mut failure = failure_of(&error, order.prepared.inside.is_some());
-            failure.left = launch::undo(host, backend, &claim, &tokens).await;
+            let mut failure = LaunchFailure::from(&error);
+            let undo = launch::undo(host, backend, &claim, &tokens);
+            failure.left = undo.instrument(phase_span(Phase::Undo, &order.plan)).await;
             failure.left.extend(unclaim(claim, order.resumed.is_some(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
         }
@@ -182,10 +188,7 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
         return store.claim(new);
     }
     let claim = store.adopt(&new.slug)?;
-    claim.reset(new, &order.origin).map_err(|source| {
-        let path = claim.folder().to_owned();
-        ClaimError::Io { path, source }
-    })?;
+    claim.reset(new, &order.origin).map_err(|error| FileError::write(claim.folder(), error))?;
     Ok(claim)
 }
 
@@ -195,7 +198,7 @@ fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
         let kept = claim.record().kept;
         claim.preserve(kept)
     } else if undone {
-        close_log();
+        log::close();
         claim.remove()
     } else {
         return None;
@@ -216,11 +219,11 @@ async fn keep_adopted(
         Ok(claim) => claim,
         // The client looks again: the process that has the lock serves the bottle too, or releases it.
         Err(error @ ClaimError::Taken { .. }) => {
-            return send_last(&first, &report, KeeperEvent::Refused(error.to_string())).await;
+            return answer_only(&first, &report, KeeperEvent::Refused(error.to_string())).await;
         }
-        Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
+        Err(error) => return refuse(&first, &report, (&error).into()).await,
     };
-    log_into(&claim);
+    log::open(&claim);
     let backend = find(backends, &claim.record().backend)?;
     match connect_both(backend, slug).await {
         Ok(running) => {
@@ -233,7 +236,7 @@ async fn keep_adopted(
             let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: true };
             owned.run(&report).await
         }
-        Err(error) => refuse(&first, &report, failure_of(&error, false)).await,
+        Err(error) => refuse(&first, &report, (&error).into()).await,
     }
 }
 
@@ -247,26 +250,20 @@ async fn launch_watched(
     first: &First,
     report: &Stream,
 ) -> Result<Running, LaunchError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| LaunchError::Host(e.to_string()))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|e| LaunchError::Host(e.to_string()))?;
-    let stopped = std::sync::atomic::AtomicBool::new(false);
+    let catch = |kind| signal(kind).map_err(|source| LaunchError::Host { action: "catch signals", source });
+    let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
+    let stopped = AtomicBool::new(false);
     let watch = async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = first.channel.closed() => {}
         }
-        stopped.store(true, std::sync::atomic::Ordering::SeqCst);
+        stopped.store(true, Ordering::SeqCst);
         // The phase's resources are in the record by then and are removed with the rest.
         tokio::time::sleep(PHASE_TIMEOUT).await;
     };
-    let enter = async |phase| {
-        let sent = report.message(&KeeperEvent::Phase(phase)).await;
-        if sent.is_err() || stopped.load(std::sync::atomic::Ordering::SeqCst) {
-            return Err(LaunchError::Interrupted);
-        }
-        Ok(())
-    };
+    let phases = Phases { report, stopped: &stopped, order };
     let (events, mut copied) = mpsc::channel(PROGRESS_CAPACITY);
     let forward_progress = async {
         while let Some(event) = copied.recv().await {
@@ -275,34 +272,57 @@ async fn launch_watched(
         }
         std::future::pending().await
     };
-    let phases = async {
+    let launch = async {
         // First, so that a forge refuses before anything is created.
         let deploy_keys = match order.plan.has_deploy_keys() || !claim.record().deploy_keys.is_empty() {
             true => {
-                enter(Phase::Keys).await?;
                 let tokens = Tokens::of(&order.plan, &order.secrets);
-                deploy_keys::register(host, claim, &order.plan, &tokens).await?
+                let register = deploy_keys::register(host, claim, &order.plan, &tokens);
+                phases.run(Phase::Keys, async { Ok(register.await?) }).await?
             }
             false => BTreeMap::new(),
         };
-        enter(Phase::Network).await?;
         let canary = Canary::generate(&order.plan.env);
         let progress = jobs::progress(events);
         let planned =
             Planned::new(LaunchContext { host, backend, order, claim, progress, canary, deploy_keys });
-        let networked = planned.network().await?;
-        enter(Phase::Guard).await?;
-        let guarded = networked.start_sidecars().await?;
-        enter(Phase::Provision).await?;
-        let provisioned = guarded.provision().await?;
-        enter(Phase::Agent).await?;
-        provisioned.start_agent().await
+        let networked = phases.run(Phase::Network, planned.network()).await?;
+        let ready = phases.run(Phase::Guard, networked.start_sidecars()).await?;
+        let provisioned = phases.run(Phase::Provision, ready.provision()).await?;
+        phases.run(Phase::Agent, provisioned.start_agent()).await
     };
     tokio::select! {
-        launched = phases => launched,
+        launched = launch => launched,
         () = watch => Err(LaunchError::Interrupted),
         never = forward_progress => never,
     }
+}
+
+/// Runs the phases of one launch.
+struct Phases<'a> {
+    report: &'a Stream,
+    /// Whether the launch ends before its next phase.
+    stopped: &'a AtomicBool,
+    order: &'a LaunchOrder,
+}
+
+impl Phases<'_> {
+    /// Reports the phase and runs its `work`, unless the launch was interrupted.
+    async fn run<T>(
+        &self,
+        phase: Phase,
+        work: impl Future<Output = Result<T, LaunchError>>,
+    ) -> Result<T, LaunchError> {
+        let sent = self.report.message(&KeeperEvent::Phase(phase)).await;
+        if sent.is_err() || self.stopped.load(Ordering::SeqCst) {
+            return Err(LaunchError::Interrupted);
+        }
+        work.instrument(phase_span(phase, &self.order.plan)).await
+    }
+}
+
+fn phase_span(phase: Phase, plan: &Plan) -> tracing::Span {
+    tracing::debug_span!("launch_phase", ?phase, slug = %plan.identity.slug, backend = plan.backend)
 }
 
 /// Opens both channels of a running bottle and attaches to its agent. Where all keepers share one stream, frames
@@ -310,7 +330,9 @@ async fn launch_watched(
 async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     for _ in 0..RECONNECT_ATTEMPTS {
         match connect_once(backend, slug).await {
-            Err(LaunchError::Peer { who, what }) => tracing::debug!("the {who} {what}; connecting again"),
+            Err(error @ LaunchError::Handshake { .. }) => {
+                tracing::debug!("{}; connecting again", causes::one_line(&error));
+            }
             connected => return connected,
         }
     }
@@ -318,32 +340,22 @@ async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 }
 
 async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
-    let greet = |who, error: bottle_channel::ChannelError| LaunchError::Peer {
-        who,
-        what: format!("did not complete the handshake: {error}"),
-    };
-    let stream = backend.connect_guest(slug).await?;
-    let (guest, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
-        .await
-        .map_err(|error| greet("guest", error))?;
-    let stream = backend.connect_bundle(slug).await?;
-    let (bundle, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
-        .await
-        .map_err(|error| greet("bundle", error))?;
+    let guest = launch::connect(backend, slug, Peer::Guest).await?;
+    let bundle = launch::connect(backend, slug, Peer::Bundle).await?;
     // The stream that started the agent closed with the old keeper; a read-only attach also reports its exit.
     let watch = GuestRequest::Attach(Attach { read_only: true, size: None });
-    let agent = guest.open(&watch).await.map_err(|error| greet("guest", error))?;
+    let refused = |source| LaunchError::Handshake { peer: Peer::Guest, source };
+    let agent = guest.open(&watch).await.map_err(refused)?;
     Ok(Running { bundle, guest, agent })
 }
 
 async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyhow::Result<()> {
-    send_last(first, report, KeeperEvent::Failed(failure)).await
+    answer_only(first, report, KeeperEvent::Failed(failure)).await
 }
 
 /// Sends the only answer of a keeper without a bottle.
-async fn send_last(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
-    let _ = report.message(&event).await;
-    let _ = report.end().await;
+async fn answer_only(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
+    clients::send_last(report, &event).await;
     first.channel.flush().await;
     Ok(())
 }
@@ -385,68 +397,4 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
         agent_exit: None,
         manifest_hash: plan.manifest_hash.clone(),
     }
-}
-
-/// Redirects standard error and the log, panics included, to the bottle's `logs/keeper.log`.
-fn log_into(claim: &Claim) {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let logs = claim.folder().join("logs");
-    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&logs);
-    let file =
-        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(logs.join("keeper.log"));
-    if let Ok(file) = file {
-        let _ = rustix::stdio::dup2_stderr(&file);
-        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
-    }
-}
-
-/// Closes the log, because on a network disk an open file would keep its folder from being removed.
-fn close_log() {
-    if let Ok(nothing) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
-        let _ = rustix::stdio::dup2_stderr(&nothing);
-    }
-}
-
-fn claim_failure(error: &ClaimError) -> LaunchFailure {
-    let hint = match error {
-        ClaimError::Taken { slug, why } if why.contains("runs") => {
-            format!("choose another --label, or `bottle attach {slug}`")
-        }
-        ClaimError::Taken { .. } => "choose another --label, or see `bottle cleanup`".to_owned(),
-        ClaimError::Io { source, .. } => disk::hint(source).to_owned(),
-    };
-    LaunchFailure { exit: 1, message: error.to_string(), hint: Some(hint), left: Vec::new() }
-}
-
-/// Maps a launch error to an exit code of `lifecycle.md`, by cause and not by phase. `in_image`: the agent's
-/// programs come from an image.
-fn failure_of(error: &LaunchError, in_image: bool) -> LaunchFailure {
-    let (exit, hint) = match error {
-        LaunchError::Backend(error) => return backend_failure(error),
-        LaunchError::ProgramMissing(_) => {
-            let target = if in_image { "in its image" } else { "on this machine" };
-            (127, Some(format!("install it {target}, or name its path in `agent_provider.command`")))
-        }
-        LaunchError::ProgramRefused(_) => (126, None),
-        LaunchError::Interrupted => (130, None),
-        LaunchError::Isolation(_) => {
-            (5, Some("nothing was started; run `bottle doctor` to see what this machine lacks".to_owned()))
-        }
-        LaunchError::Peer { .. } => {
-            (1, Some("run `bottle doctor` to see what this machine lacks".to_owned()))
-        }
-        LaunchError::Forge(error) => (1, Some(error.hint.clone())),
-        LaunchError::Host(_) => (1, None),
-    };
-    LaunchFailure { exit, message: error.to_string(), hint, left: Vec::new() }
-}
-
-fn backend_failure(error: &BackendError) -> LaunchFailure {
-    use crate::backend::BackendErrorKind as Kind;
-    let exit = match error.kind {
-        Kind::Unavailable | Kind::Unsupported => 4,
-        Kind::ProgramMissing => 127,
-        Kind::Busy | Kind::Failed => 1,
-    };
-    LaunchFailure { exit, message: causes::one_line(error), hint: error.hint.clone(), left: Vec::new() }
 }

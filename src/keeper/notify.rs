@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::queue::Proposal;
@@ -18,6 +19,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
+use crate::causes;
 use crate::host::{Host, Settings};
 
 /// Time limit of one notification command.
@@ -88,7 +90,7 @@ impl Notifier {
             // Read each time: the settings may have changed since the bottle started.
             for command in commands(&host, stdin.ok(), &message, step) {
                 if let Err(why) = run(&host, command).await {
-                    tracing::warn!("{why}");
+                    tracing::warn!("{why:#}");
                 }
             }
         });
@@ -100,7 +102,7 @@ fn commands(host: &Host, stdin: Option<Vec<u8>>, message: &str, step: &str) -> V
     let argv = match Settings::load(host) {
         Ok(settings) => settings.notify,
         Err(error) => {
-            tracing::warn!("cannot run `supervise.notify`: {error}");
+            tracing::warn!("cannot run `supervise.notify`: {}", causes::one_line(&error));
             None
         }
     };
@@ -138,7 +140,7 @@ fn has_session_bus(host: &Host) -> bool {
 }
 
 /// Runs a notification command until it exits or [`TIMEOUT`] passes.
-async fn run(host: &Host, command: NotifyCommand) -> Result<(), String> {
+async fn run(host: &Host, command: NotifyCommand) -> anyhow::Result<()> {
     let NotifyCommand { argv, stdin } = command;
     let [program, arguments @ ..] = &argv[..] else { return Ok(()) };
     let shown = program.to_string_lossy().into_owned();
@@ -153,7 +155,7 @@ async fn run(host: &Host, command: NotifyCommand) -> Result<(), String> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("cannot start the notification command `{shown}`: {error}"))?;
+        .with_context(|| format!("cannot start the notification command `{shown}`"))?;
     let group = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
     let mut input = child.stdin.take();
     let wait = async {
@@ -165,14 +167,16 @@ async fn run(host: &Host, command: NotifyCommand) -> Result<(), String> {
     };
     match tokio::time::timeout(TIMEOUT, wait).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("the notification command `{shown}` failed: {status}")),
-        Ok(Err(error)) => Err(format!("cannot wait for the notification command `{shown}`: {error}")),
+        Ok(Ok(status)) => bail!("the notification command `{shown}` failed: {status}"),
+        Ok(waited) => {
+            waited.map(drop).with_context(|| format!("cannot wait for the notification command `{shown}`"))
+        }
         Err(_) => {
             if let Some(group) = group {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let seconds = TIMEOUT.as_secs();
-            Err(format!("the notification command `{shown}` did not exit within {seconds} s and was killed"))
+            bail!("the notification command `{shown}` did not exit within {seconds} s and was killed")
         }
     }
 }

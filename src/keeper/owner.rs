@@ -13,9 +13,9 @@ use bottle_scan::Redactor;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument as _;
 
-use super::First;
-use super::clients::{self, Attached, Command, Shared};
+use super::clients::{self, Attached, Command, First, Shared};
 use super::decisions::Decisions;
 use super::ending::{self, End};
 use super::jobs::{self, Job};
@@ -95,7 +95,7 @@ impl Owned<'_> {
             ended: watch::Sender::default(),
             offer: Mutex::default(),
         });
-        tokio::spawn(clients::accept(listener, shared.clone()));
+        tokio::spawn(clients::accept(listener, shared.clone()).in_current_span());
         let lock = LockOutWatch {
             slug: slug.clone(),
             reported: self.claim.record().locked.is_some(),
@@ -103,20 +103,17 @@ impl Owned<'_> {
             notifier: Notifier::new(self.host),
         };
         // This task ends with the bundle: a bottle may be locked during its teardown.
-        tokio::spawn(lock.run(bundle.clone(), shared.clone()));
-        let events_task = tokio::spawn(forward_bundle_events(bundle.clone(), shared.clone(), decisions));
-        let questions_task = tokio::spawn(questions::serve(bundle.clone(), shared.clone()));
-        let usage_task = tokio::spawn(usage::record(
-            self.host.home.clone(),
-            slug.clone(),
-            self.claim.record().agent.to_string(),
-            bundle.clone(),
-            shared.clone(),
-        ));
+        tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
+        let events = forward_bundle_events(bundle.clone(), shared.clone(), decisions);
+        let events_task = tokio::spawn(events.in_current_span());
+        let questions = questions::serve(bundle.clone(), shared.clone());
+        let questions_task = tokio::spawn(questions.in_current_span());
+        let (home, name) = (self.host.home.clone(), self.claim.record().agent.to_string());
+        let usage = usage::record(home, slug.clone(), name, bundle.clone(), shared.clone());
+        let usage_task = tokio::spawn(usage.in_current_span());
         let first = self.first.channel.clone();
-        tokio::spawn(serve_first(self.first, shared.clone()));
-        let _ = report.message(&KeeperEvent::Running { slug }).await;
-        let _ = report.end().await;
+        tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
+        clients::send_last(report, &KeeperEvent::Running { slug }).await;
 
         let (backend, claim) = (self.backend, &self.claim);
         let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest: &guest, job: None };

@@ -142,8 +142,11 @@ pub enum Phase {
 pub struct LaunchFailure {
     /// The exit code, from the table in `lifecycle.md`.
     pub exit: u8,
-    /// The failed action, its object and the first cause.
+    /// The failed action, its object and the causes.
     pub message: String,
+    /// The causes at the end of the message, outermost first.
+    #[serde(default)]
+    pub causes: Vec<String>,
     /// The user's next step.
     pub hint: Option<String>,
     /// What could not be removed; `bottle cleanup` finds it.

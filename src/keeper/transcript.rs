@@ -3,18 +3,17 @@
 //! The agent controls their content, so the copy is bounded in bytes, follows no link out of its folder, and masks
 //! the agent's secrets.
 
-use std::fmt::Display;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bottle_channel::Channel;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use bottle_scan::Redactor;
 
 use crate::archive::{self, ReceiveError, Rules};
+use crate::host::files;
 use crate::instance::transcripts::Transcripts;
 
 /// Most bytes of one agent's conversations; months of work.
@@ -26,18 +25,19 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Copies the conversations at `paths` out. Returns whether there were any.
 ///
 /// # Errors
-/// The cause, as a fragment; an earlier copy stays.
+/// When they cannot be copied; an earlier copy stays.
 pub(super) async fn save(
     transcripts: &Transcripts,
     paths: &[String],
     guest: &Channel,
     secrets: &[Secret],
-) -> Result<bool, String> {
+) -> anyhow::Result<bool> {
     if paths.is_empty() {
         return Ok(false);
     }
-    let saved = tokio::time::timeout(TIMEOUT, copy_out(transcripts, paths, guest, secrets));
-    saved.await.map_err(|_| failed("it took too long"))?
+    let saved = tokio::time::timeout(TIMEOUT, copy_out(transcripts, paths, guest, secrets)).await;
+    let saved = saved.unwrap_or_else(|_| Err(anyhow::anyhow!("it took too long")));
+    saved.context("cannot copy the agent's conversations out")
 }
 
 async fn copy_out(
@@ -45,21 +45,21 @@ async fn copy_out(
     paths: &[String],
     guest: &Channel,
     secrets: &[Secret],
-) -> Result<bool, String> {
-    let new = transcripts.begin().map_err(failed)?;
+) -> anyhow::Result<bool> {
+    let new = transcripts.begin()?;
     let mut found = false;
     for path in paths {
-        let mask = Redactor::new(secrets).map_err(failed)?;
+        let mask = Redactor::new(secrets)?;
         let rules = Rules { max_bytes: Some(MAX_BYTES), mask: Some(mask) };
         match receive(guest, path, &new.path().join(parent_of(path)), rules).await {
             Ok(files) => found |= files > 0,
             // The agent has had no conversation.
             Err(ReceiveError::Refused(_)) => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     if found {
-        transcripts.finish(new).map_err(failed)?;
+        transcripts.finish(new)?;
     } else {
         transcripts.abandon(new);
     }
@@ -67,7 +67,7 @@ async fn copy_out(
 }
 
 async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Result<u64, ReceiveError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(into).map_err(ReceiveError::Unpacked)?;
+    files::create_private_folder(into).map_err(ReceiveError::Unpacked)?;
     let request = GuestRequest::CopyOut(CopyOut { path: path.to_owned() });
     let stream = guest.open(&request).await.map_err(|_| ReceiveError::BrokeOff)?;
     let into = into.to_owned();
@@ -82,8 +82,4 @@ async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Resu
 fn parent_of(path: &str) -> PathBuf {
     let relative = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
     relative.parent().map(Path::to_owned).unwrap_or_default()
-}
-
-fn failed(error: impl Display) -> String {
-    format!("cannot copy the agent's conversations out: {error}")
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_channel::{Channel, Stream};
+use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
 use bottle_contract::usage::Usage;
@@ -38,7 +38,7 @@ pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Cha
                 }
             }
             warned = false;
-            if acknowledge(&stream).await.is_none() {
+            if stream.message(&Written {}).await.is_err() {
                 break;
             }
         }
@@ -49,10 +49,6 @@ pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Cha
             () = tokio::time::sleep(RETRY_DELAY) => {}
         }
     }
-}
-
-async fn acknowledge(stream: &Stream) -> Option<()> {
-    stream.message(&Written {}).await.ok()
 }
 
 /// Appends records; opens the file again after a failure.

@@ -10,8 +10,8 @@ use bottle_channel::Channel;
 use bottle_contract::session::guest::{CopyIn, CopyOut, GuestRequest};
 use bottle_guest::archive::{Members, What};
 
-use super::guest::open;
-use super::{LaunchError, workspace};
+use super::connection::{open, send};
+use super::error::LaunchError;
 use crate::archive;
 
 /// How long pid 1 may take to find the first file.
@@ -33,7 +33,7 @@ pub(super) async fn restore_transcripts(
         let request = GuestRequest::CopyIn(CopyIn { path: parent.to_string_lossy().into_owned() });
         let mut stream = open(guest, &request).await?;
         let name = PathBuf::from(name);
-        workspace::send(&mut stream, move |out| pack(&copied, &name, out)).await?;
+        send(&mut stream, move |out| pack(&copied, &name, out)).await?;
     }
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bottle_contract::names;
 use bottle_contract::session::guest::SecretText;
 
-use super::{LaunchContext, LaunchError};
+use super::context::LaunchContext;
+use super::error::LaunchError;
 use crate::plan::Value;
 
 /// Variables that name the trusted roots. Each is read by at least one agent or tool that ignores the others.
@@ -72,7 +73,8 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
         let value = match value {
             Value::Literal(text) => text.as_str().into(),
             Value::Secret(id) => context.order.secrets.get(id).cloned().ok_or_else(|| {
-                LaunchError::Host(format!("the variable {name} has no value: {id} is missing"))
+                let (name, secret) = (name.clone(), id.clone());
+                LaunchError::NoSecret { object: "variable", name, part: "value", secret }
             })?,
         };
         env.insert(name.clone(), value);

@@ -1,28 +1,23 @@
 //! Starts pid 1, provisions it, runs the isolation probe, and starts the agent.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bottle_channel::{Channel, ChannelError, Event, Side, Stream};
+use bottle_channel::{Channel, Event, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{
-    CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
+    CopyIn, Exit, Failure, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
 };
-use bottle_contract::session::{Hello, Role};
 
+use super::connection::{answer, connect, done, open, send};
+use super::context::{LaunchContext, Trust};
+use super::error::{LaunchError, Peer};
 use super::isolation::{self, Controls};
-use super::{LaunchContext, LaunchError, Trust, conversation, environment, workspace};
-
-/// How long pid 1 may take to write a few files, or to start a program.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+use super::{conversation, environment, workspace};
 
 /// Starts pid 1 and establishes its channel.
 pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
     context.backend.start_guest(&context.launch(), &context.order.prepared).await?;
-    let stream = context.backend.connect_guest(&context.order.plan.identity.slug).await?;
-    let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
-        .await
-        .map_err(|error| LaunchError::guest(format!("did not complete the handshake: {error}")))?;
-    Ok(channel)
+    connect(context.backend, &context.order.plan.identity.slug, Peer::Guest).await
 }
 
 /// Sends certificates, environment and files.
@@ -43,12 +38,12 @@ pub(super) async fn provision(
     files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
     files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
     let request = GuestRequest::Provision(Provision { env: environment::build(context)?, files });
-    expect_done(guest, &request).await?;
+    done(&mut open(guest, &request).await?).await?;
     if plan.files.is_empty() {
         return Ok(());
     }
     let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: "/".to_owned() })).await?;
-    workspace::send(&mut stream, workspace::planned_files_archive(&plan.files)).await
+    send(&mut stream, workspace::planned_files_archive(&plan.files)).await
 }
 
 /// Runs the isolation probe on backends that isolate.
@@ -59,14 +54,13 @@ pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel
     let begun = Instant::now();
     let slug = &context.order.plan.identity.slug;
     let (controls, others) = tokio::join!(Controls::listen(), context.backend.other_listeners(slug));
-    let controls = controls
-        .map_err(|error| LaunchError::Host(format!("cannot list this machine's addresses: {error}")))?;
+    let controls = controls.map_err(LaunchError::host("list this machine's addresses"))?;
     let request = GuestRequest::Probe(controls.request(others?, true));
     let mut stream = open(guest, &request).await?;
     let attempts = match answer(&mut stream).await? {
         GuestEvent::Probed { attempts } => attempts,
-        GuestEvent::Failed(failure) => return Err(LaunchError::guest(failure.message)),
-        _ => return Err(LaunchError::guest("sent an unexpected answer")),
+        GuestEvent::Failed(failure) => return Err(refused(failure)),
+        _ => return Err(LaunchError::Unexpected(Peer::Guest)),
     };
     let mut attempts: Vec<_> =
         controls.judge(attempts).await.into_iter().map(|tried| tried.attempt).collect();
@@ -104,12 +98,19 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
     match answer(&mut stream).await? {
         GuestEvent::Started { .. } => Ok(stream),
         GuestEvent::Failed(failure) => Err(match failure.kind {
-            FailureKind::NotFound => LaunchError::ProgramMissing(failure.message),
+            FailureKind::NotFound => LaunchError::ProgramMissing {
+                report: failure.message,
+                in_image: context.order.prepared.inside.is_some(),
+            },
             FailureKind::NotExecutable => LaunchError::ProgramRefused(failure.message),
-            _ => LaunchError::guest(failure.message),
+            _ => refused(failure),
         }),
-        _ => Err(LaunchError::guest("sent an unexpected answer")),
+        _ => Err(LaunchError::Unexpected(Peer::Guest)),
     }
+}
+
+fn refused(failure: Failure) -> LaunchError {
+    LaunchError::Refused { peer: Peer::Guest, report: failure.message }
 }
 
 /// Waits for the agent's exit on the stream of [`start_agent`] or of an attach, ignoring its output; `None` when
@@ -126,34 +127,4 @@ pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
             Event::End | Event::Reset(_) => return None,
         }
     }
-}
-
-pub(super) async fn open(guest: &Channel, request: &GuestRequest) -> Result<Stream, LaunchError> {
-    guest.open(request).await.map_err(lost)
-}
-
-/// Sends a request whose only answer is `Done`.
-async fn expect_done(guest: &Channel, request: &GuestRequest) -> Result<(), LaunchError> {
-    let mut stream = open(guest, request).await?;
-    done(&mut stream).await
-}
-
-/// Reads a `Done` answer.
-pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
-    match answer(stream).await? {
-        GuestEvent::Done => Ok(()),
-        GuestEvent::Failed(failure) => Err(LaunchError::guest(format!("failed: {}", failure.message))),
-        _ => Err(LaunchError::guest("sent an unexpected answer")),
-    }
-}
-
-pub(super) async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchError> {
-    tokio::time::timeout(ANSWER_WITHIN, stream.receive())
-        .await
-        .map_err(|_| LaunchError::guest("did not answer in time"))?
-        .map_err(lost)
-}
-
-pub(super) fn lost(error: ChannelError) -> LaunchError {
-    LaunchError::guest(format!("disconnected: {error}"))
 }

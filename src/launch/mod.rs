@@ -10,8 +10,11 @@
 //! failure, an interrupt or a crash.
 
 mod canary;
+mod connection;
+mod context;
 mod conversation;
 mod environment;
+mod error;
 mod guest;
 pub mod isolation;
 pub mod order;
@@ -19,54 +22,22 @@ mod sidecars;
 mod workspace;
 
 pub use canary::Canary;
+pub use connection::connect;
+pub use context::LaunchContext;
+pub use error::{LaunchError, Peer};
 pub use guest::agent_end;
-use workspace::PendingReadyTime;
-
-use std::collections::BTreeMap;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names::Name;
-use bottle_contract::session::guest::{Attempt, Reach, SecretText};
-use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
-use self::order::LaunchOrder;
-use crate::backend::{Backend, BackendError, LAYERS, Launch, ProgressSink};
+use self::context::Trust;
+use self::workspace::PendingReadyTime;
+use crate::backend::{Backend, LAYERS};
 use crate::causes;
-use crate::forge::ForgeError;
 use crate::host::{Host, roots};
 use crate::instance::Claim;
-use crate::instance::deploy_keys::{self, KeyError, Tokens};
+use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::transcripts::Transcripts;
-
-/// The inputs of every phase.
-pub struct LaunchContext<'a> {
-    /// The machine.
-    pub host: &'a Host,
-    /// The backend that runs the bottle.
-    pub backend: &'a dyn Backend,
-    /// The plan, its prepared image and program, and the secrets.
-    pub order: &'a LaunchOrder,
-    /// The bottle's folder, lock and ledger.
-    pub claim: &'a Claim,
-    /// Receives the progress of the working directory copy.
-    pub progress: ProgressSink,
-    /// The canary secret in the agent's environment.
-    pub canary: Canary,
-    /// The private deploy keys of this launch, by repository name.
-    pub deploy_keys: BTreeMap<Name, SecretText>,
-}
-
-impl LaunchContext<'_> {
-    fn launch(&self) -> Launch<'_> {
-        Launch {
-            plan: &self.order.plan,
-            state: self.claim.folder(),
-            ledger: self.claim,
-            origin: &self.order.origin,
-        }
-    }
-}
 
 /// Phase: only the claim exists.
 pub struct Planned<'a>(LaunchContext<'a>);
@@ -84,14 +55,6 @@ pub struct SidecarsReady<'a> {
     guest: Channel,
     trust: Trust,
     ready: Option<PendingReadyTime>,
-}
-
-/// The certificates that programs in the bottle trust, as PEM.
-struct Trust {
-    /// The proxy's certificate authority.
-    authority: String,
-    /// The machine's trusted roots.
-    roots: String,
 }
 
 /// Phase: pid 1 has everything that the agent needs.
@@ -212,68 +175,4 @@ async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     resources.retain(|resource| !kept || resource.kind != LAYERS);
     left.extend(backend.remove(&resources).await.err().map(|error| causes::one_line(&error)));
     left
-}
-
-/// Describes the attempts that were not blocked, separated by semicolons.
-fn failed_attempts(attempts: &[Attempt]) -> String {
-    let described = attempts.iter().map(|attempt| {
-        let Attempt { target, via, seen, result, .. } = attempt;
-        let result =
-            if *result == Reach::Reached { "was reached" } else { "could not be confirmed as blocked" };
-        inert(&format!("{target} {result} by {via} ({seen})"))
-    });
-    described.collect::<Vec<_>>().join("; ")
-}
-
-/// Why a launch failed.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The backend failed.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// The bundle or the guest did not answer, or answered wrongly.
-    #[error("the {who} {what}")]
-    Peer {
-        /// `bundle` or `guest`.
-        who: &'static str,
-        /// What it did, as the rest of the sentence.
-        what: String,
-    },
-    /// The host does not meet a requirement of the launch.
-    #[error("{0}")]
-    Host(String),
-    /// A forge did not register a deploy key.
-    #[error(transparent)]
-    Forge(ForgeError),
-    /// The isolation probe reached a target, or could not confirm that the target is blocked.
-    #[error("isolation could not be proven: {}", failed_attempts(.0))]
-    Isolation(Vec<Attempt>),
-    /// The agent's program is not in the bottle.
-    #[error("{0}")]
-    ProgramMissing(String),
-    /// The agent's program exists and cannot be executed.
-    #[error("{0}")]
-    ProgramRefused(String),
-    /// The user or a signal interrupted it.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl From<KeyError> for LaunchError {
-    fn from(error: KeyError) -> Self {
-        match error {
-            KeyError::Forge(error) => Self::Forge(error),
-            KeyError::Host(message) => Self::Host(message),
-        }
-    }
-}
-
-impl LaunchError {
-    fn guest(what: impl Into<String>) -> Self {
-        Self::Peer { who: "guest", what: what.into() }
-    }
-
-    fn bundle(what: impl Into<String>) -> Self {
-        Self::Peer { who: "bundle", what: what.into() }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle_channel::{Channel, Side};
+use bottle_channel::Channel;
 use bottle_contract::credential;
 use bottle_contract::names::Name;
 use bottle_contract::session::bundle::{
@@ -10,10 +10,11 @@ use bottle_contract::session::bundle::{
 };
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
-use bottle_contract::session::{Hello, Role};
 use tokio::task::JoinHandle;
 
-use super::{LaunchContext, LaunchError, Trust};
+use super::connection::connect;
+use super::context::{LaunchContext, Trust};
+use super::error::{LaunchError, Peer};
 use crate::host::{OwnRules, addresses, roots};
 use crate::plan::{PlannedKey, PlannedRepo, Value};
 
@@ -26,13 +27,8 @@ pub(super) async fn start(
     roots: JoinHandle<String>,
 ) -> Result<(Channel, Trust), LaunchError> {
     context.backend.start_bundle(&context.launch(), &context.order.prepared).await?;
-    let stream = context.backend.connect_bundle(&context.order.plan.identity.slug).await?;
-    let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
-        .await
-        .map_err(|error| LaunchError::bundle(format!("did not complete the handshake: {error}")))?;
-    let roots = roots
-        .await
-        .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
+    let channel = connect(context.backend, &context.order.plan.identity.slug, Peer::Bundle).await?;
+    let roots = roots.await.map_err(LaunchError::host("read this machine's roots"))?;
     let config = SidecarConfig::load(context, &roots)?;
     let plan = &context.order.plan;
     let egress = BundleRequest::Provision(Box::new(provision(context, &config)?));
@@ -48,7 +44,7 @@ pub(super) async fn start(
     let egress = async {
         match ask(&channel, egress, "take its routes").await? {
             BundleEvent::Ready { ca_certificate } => Ok(ca_certificate),
-            _ => Err(unexpected_answer()),
+            _ => Err(LaunchError::Unexpected(Peer::Bundle)),
         }
     };
     let gate = open(&channel, gate, "open the git gate", |event| matches!(event, BundleEvent::GateOpen));
@@ -69,23 +65,27 @@ struct SidecarConfig {
 
 impl SidecarConfig {
     fn load(context: &LaunchContext<'_>, roots: &str) -> Result<Self, LaunchError> {
-        let extra = context.order.plan.egress.ca_bundle.as_deref().map(roots::bundle);
-        let extra = extra.transpose().map_err(LaunchError::Host)?;
-        let own = OwnRules::load(context.host).map_err(|error| LaunchError::Host(error.to_string()))?;
-        Ok(Self { upstream_roots: format!("{roots}{}", extra.unwrap_or_default()), rules: own.files })
+        let upstream_roots = roots::with_bundle(roots, context.order.plan.egress.ca_bundle.as_deref())?;
+        Ok(Self { upstream_roots, rules: OwnRules::load(context.host)?.files })
     }
 }
 
 /// Sends one request and returns the bundle's answer. `what` names the action for errors (`open the git gate`).
-async fn ask(channel: &Channel, request: BundleRequest, what: &str) -> Result<BundleEvent, LaunchError> {
-    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("disconnected: {error}"));
+async fn ask(
+    channel: &Channel,
+    request: BundleRequest,
+    what: &'static str,
+) -> Result<BundleEvent, LaunchError> {
+    let peer = Peer::Bundle;
     let exchange = async {
-        let mut stream = channel.open(&request).await.map_err(lost)?;
-        stream.receive().await.map_err(lost)
+        let mut stream = channel.open(&request).await.map_err(|error| peer.lost(error))?;
+        stream.receive().await.map_err(|error| peer.lost(error))
     };
-    let late = |_| LaunchError::bundle(format!("did not {what} in time"));
+    let late = |_| LaunchError::Late { peer, action: what };
     match tokio::time::timeout(READY_WITHIN, exchange).await.map_err(late)?? {
-        BundleEvent::Rejected { message } => Err(LaunchError::bundle(format!("could not {what}: {message}"))),
+        BundleEvent::Rejected { message } => {
+            Err(LaunchError::Refused { peer, report: format!("could not {what}: {message}") })
+        }
         event => Ok(event),
     }
 }
@@ -94,15 +94,14 @@ async fn ask(channel: &Channel, request: BundleRequest, what: &str) -> Result<Bu
 async fn open(
     channel: &Channel,
     request: Option<BundleRequest>,
-    what: &str,
+    what: &'static str,
     is_done: fn(&BundleEvent) -> bool,
 ) -> Result<(), LaunchError> {
     let Some(request) = request else { return Ok(()) };
-    if is_done(&ask(channel, request, what).await?) { Ok(()) } else { Err(unexpected_answer()) }
-}
-
-fn unexpected_answer() -> LaunchError {
-    LaunchError::bundle("sent an unexpected answer")
+    match is_done(&ask(channel, request, what).await?) {
+        true => Ok(()),
+        false => Err(LaunchError::Unexpected(Peer::Bundle)),
+    }
 }
 
 /// The git gate's configuration: the repository keys, and the secrets to scan pushes for.
@@ -110,10 +109,10 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
     let plan = &context.order.plan;
     let secrets = &context.order.secrets;
     let value = |id: &String, name: &Name| {
-        secrets
-            .get(id)
-            .cloned()
-            .ok_or_else(|| LaunchError::Host(format!("the repository {name} has no key: {id} is missing")))
+        secrets.get(id).cloned().ok_or_else(|| {
+            let (name, secret) = (name.to_string(), id.clone());
+            LaunchError::NoSecret { object: "repository", name, part: "key", secret }
+        })
     };
     let mut repos = Vec::new();
     for repo in &plan.repos {
@@ -124,7 +123,7 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
             }
             PlannedKey::Deploy { .. } => {
                 let made = context.deploy_keys.get(&repo.name).cloned();
-                let none = || LaunchError::Host(format!("no deploy key was made for {}", repo.name));
+                let none = || LaunchError::NoDeployKey(repo.name.clone());
                 GateKey::Ssh { private: made.ok_or_else(none)?, known_hosts: known_hosts(repo)? }
             }
         };
@@ -162,8 +161,7 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
 
 /// The trusted host keys. There is no trust on first use; `bottle start` has already reported missing keys.
 fn known_hosts(repo: &PlannedRepo) -> Result<String, LaunchError> {
-    let known = repo.host_keys().map_err(|error| LaunchError::Host(error.to_string()))?;
-    Ok(known.unwrap_or_default())
+    Ok(repo.host_keys()?.unwrap_or_default())
 }
 
 fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Provision, LaunchError> {
@@ -188,9 +186,8 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
             Value::Literal(url) => Some(url.as_str().into()),
             Value::Secret(id) => secrets.get(id).cloned(),
         }),
-        host_addresses: addresses::of_this_host().map_err(|error| {
-            LaunchError::Host(format!("cannot list this machine's own addresses: {error}"))
-        })?,
+        host_addresses: addresses::of_this_host()
+            .map_err(LaunchError::host("list this machine's own addresses"))?,
         log: plan.egress.log,
         log_keep: plan.egress.log_keep,
         limits: plan.egress.limits,

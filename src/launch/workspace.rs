@@ -10,9 +10,10 @@ use bottle_channel::{Channel, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
 
-use super::guest::{answer, done, lost, open};
-use super::{LaunchContext, LaunchError};
-use crate::archive::{self, SendError};
+use super::connection::{answer, open, send};
+use super::context::LaunchContext;
+use super::error::{LaunchError, Peer};
+use crate::archive;
 use crate::backend::{Copied, Origin, ProgressSink};
 use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
@@ -72,7 +73,7 @@ pub(super) async fn fill(
     };
     // From the clock that stamps the bottle's files, which can differ from this machine's.
     let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {
-        return Err(LaunchError::guest("sent an unexpected answer"));
+        return Err(LaunchError::Unexpected(Peer::Guest));
     };
     context
         .claim
@@ -80,7 +81,7 @@ pub(super) async fn fill(
             record.workspace_ready = Some(ready);
             record.clock_lead = Some(clock::boot_offset());
         })
-        .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
+        .map_err(LaunchError::host("write the bottle's record"))
 }
 
 /// Reports the number of bytes written.
@@ -101,21 +102,6 @@ impl Write for CountingWriter<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
-}
-
-/// Sends the archive that `files` writes and waits until the guest has extracted it.
-pub(super) async fn send(
-    stream: &mut Stream,
-    files: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
-) -> Result<(), LaunchError> {
-    archive::send(stream, files).await.map_err(|error| match error {
-        SendError::ChannelClosed(error) => lost(error),
-        SendError::Stopped(_) => LaunchError::Host(error.to_string()),
-        SendError::Unreadable(error) => {
-            LaunchError::Host(format!("cannot copy the working directory: {error}"))
-        }
-    })?;
-    done(stream).await
 }
 
 /// Returns a function that writes the plan's files as one archive, with paths relative to the root.

@@ -8,7 +8,8 @@ use bottle_contract::names::NEVER_LISTED;
 use serde::Deserialize;
 
 use super::{Learning, Refused};
-use crate::instance::proxy_log::{LINE_MAX, files, open};
+use crate::host::plain_file;
+use crate::instance::proxy_log::{LINE_MAX, files};
 
 /// The used fields of a line.
 #[derive(Deserialize)]
@@ -28,7 +29,7 @@ struct Line {
 pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(folder) {
-        let file = match open(&path) {
+        let file = match plain_file::open(&path) {
             Ok(file) => file,
             // The log was rotated meanwhile, or it is not a regular file.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {

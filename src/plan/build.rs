@@ -16,6 +16,7 @@ use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
     Unsettled, Value, Workspace, gate, image, slug,
 };
+use crate::forge::NoRepository;
 use crate::host::Host;
 use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
@@ -71,12 +72,12 @@ pub enum PlanError {
     #[error(transparent)]
     Label(#[from] BadName),
     /// The command cannot become an argv.
-    #[error("{agent}: {error}")]
+    #[error("{agent}")]
     Argv {
         /// The agent.
         agent: String,
         /// Why.
-        error: ArgvError,
+        source: ArgvError,
     },
     /// A skill's file cannot be read.
     #[error(transparent)]
@@ -90,13 +91,13 @@ pub enum PlanError {
         /// The repository.
         name: Name,
         /// The problem, as the rest of a sentence.
-        why: String,
+        why: NoRepository,
         /// The origin of the URL.
         origin: String,
     },
     /// The routes conflict.
-    #[error("cannot combine the bottle's routes: {0}")]
-    Routes(RouteError),
+    #[error("cannot combine the bottle's routes")]
+    Routes(#[from] RouteError),
 }
 
 /// Builds the plan for one launch. `random` fills a buffer and is used for the slug only.
@@ -114,7 +115,7 @@ pub fn build(
     let run = run(manifest, flags, &identity);
     let argv = provider
         .argv(&run)
-        .map_err(|error| PlanError::Argv { agent: manifest.agent.name.to_string(), error })?;
+        .map_err(|source| PlanError::Argv { agent: manifest.agent.name.to_string(), source })?;
     let mut needs = Needs::default();
     let mut env: BTreeMap<String, Value> =
         provider.env(&run).into_iter().map(|(name, text)| (name, Value::Literal(text))).collect();
@@ -225,7 +226,7 @@ fn egress(
             None => runtime_route(host, route, needs),
         });
     }
-    let table = RouteTable::new(routes).map_err(PlanError::Routes)?;
+    let table = RouteTable::new(routes)?;
     let upstream_proxy = manifest.egress.upstream_proxy.as_ref().map(|proxy| match &proxy.value {
         UpstreamProxy::Url(url) => Value::Literal(url.clone()),
         UpstreamProxy::Variable(name) => Value::Secret(needs.add(
@@ -380,6 +381,7 @@ fn hash(manifest: &ResolvedManifest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::causes;
     use crate::manifest::provider::Template;
     use crate::manifest::{Homes, Manifests};
     use crate::plan::{ImageSource, KnownHosts, PlannedKey};
@@ -583,7 +585,7 @@ git-gate:
 
     #[test]
     fn refuses_a_command_without_its_task() {
-        let error = planned(WITH_A_KEY, |_| ()).expect_err("no task").to_string();
+        let error = causes::one_line(&planned(WITH_A_KEY, |_| ()).expect_err("no task"));
         assert!(error.contains("here: the agent's command uses {task}"), "{error}");
     }
 }

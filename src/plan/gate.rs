@@ -11,6 +11,7 @@ use url::Url;
 use super::secrets::{Needs, source_of};
 use super::{PlanError, SecretSource};
 use crate::forge::{Keys, Kind};
+use crate::host::files::FileError;
 use crate::host::{Host, known_hosts};
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
 use crate::manifest::git_key::{DeployKey, KeySource};
@@ -81,7 +82,7 @@ pub enum KnownHosts {
 }
 
 /// Why a repository's host has no trusted keys.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostKeyError {
     /// The host is unknown; there is no trust on first use.
     #[error(
@@ -97,8 +98,8 @@ pub enum HostKeyError {
         port: Option<u16>,
     },
     /// A file cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
+    #[error(transparent)]
+    Unreadable(#[from] FileError),
 }
 
 impl HostKeyError {
@@ -140,7 +141,7 @@ impl PlannedRepo {
             KnownHosts::Pinned(line) => return Ok(Some(line.clone())),
             KnownHosts::Files { host, port, files } => (host, *port, files),
         };
-        let text = known_hosts::read(files).map_err(HostKeyError::Unreadable)?;
+        let text = known_hosts::read(files)?;
         match known_hosts::knows(&text, host, port) {
             true => Ok(Some(text)),
             false => Err(HostKeyError::Unknown { name: self.name.clone(), host: host.clone(), port }),
@@ -200,11 +201,10 @@ fn deploy(
     needs: &mut Needs,
 ) -> Result<PlannedKey, PlanError> {
     let url = ssh(repo.url.value.as_str());
-    let keys =
-        Keys::new(kind, key.api_url.as_deref(), &repo.url.value.host(), &url.path).map_err(|error| {
-            let origin = repo.url.origin.to_string();
-            PlanError::Repository { name: name.clone(), why: error.to_string(), origin }
-        })?;
+    let keys = Keys::new(kind, key.api_url.as_deref(), &repo.url.value.host(), &url.path).map_err(|why| {
+        let origin = repo.url.origin.to_string();
+        PlanError::Repository { name: name.clone(), why, origin }
+    })?;
     let source = source_of(&key.token_ref, &host.home, &host.user_home);
     let purpose = format!("the deploy key of the repository {name}, made at {} for this launch", keys.host());
     let token = needs.add(format!("git-gate.{name}"), source, purpose);

@@ -5,13 +5,14 @@
 use std::io;
 use std::path::Path;
 
+use anyhow::anyhow;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bottle_contract::secret::Secret;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{SECRET_MAX, SecretError, read_bounded, unreadable};
+use super::{SECRET_MAX, SecretError, read_bounded, unreadable_with_hint};
 use crate::plan::{CodexPart, SecretNeed};
 
 /// The hint for a missing or expired login.
@@ -40,32 +41,31 @@ struct Claims {
 /// # Errors
 /// [`SecretError`] when there is no login, when it is not a ChatGPT login, or when it has expired.
 pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Secret, SecretError> {
-    let fault = |why: String, hint: &str| {
-        unreadable(need, format!("{}: {why}", file.display()), Some(hint.to_owned()))
-    };
+    let fault =
+        |why: anyhow::Error, hint| unreadable_with_hint(need, why.context(file.display().to_string()), hint);
     let (bytes, _) = read_bounded(file).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => fault("codex is not logged in on this machine".to_owned(), LOG_IN),
-        _ => fault(error.to_string(), LOG_IN),
+        io::ErrorKind::NotFound => fault(anyhow!("codex is not logged in on this machine"), LOG_IN),
+        _ => fault(error.into(), LOG_IN),
     })?;
     if bytes.len() > SECRET_MAX {
-        return Err(fault(format!("more than {SECRET_MAX} bytes"), LOG_IN));
+        return Err(fault(anyhow!("more than {SECRET_MAX} bytes"), LOG_IN));
     }
     // Neither position nor text of the file, because it is secret.
     let login: Login =
-        serde_json::from_slice(&bytes).map_err(|_| fault("not a codex login".to_owned(), LOG_IN))?;
+        serde_json::from_slice(&bytes).map_err(|_| fault(anyhow!("not a codex login"), LOG_IN))?;
     let Some(tokens) = login.tokens else {
         let hint = "set the key in the bottle instead: `agent_provider: {auth_token: CODEX_API_KEY}`";
-        return Err(fault("codex is logged in by a key, not by ChatGPT".to_owned(), hint));
+        return Err(fault(anyhow!("codex is logged in by a key, not by ChatGPT"), hint));
     };
     let found = match part {
         CodexPart::AccessToken => tokens.access_token,
         CodexPart::AccountId => tokens.account_id,
     };
     let found = found.filter(|found| !found.is_empty()).map(Secret::new);
-    let found = found.ok_or_else(|| fault("the login is incomplete".to_owned(), LOG_IN))?;
+    let found = found.ok_or_else(|| fault(anyhow!("the login is incomplete"), LOG_IN))?;
     if part == CodexPart::AccessToken && expiry(&found).is_some_and(|end| end <= Timestamp::now()) {
         let hint = "run `codex` once on this machine, which renews it, or log in again: `codex login`";
-        return Err(fault("the login has expired".to_owned(), hint));
+        return Err(fault(anyhow!("the login has expired"), hint));
     }
     Ok(found)
 }
@@ -89,7 +89,9 @@ mod tests {
         let source = SecretSource::CodexLogin { file: file.clone(), part: wanted };
         let need = SecretNeed { id: "x".to_owned(), source, purpose: "the login".to_owned() };
         let found = part(&file, wanted, &need).map(|secret| secret.expose().to_owned());
-        found.map_err(|error| format!("{error}; {}", error.hint().unwrap_or_default()))
+        found.map_err(|error| {
+            format!("{}; {}", crate::causes::one_line(&error), error.hint().unwrap_or_default())
+        })
     }
 
     fn token(end: i64) -> String {

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use anyhow::{anyhow, ensure};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::SecretText;
 use tokio::io::AsyncReadExt;
@@ -58,14 +59,14 @@ pub enum SecretError {
     #[error("no value was given for {0}")]
     Cancelled(String),
     /// The source is not usable.
-    #[error("cannot read the secret for {purpose}: {why}")]
+    #[error("cannot read the secret for {purpose}")]
     Unreadable {
         /// The secret's purpose.
         purpose: String,
         /// The cause, without the value.
-        why: String,
+        source: anyhow::Error,
         /// The user's next step.
-        hint: Option<String>,
+        hint: &'static str,
     },
 }
 
@@ -96,7 +97,7 @@ impl SecretError {
                 })
             }
             Self::Cancelled(_) => None,
-            Self::Unreadable { hint, .. } => Some(hint.clone().unwrap_or_else(|| FIX_HINT.to_owned())),
+            Self::Unreadable { hint, .. } => Some((*hint).to_owned()),
         }
     }
 }
@@ -157,14 +158,14 @@ async fn prompt(
     let value = match user.secret(&question) {
         Ok(Some(value)) if !value.expose().is_empty() => value,
         Ok(_) => return Err(SecretError::Cancelled(need.purpose.clone())),
-        Err(error) => return Err(unreadable(need, format!("the terminal: {error}"), None)),
+        Err(error) => return Err(unreadable(need, anyhow!(error).context("the terminal"))),
     };
     let SecretSource::Env(name) = &need.source else { return Ok(value) };
     let Some(reference) = saved_references::parse_reference(value.expose()) else { return Ok(value) };
-    let reference = reference.map_err(|why| unreadable(need, format!("the typed reference {why}"), None))?;
+    let reference = reference.map_err(|why| unreadable(need, anyhow!("the typed reference {why}")))?;
     // Saved after it has worked.
     let value = from_reference(host, &reference, need, warnings).await?;
-    let saved = SavedReferences::load(host).map_err(|why| unreadable(need, why, None))?;
+    let saved = SavedReferences::load(host).map_err(|why| unreadable(need, why))?;
     match saved.save(host, name, reference) {
         Ok(path) => warnings.push(format!("the reference for {name} is saved in {}", path.display())),
         Err(error) => warnings.push(format!("cannot save the reference for {name}: {error}")),
@@ -183,7 +184,7 @@ async fn from_env_or_saved(
         return Ok(Some(value));
     }
     let saved = SavedReferences::load(host)
-        .map_err(|why| unreadable(need, why, Some("fix the file, or remove it".to_owned())))?;
+        .map_err(|why| unreadable_with_hint(need, why, "fix the file, or remove it"))?;
     match saved.get(name) {
         Some(reference) => from_reference(host, reference, need, warnings).await.map(Some),
         None => Ok(None),
@@ -200,7 +201,7 @@ async fn from_reference(
         SecretRef::File(path) => from_file(host, path, need, warnings),
         SecretRef::Command(argv) => from_command(host, argv, need).await,
         SecretRef::Variable(name) => {
-            from_env(host, name, need)?.ok_or_else(|| unreadable(need, format!("{name} is not set"), None))
+            from_env(host, name, need)?.ok_or_else(|| unreadable(need, anyhow!("{name} is not set")))
         }
     }
 }
@@ -211,7 +212,7 @@ fn from_env(host: &Host, name: &str, need: &SecretNeed) -> Result<Option<Secret>
         Some(value) if value.is_empty() => Ok(None),
         Some(value) => match value.to_str() {
             Some(value) => Ok(Some(Secret::new(value.to_owned()))),
-            None => Err(unreadable(need, format!("the variable {name} is not UTF-8"), None)),
+            None => Err(unreadable(need, anyhow!("the variable {name} is not UTF-8"))),
         },
     }
 }
@@ -223,8 +224,8 @@ fn from_file(
     warnings: &mut Vec<String>,
 ) -> Result<Secret, SecretError> {
     let path = path.strip_prefix("~").map_or_else(|_| path.to_owned(), |rest| host.user_home.join(rest));
-    let fault = |why: String| unreadable(need, format!("{}: {why}", path.display()), None);
-    let (bytes, metadata) = read_bounded(&path).map_err(|error| fault(error.to_string()))?;
+    let fault = |why: anyhow::Error| unreadable(need, why.context(path.display().to_string()));
+    let (bytes, metadata) = read_bounded(&path).map_err(|error| fault(error.into()))?;
     if metadata.permissions().mode() & 0o077 != 0 {
         warnings.push(format!("other users can read {0}; fix that with `chmod 600 {0}`", path.display()));
     }
@@ -247,9 +248,9 @@ fn read_bounded(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Metadata)> {
 
 async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result<Secret, SecretError> {
     let [program, arguments @ ..] = argv else {
-        return Err(unreadable(need, "the command is empty".to_owned(), None));
+        return Err(unreadable(need, anyhow!("the command is empty")));
     };
-    let fault = |why: String, hint: Option<String>| unreadable(need, format!("`{program}` {why}"), hint);
+    let fault = |what: &str, why: anyhow::Error| unreadable(need, why.context(format!("`{program}` {what}")));
     // No shell, so nothing in the arguments is expanded.
     let mut child = tokio::process::Command::new(program)
         .args(arguments)
@@ -260,8 +261,8 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| fault(format!("cannot be started: {error}"), None))?;
-    let output = child.stdout.take().ok_or_else(|| fault("has no output".to_owned(), None))?;
+        .map_err(|error| fault("cannot be started", error.into()))?;
+    let output = child.stdout.take().ok_or_else(|| unreadable(need, anyhow!("`{program}` has no output")))?;
     let run = async {
         let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
         output.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).await?;
@@ -271,30 +272,37 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
     };
     let (bytes, status) = match tokio::time::timeout(COMMAND_DEADLINE, run).await {
         Ok(Ok(done)) => done,
-        Ok(Err(error)) => return Err(fault(format!("failed: {error}"), None)),
-        Err(_) => return Err(fault(format!("did not finish within {} s", COMMAND_DEADLINE.as_secs()), None)),
+        Ok(Err(error)) => return Err(fault("failed", error.into())),
+        Err(_) => {
+            let seconds = COMMAND_DEADLINE.as_secs();
+            return Err(unreadable(need, anyhow!("`{program}` did not finish within {seconds} s")));
+        }
     };
     match status {
         Some(status) if !status.success() => {
-            Err(fault(format!("failed: {status}"), Some("run it by hand to see the cause".to_owned())))
+            let why = anyhow!("`{program}` failed: {status}");
+            Err(unreadable_with_hint(need, why, "run it by hand to see the cause"))
         }
-        _ => text_of(&bytes).map_err(|why| fault(format!("printed an unusable value: {why}"), None)),
+        _ => text_of(&bytes).map_err(|why| fault("printed an unusable value", why)),
     }
 }
 
 /// Decodes a secret and removes one trailing line break.
-fn text_of(bytes: &[u8]) -> Result<Secret, String> {
-    if bytes.len() > SECRET_MAX {
-        return Err(format!("more than {SECRET_MAX} bytes"));
-    }
-    let text = std::str::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+fn text_of(bytes: &[u8]) -> anyhow::Result<Secret> {
+    ensure!(bytes.len() <= SECRET_MAX, "more than {SECRET_MAX} bytes");
+    let text = std::str::from_utf8(bytes).map_err(|_| anyhow!("not UTF-8"))?;
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
-    if text.is_empty() { Err("empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) }
+    ensure!(!text.is_empty(), "empty");
+    Ok(Secret::new(text.to_owned()))
 }
 
-fn unreadable(need: &SecretNeed, why: String, hint: Option<String>) -> SecretError {
-    SecretError::Unreadable { purpose: need.purpose.clone(), why, hint }
+fn unreadable(need: &SecretNeed, why: anyhow::Error) -> SecretError {
+    unreadable_with_hint(need, why, FIX_HINT)
+}
+
+fn unreadable_with_hint(need: &SecretNeed, source: anyhow::Error, hint: &'static str) -> SecretError {
+    SecretError::Unreadable { purpose: need.purpose.clone(), source, hint }
 }
 
 fn missing(needs: &[SecretNeed]) -> String {

@@ -4,15 +4,14 @@
 //! reference instead of a secret at the prompt.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow, bail};
 use bottle_contract::yaml;
 
 use crate::host::{Host, files};
-use crate::manifest::secret_ref::SecretRef;
+use crate::manifest::secret_ref::{BadSecretRef, SecretRef};
 
 /// The file's first line.
 const HEADING: &str = "# References for secrets whose variables are not set. Never a secret itself.\n";
@@ -25,32 +24,29 @@ impl SavedReferences {
     /// Loads the references of this home; none without the file.
     ///
     /// # Errors
-    /// When the file exists and is invalid: a message with its path and without its values.
-    pub(super) fn load(host: &Host) -> Result<Self, String> {
+    /// When the file exists and is invalid: its path and the problem, without its values.
+    pub(super) fn load(host: &Host) -> anyhow::Result<Self> {
         let path = path_of(host);
-        let fault = |why: String| format!("{}: {why}", path.display());
+        Self::read(&path).with_context(|| path.display().to_string())
+    }
+
+    fn read(path: &Path) -> anyhow::Result<Self> {
         let mut text = String::new();
-        match std::fs::File::open(&path) {
+        match std::fs::File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(fault(error.to_string())),
-            Ok(file) => file
-                .take(yaml::MAX_DOCUMENT as u64 + 1)
-                .read_to_string(&mut text)
-                .map_err(|error| fault(error.to_string()))?,
+            file => file?.take(yaml::MAX_DOCUMENT as u64 + 1).read_to_string(&mut text)?,
         };
         let written: BTreeMap<String, String> = yaml::from_str(&text).map_err(|error| {
             let at = error.at.map(|at| format!("{at}: ")).unwrap_or_default();
-            fault(format!("{at}must be a map of NAME to `file:PATH` or `cmd:COMMAND`"))
+            anyhow!("{at}must be a map of NAME to `file:PATH` or `cmd:COMMAND`")
         })?;
         let mut references = BTreeMap::new();
         for (name, reference) in written {
             // A reference to another variable could create a cycle.
             match reference.parse() {
-                Ok(SecretRef::Variable(_)) => {
-                    return Err(fault(format!("{name} must be `file:PATH` or `cmd:COMMAND`")));
-                }
+                Ok(SecretRef::Variable(_)) => bail!("{name} must be `file:PATH` or `cmd:COMMAND`"),
                 Ok(reference) => drop(references.insert(name, reference)),
-                Err(why) => return Err(fault(format!("{name} {why}"))),
+                Err(why) => bail!("{name} {why}"),
             }
         }
         Ok(Self(references))
@@ -69,7 +65,7 @@ impl SavedReferences {
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);
-        DirBuilder::new().recursive(true).mode(0o700).create(&host.home)?;
+        files::create_private_folder(&host.home)?;
         let written: BTreeMap<&str, String> =
             self.0.iter().map(|(name, reference)| (name.as_str(), reference.to_string())).collect();
         let text = yaml::to_string(&written).map_err(io::Error::other)?;
@@ -82,9 +78,9 @@ impl SavedReferences {
 }
 
 /// Parses typed text as a reference; none if it has no reference prefix.
-pub(super) fn parse_reference(typed: &str) -> Option<Result<SecretRef, String>> {
+pub(super) fn parse_reference(typed: &str) -> Option<Result<SecretRef, BadSecretRef>> {
     let is_reference = typed.starts_with("file:") || typed.starts_with("cmd:");
-    is_reference.then(|| typed.trim().parse::<SecretRef>().map_err(|error| error.to_string()))
+    is_reference.then(|| typed.trim().parse())
 }
 
 fn path_of(host: &Host) -> PathBuf {

@@ -38,7 +38,7 @@ fn value<'a>(secrets: &'a Secrets, id: &str) -> &'a str {
 
 async fn problem(host: &Host, source: SecretSource) -> String {
     let error = resolve(host, &[need("x", source)], None).await.expect_err("an error");
-    error.to_string()
+    crate::causes::one_line(&error)
 }
 
 #[tokio::test]

@@ -104,3 +104,44 @@ fn cancelling_a_secret_prompt_starts_nothing() -> Result<()> {
     let listed = run(&home, &["list"])?;
     listed.stdout.is_empty().then_some(()).context("nothing was started")
 }
+
+#[test]
+fn the_most_detailed_log_shows_spans_and_no_secret() -> Result<()> {
+    let mut home = home()?;
+    let secrets = ["f2c9d1e87a6b4c30f2c9", "sk-ant-api03-0123456789abcdef"];
+    home.bottle(
+        "keen",
+        "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, \"60\"]}\nenv: {HELD: $HELD}\n\
+         egress: {routes: [{host: api.example.com, auth: {scheme: Bearer, token_ref: TOKEN}}]}\n---\n",
+    )?;
+    home.agent("keen", "---\nbottle: keen\n---\n")?;
+    home.env("TOKEN", secrets[0]).env("HELD", secrets[1]).env("RUST_LOG", "trace");
+    let mut logs = String::new();
+    for command in [
+        &["start", "keen", "--label", "one", "--detach", "--yes", "--learn"][..],
+        &["list", "-vv"],
+        &["stop", "one"],
+    ] {
+        logs += &run(&home, command)?.expect_code(0).transcript();
+    }
+    assert!(logs.contains("TRACE"), "the commands log too:\n{logs}");
+    let folder = home.bottle_home().join("state/one/logs");
+    let keeper = std::fs::read_to_string(folder.join("keeper.log"))?;
+    for span in ["keeper{slug=one}", "launch_phase{phase=Guard slug=one backend=\"fake\"}: "] {
+        assert!(keeper.contains(span) && keeper.contains("TRACE"), "{span} is missing:\n{keeper}");
+    }
+    let mut folders = vec![folder];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => logs += &String::from_utf8_lossy(&std::fs::read(path)?),
+            }
+        }
+    }
+    for secret in secrets {
+        assert!(!logs.contains(secret), "{logs}");
+    }
+    Ok(())
+}

@@ -52,3 +52,22 @@ fn a_bottle_without_decisions_has_an_empty_audit_log() -> Result<()> {
     )?);
     Ok(())
 }
+
+#[test]
+fn verbose_prints_each_cause_on_its_own_line() -> Result<()> {
+    let mut home = home()?;
+    home.write("home/.bottle/empty.pem", "")?;
+    home.bottle(
+        "untrusting",
+        "---\nbackend: fake\nagent_provider: {template: command, command: [echo, hi]}\n\
+         egress: {ca_bundle: empty.pem}\n---\n",
+    )?;
+    home.agent("untrusting", "---\nbottle: untrusting\n---\n")?;
+    let start = ["start", "untrusting", "--label", "one", "--yes", "--quiet"];
+    let started = transcripts(&home, &[&start, &[&start[..], &["-v"]].concat()])?;
+    std::fs::remove_dir_all(home.bottle_home().join("state"))?;
+    home.write("home/.bottle/state", "no folder\n")?;
+    let listed = transcripts(&home, &[&["list"], &["list", "-v"], &["list", "-v", "--json"]])?;
+    snapshot!(format!("{started}\n{listed}"));
+    Ok(())
+}

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, receive_failed, unexpected_answer};
-use super::error::CliError;
+use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
@@ -87,7 +87,7 @@ async fn copy_in(
     archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
         SendError::ChannelClosed(error) => keeper_lost(error),
-        SendError::Stopped(_) => CliError::failed(error.to_string()),
+        SendError::Stopped(_) => CliError::from_error(Kind::Failed, &error),
     })?;
     confirm(&mut stream, slug).await
 }

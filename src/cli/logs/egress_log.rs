@@ -13,7 +13,8 @@ use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
 use crate::host::Host;
-use crate::instance::proxy_log::{LINE_MAX, files, open};
+use crate::host::plain_file;
+use crate::instance::proxy_log::{LINE_MAX, files};
 use crate::instance::{State, Store};
 
 /// Shows the log files in `folder`.
@@ -94,7 +95,7 @@ struct Followed {
 
 impl Followed {
     fn open(path: &Path) -> std::io::Result<Self> {
-        let file = open(path)?;
+        let file = plain_file::open(path)?;
         let inode = file.metadata()?.ino();
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }

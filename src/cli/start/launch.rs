@@ -83,7 +83,7 @@ pub(super) async fn launch(
     let slug = &order.plan.identity.slug;
     let progress = Progress::start(output);
     let Launched { channel, progress: mut events } =
-        client::launch(host, order).await.map_err(|error| CliError::failed(error.to_string()))?;
+        client::launch(host, order).await.map_err(|error| CliError::from_error(Kind::Failed, &error))?;
     let signal = tokio::select! {
         answer = follow(&mut events, &order.plan, &progress) => {
             drop(progress);
@@ -167,7 +167,7 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
         Kind::Program if order.plan.agent.terminal.is_some() => exit::BACKEND,
         _ => failure.exit,
     };
-    CliError::new(kind, failure.message).hint_if(failure.hint).exit(code)
+    CliError::from_failure(kind, failure).exit(code)
 }
 
 /// Sends SIGINT to the keeper, which is in another process group. A keeper that is not found notices the closed
@@ -195,7 +195,7 @@ impl From<SecretError> for CliError {
             SecretError::Cancelled(_) => Kind::Interrupted,
             SecretError::Missing(_) | SecretError::Unreadable { .. } => Kind::Secret,
         };
-        Self::new(kind, error.to_string()).hint_if(hint)
+        Self::from_error(kind, &error).hint_if(hint)
     }
 }
 

@@ -293,7 +293,9 @@ pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
             let hint = error.hint();
-            CliError::usage(error.to_string()).about(format!("git-gate.repos.{}", repo.name)).hint(hint)
+            CliError::from_error(Kind::Usage, &error)
+                .about(format!("git-gate.repos.{}", repo.name))
+                .hint(hint)
         })?;
     }
     Ok(())
@@ -332,17 +334,15 @@ fn style(plan: &Plan, settings: &Settings) -> Style {
 
 impl From<PlanError> for CliError {
     fn from(error: PlanError) -> Self {
-        let message = error.to_string();
-        match error {
-            PlanError::Label(_) => Self::usage(message).about("--label").hint(
+        let failed = |kind| Self::from_error(kind, &error);
+        match &error {
+            PlanError::Label(_) => failed(Kind::Usage).about("--label").hint(
                 "use at least one letter from a to z or digit: they form the bottle's name in commands",
             ),
-            PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
-            PlanError::Repository { .. } => Self::new(Kind::Manifest, message)
+            PlanError::Argv { source, .. } => failed(Kind::Usage).about("--prompt").hint(source.hint()),
+            PlanError::Repository { .. } => failed(Kind::Manifest)
                 .hint("give it a key of your own (`key: {provider: static, path}`), or correct its address"),
-            PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => {
-                Self::new(Kind::Manifest, message)
-            }
+            PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => failed(Kind::Manifest),
         }
     }
 }

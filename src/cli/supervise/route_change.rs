@@ -7,6 +7,7 @@ use bottle_contract::route::render_routes;
 use bottle_contract::session::bundle::Routes;
 use similar::{ChangeTag, TextDiff};
 
+use crate::causes;
 use crate::host::Host;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::{Store, routes};
@@ -93,7 +94,7 @@ pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
 
 /// Lists what became live after the revision `from`, up to `to`, in words; the error says why that is unknown.
 pub(super) fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
-    let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| error.to_string())?;
+    let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| causes::one_line(&error))?;
     let is_live = |of: &bottle_contract::queue::Id, number: u64| {
         records.iter().any(
             |record| matches!(&record.entry, Entry::Live { proposal, revision } if proposal == of && *revision == number),

@@ -1,0 +1,40 @@
+//! The keeper's log: `logs/keeper.log` in the bottle's folder.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::host::files;
+use crate::instance::Claim;
+
+/// Starts the log on standard error, which is discarded until a bottle is claimed. `RUST_LOG` selects what is logged;
+/// each span that it selects is a line at its end, with its duration.
+pub(super) fn start() {
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter.from_env_lossy())
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .try_init();
+}
+
+/// Redirects standard error, panics included, to the bottle's log.
+pub(super) fn open(claim: &Claim) {
+    let logs = claim.folder().join("logs");
+    let _ = files::create_private_folder(&logs);
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(logs.join("keeper.log"));
+    if let Ok(file) = file {
+        let _ = rustix::stdio::dup2_stderr(&file);
+    }
+}
+
+/// Closes the log, because on a network disk an open file would keep its folder from being removed.
+pub(super) fn close() {
+    if let Ok(nothing) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stderr(&nothing);
+    }
+}

@@ -1,0 +1,49 @@
+//! The inputs of every launch phase.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Name;
+use bottle_contract::session::guest::SecretText;
+
+use super::canary::Canary;
+use super::order::LaunchOrder;
+use crate::backend::{Backend, Launch, ProgressSink};
+use crate::host::Host;
+use crate::instance::Claim;
+
+/// The inputs of every phase.
+pub struct LaunchContext<'a> {
+    /// The machine.
+    pub host: &'a Host,
+    /// The backend that runs the bottle.
+    pub backend: &'a dyn Backend,
+    /// The plan, its prepared image and program, and the secrets.
+    pub order: &'a LaunchOrder,
+    /// The bottle's folder, lock and ledger.
+    pub claim: &'a Claim,
+    /// Receives the progress of the working directory copy.
+    pub progress: ProgressSink,
+    /// The canary secret in the agent's environment.
+    pub canary: Canary,
+    /// The private deploy keys of this launch, by repository name.
+    pub deploy_keys: BTreeMap<Name, SecretText>,
+}
+
+impl LaunchContext<'_> {
+    pub(super) fn launch(&self) -> Launch<'_> {
+        Launch {
+            plan: &self.order.plan,
+            state: self.claim.folder(),
+            ledger: self.claim,
+            origin: &self.order.origin,
+        }
+    }
+}
+
+/// The certificates that programs in the bottle trust, as PEM.
+pub(super) struct Trust {
+    /// The proxy's certificate authority.
+    pub(super) authority: String,
+    /// The machine's trusted roots.
+    pub(super) roots: String,
+}

@@ -1,0 +1,178 @@
+//! The error type of a launch.
+
+use std::{fmt, io};
+
+use bottle_channel::ChannelError;
+use bottle_contract::names::Name;
+use bottle_contract::route::RoutesError;
+use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_contract::terminal::inert;
+
+use crate::backend::BackendError;
+use crate::host::OwnRulesError;
+use crate::host::roots::CaBundleError;
+use crate::instance::deploy_keys::KeyError;
+use crate::plan::HostKeyError;
+
+/// Why a launch failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// A new connection to the bundle or the guest is not usable.
+    #[error("the {peer} did not complete the handshake")]
+    Handshake {
+        /// Which one.
+        peer: Peer,
+        /// The cause.
+        source: ChannelError,
+    },
+    /// The connection to the bundle or the guest was lost.
+    #[error("the {peer} disconnected")]
+    Disconnected {
+        /// Which one.
+        peer: Peer,
+        /// The cause.
+        source: ChannelError,
+    },
+    /// The bundle or the guest is too slow.
+    #[error("the {peer} did not {action} in time")]
+    Late {
+        /// Which one.
+        peer: Peer,
+        /// What it had to do.
+        action: &'static str,
+    },
+    /// The bundle or the guest reported a failure.
+    #[error("the {peer} {report}")]
+    Refused {
+        /// Which one.
+        peer: Peer,
+        /// Its report, as the rest of the sentence.
+        report: String,
+    },
+    /// The bundle or the guest sent a message that is no answer to the request.
+    #[error("the {0} sent an unexpected answer")]
+    Unexpected(Peer),
+    /// An operation on this machine failed.
+    #[error("cannot {action}")]
+    Host {
+        /// The operation.
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A secret of the plan has no value.
+    #[error("the {object} {name} has no {part}: {secret} is missing")]
+    NoSecret {
+        /// `variable` or `repository`.
+        object: &'static str,
+        /// Its name.
+        name: String,
+        /// What the secret is for it.
+        part: &'static str,
+        /// The secret's id.
+        secret: String,
+    },
+    /// The plan's routes are not usable.
+    #[error("the plan's routes do not parse")]
+    Routes(#[from] RoutesError),
+    /// The bottle's own root certificates are not usable.
+    #[error(transparent)]
+    CaBundle(#[from] CaBundleError),
+    /// The user's scanner rules are not usable.
+    #[error(transparent)]
+    Rules(#[from] OwnRulesError),
+    /// A repository's host has no trusted key.
+    #[error(transparent)]
+    HostKey(#[from] HostKeyError),
+    /// A repository needs a deploy key and has none.
+    #[error("no deploy key was made for {0}")]
+    NoDeployKey(Name),
+    /// A deploy key could not be registered.
+    #[error(transparent)]
+    DeployKey(#[from] KeyError),
+    /// The isolation probe reached a target, or could not confirm that the target is blocked.
+    #[error("isolation could not be proven: {}", failed_attempts(.0))]
+    Isolation(Vec<Attempt>),
+    /// The agent's program is not in the bottle.
+    #[error("{report}")]
+    ProgramMissing {
+        /// The guest's report.
+        report: String,
+        /// Whether the bottle's programs come from an image.
+        in_image: bool,
+    },
+    /// The agent's program exists and cannot be executed.
+    #[error("{0}")]
+    ProgramRefused(String),
+    /// The user or a signal interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The other end of a connection of the keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// The parent of the sidecars.
+    Bundle,
+    /// Pid 1 of the bottle.
+    Guest,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bundle => "bundle",
+            Self::Guest => "guest",
+        })
+    }
+}
+
+impl LaunchError {
+    /// The user's next step.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Backend(error) => return error.hint.clone(),
+            Self::ProgramMissing { in_image, .. } => {
+                let target = if *in_image { "in its image" } else { "on this machine" };
+                format!("install it {target}, or name its path in `agent_provider.command`")
+            }
+            Self::Isolation(_) => {
+                "nothing was started; run `bottle doctor` to see what this machine lacks".to_owned()
+            }
+            Self::Handshake { .. }
+            | Self::Disconnected { .. }
+            | Self::Late { .. }
+            | Self::Refused { .. }
+            | Self::Unexpected(_) => "run `bottle doctor` to see what this machine lacks".to_owned(),
+            Self::DeployKey(KeyError::Forge(error)) => error.hint.clone(),
+            _ => return None,
+        })
+    }
+
+    /// A function that wraps the cause of a failed `action` on this machine.
+    pub(super) fn host<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::Host { action, source: error.into() }
+    }
+}
+
+impl Peer {
+    /// Wraps the error of a connection that is lost.
+    pub(super) fn lost(self, source: ChannelError) -> LaunchError {
+        LaunchError::Disconnected { peer: self, source }
+    }
+}
+
+/// Describes the attempts that were not blocked, separated by semicolons.
+fn failed_attempts(attempts: &[Attempt]) -> String {
+    let described = attempts.iter().map(|attempt| {
+        let Attempt { target, via, seen, result, .. } = attempt;
+        let result =
+            if *result == Reach::Reached { "was reached" } else { "could not be confirmed as blocked" };
+        inert(&format!("{target} {result} by {via} ({seen})"))
+    });
+    described.collect::<Vec<_>>().join("; ")
+}
