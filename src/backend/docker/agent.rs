@@ -15,24 +15,15 @@ use bottle_contract::names::{
 };
 
 use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
-use super::hardened::{host_config, no_health_check};
+use super::hardened::{container, host_config};
 use super::names::{Names, Part};
-use super::network::Net;
+use super::network::Transport;
 use super::subnets;
 use crate::backend::memory;
 use crate::plan::Resources;
 
 /// Size of `/run`, with the provisioned certificates, prompt and task.
 const RUN_SIZE: u64 = 64 << 20;
-
-/// How the agent connects to the proxy.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Transport<'a> {
-    /// Over this network; the bundle is the DNS resolver.
-    Network(&'a Net),
-    /// By sockets in this volume; there is no network.
-    Socket(&'a str),
-}
 
 /// The parameters of an agent's container.
 pub(super) struct Agent<'a> {
@@ -44,7 +35,7 @@ pub(super) struct Agent<'a> {
     pub(super) user: (u32, u32),
     /// The volume with our program.
     pub(super) program: &'a str,
-    pub(super) transport: Transport<'a>,
+    pub(super) transport: &'a Transport,
     pub(super) limits: &'a Resources,
     /// The engine's runtime, if not the default.
     pub(super) runtime: Option<&'a str>,
@@ -56,41 +47,31 @@ impl Agent<'_> {
     /// The create request.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let by_socket = matches!(self.transport, Transport::Socket(_));
+        let command = [PROGRAM_FILE, GUEST_FLAG, &to_argument(&GuestSpec { by_socket })];
         ContainerCreateBody {
-            hostname: Some(self.slug.to_string()),
-            user: Some(format!("{}:{}", self.user.0, self.user.1)),
-            image: Some(self.image.to_owned()),
-            entrypoint: Some(vec![PROGRAM_FILE.to_owned()]),
-            cmd: Some(vec![GUEST_FLAG.to_owned(), to_argument(&GuestSpec { by_socket })]),
             working_dir: Some(WORKSPACE.to_owned()),
-            healthcheck: Some(no_health_check()),
-            labels: Some(self.names.labels(Part::Agent, self.slug)),
-            open_stdin: Some(true),
-            stdin_once: Some(false),
-            tty: Some(false),
             networking_config: Some(self.networking()),
             host_config: Some(self.host_config()),
-            ..ContainerCreateBody::default()
+            ..container(self.names, Part::Agent, self.slug, self.image, self.user, command)
         }
     }
 
     fn host_config(&self) -> HostConfig {
         let common = host_config();
         let mut mounts = vec![program_mount(self.program)];
-        let (network, dns) = match self.transport {
+        let (network, proxy) = match self.transport {
             Transport::Network(net) => (net.id.clone(), subnets::bundle(net.subnet)),
             Transport::Socket(volume) => {
                 mounts.push(volume_mount(volume, LISTENER_DIR, true));
                 ("none".to_owned(), PROXY_LOOPBACK)
             }
         };
-        let proxy = dns;
         let memory = self.limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
         let mut sysctls = common.sysctls.unwrap_or_default();
         sysctls.extend(self.neighbour_sysctls());
         HostConfig {
             network_mode: Some(network),
-            dns: Some(vec![dns.to_string()]),
+            dns: Some(vec![proxy.to_string()]),
             dns_options: Some(Vec::new()),
             dns_search: Some(Vec::new()),
             extra_hosts: Some(hosts(proxy)),
@@ -187,8 +168,9 @@ fn hosts(proxy: Ipv4Addr) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::docker::network::Net;
 
-    fn json(transport: Transport<'_>, api: u32) -> serde_json::Value {
+    fn json(transport: &Transport, api: u32) -> serde_json::Value {
         let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let limits = Resources {
@@ -212,23 +194,24 @@ mod tests {
         serde_json::to_value(agent.body()).expect("JSON")
     }
 
-    fn net() -> Net {
-        Net { id: "n1".to_owned(), subnet: "10.213.0.16/28".parse().expect("a network") }
+    fn transports() -> [Transport; 2] {
+        let subnet = "10.213.0.16/28".parse().expect("a network");
+        [Transport::Network(Net { id: "n1".to_owned(), subnet }), Transport::Socket("v1".to_owned())]
     }
 
     #[test]
     fn the_whole_request_by_network() {
-        insta::assert_json_snapshot!(json(Transport::Network(&net()), 41));
+        insta::assert_json_snapshot!(json(&transports()[0], 41));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
-        insta::assert_json_snapshot!(json(Transport::Socket("v1"), 41));
+        insta::assert_json_snapshot!(json(&transports()[1], 41));
     }
 
     #[test]
     fn neighbour_settings_depend_on_the_engines_version() {
-        let net = net();
+        let [net, socket] = transports();
         let sysctls = |value: &serde_json::Value| value["HostConfig"]["Sysctls"].to_string();
         let options = |value: &serde_json::Value| {
             value["NetworkingConfig"]["EndpointsConfig"]["n1"]["DriverOpts"].to_string()
@@ -236,17 +219,17 @@ mod tests {
         for (api, old, middle) in
             [(41, true, false), (45, true, false), (46, false, true), (48, false, false)]
         {
-            let asked = json(Transport::Network(&net), api);
+            let asked = json(&net, api);
             assert_eq!(sysctls(&asked).contains("neigh.eth0"), old, "1.{api}");
             assert_eq!(options(&asked).contains("neigh.IFNAME"), middle, "1.{api}");
-            assert!(!sysctls(&json(Transport::Socket("v1"), api)).contains("neigh"), "1.{api}");
+            assert!(!sysctls(&json(&socket, api)).contains("neigh"), "1.{api}");
         }
     }
 
     #[test]
     fn the_agent_is_not_root_and_gains_no_privileges() {
-        for transport in [Transport::Network(&net()), Transport::Socket("v1")] {
-            let asked = json(transport, 48);
+        for transport in transports() {
+            let asked = json(&transport, 48);
             assert_eq!(asked["User"], "1000:1001");
             assert_eq!(asked["HostConfig"]["CapDrop"], serde_json::json!(["ALL"]));
             assert_eq!(asked["HostConfig"]["SecurityOpt"], serde_json::json!(["no-new-privileges:true"]));

@@ -15,9 +15,9 @@ use bottle_contract::names::{LISTENER_DIR, RUN_DIR, Slug};
 
 use super::agent::{fixed, volume_mount};
 use super::container_entry::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};
-use super::hardened::{host_config, no_health_check};
+use super::hardened::{container, host_config};
 use super::names::{Names, Part};
-use super::network::Net;
+use super::network::{Net, Transport};
 use super::subnets;
 
 /// Processes and threads: the daemons, and the git and ssh processes of a few pushes.
@@ -38,20 +38,6 @@ const GATE: &str = "/run/bottle/git-gate";
 /// The passwd file in that folder.
 pub(super) const PASSWD: &str = "passwd";
 
-/// How the agent connects to the bundle.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum BundleTransport<'a> {
-    /// Over this network, at the bundle's address there.
-    Network(&'a Net),
-    /// By sockets in a volume.
-    Socket {
-        /// The volume's name.
-        volume: &'a str,
-        /// The bundle's only network.
-        outside: &'a Net,
-    },
-}
-
 /// The parameters of a bundle's container.
 pub(super) struct Bundle<'a> {
     pub(super) names: &'a Names,
@@ -70,55 +56,38 @@ pub(super) struct Bundle<'a> {
     pub(super) supervise: bool,
     /// The address of the user's machine, for routes to it.
     pub(super) machine: Option<Ipv4Addr>,
-    pub(super) transport: BundleTransport<'a>,
+    pub(super) transport: &'a Transport,
+    /// The network in the create request: the inner one if there is one.
+    pub(super) net: &'a Net,
 }
 
 impl Bundle<'_> {
     /// The create request. Older engines accept only one network in it, so it contains the inner one if there is one;
     /// the outer one is then connected ([`Bundle::endpoint`]) before the start.
     pub(super) fn body(&self) -> ContainerCreateBody {
-        let net = self.first();
+        let endpoints = HashMap::from([(self.net.id.clone(), Self::endpoint(self.net))]);
+        let command = [SIDECARS_PROGRAM, BUNDLE_FLAG, &self.config()];
         ContainerCreateBody {
-            hostname: Some(self.slug.to_string()),
-            user: Some(format!("{}:{}", self.user.0, self.user.1)),
-            image: Some(self.image.to_owned()),
-            entrypoint: Some(vec![SIDECARS_PROGRAM.to_owned()]),
-            cmd: Some(vec![BUNDLE_FLAG.to_owned(), self.config()]),
             working_dir: Some("/".to_owned()),
-            healthcheck: Some(no_health_check()),
-            labels: Some(self.names.labels(Part::Bundle, self.slug)),
-            open_stdin: Some(true),
-            stdin_once: Some(false),
-            tty: Some(false),
-            networking_config: Some(NetworkingConfig {
-                endpoints_config: Some(HashMap::from([(net.id.clone(), fixed(subnets::bundle(net.subnet)))])),
-            }),
-            host_config: Some(self.host_config(net)),
-            ..ContainerCreateBody::default()
+            networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
+            host_config: Some(self.host_config()),
+            ..container(self.names, Part::Bundle, self.slug, self.image, self.user, command)
         }
     }
 
-    /// The network in the create request.
-    fn first(&self) -> &Net {
-        match self.transport {
-            BundleTransport::Network(shared) => shared,
-            BundleTransport::Socket { outside, .. } => outside,
-        }
-    }
-
-    /// Its endpoint on the outer network.
-    pub(super) fn endpoint(outside: &Net) -> EndpointSettings {
-        fixed(subnets::bundle(outside.subnet))
+    /// Its endpoint on a network.
+    pub(super) fn endpoint(net: &Net) -> EndpointSettings {
+        fixed(subnets::bundle(net.subnet))
     }
 
     /// The configuration on the bundle's command line; it contains no secrets.
     fn config(&self) -> String {
         let proxy = match self.transport {
-            BundleTransport::Network(net) => ListenerConfig::Network {
+            Transport::Network(net) => ListenerConfig::Network {
                 address: subnets::bundle(net.subnet),
                 bottle: subnets::agent(net.subnet),
             },
-            BundleTransport::Socket { .. } => ListenerConfig::Socket { folder: LISTENER_DIR.into() },
+            Transport::Socket(_) => ListenerConfig::Socket { folder: LISTENER_DIR.into() },
         };
         let config = BundleConfig {
             labels: self.labels.clone(),
@@ -133,7 +102,7 @@ impl Bundle<'_> {
         to_argument(&config)
     }
 
-    fn host_config(&self, net: &Net) -> HostConfig {
+    fn host_config(&self) -> HostConfig {
         let common = host_config();
         let mut mounts = vec![bind(self.logs, LOGS, false)];
         if let Some(gate) = self.gate {
@@ -141,7 +110,7 @@ impl Bundle<'_> {
             // ssh needs the name of its user.
             mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
         }
-        if let BundleTransport::Socket { volume, .. } = self.transport {
+        if let Transport::Socket(volume) = self.transport {
             mounts.push(volume_mount(volume, LISTENER_DIR, false));
         }
         let mut sysctls = common.sysctls.unwrap_or_default();
@@ -150,7 +119,7 @@ impl Bundle<'_> {
         // Allows ports 53, 80 and 443 without a capability.
         sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
         HostConfig {
-            network_mode: Some(net.id.clone()),
+            network_mode: Some(self.net.id.clone()),
             readonly_rootfs: Some(true),
             mounts: Some(mounts),
             tmpfs: Some(self.tmpfs()),
@@ -184,7 +153,7 @@ fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
 mod tests {
     use super::*;
 
-    fn json(transport: BundleTransport<'_>) -> serde_json::Value {
+    fn json(transport: &Transport, net: &Net) -> serde_json::Value {
         let names = Names::new("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let bundle = Bundle {
@@ -198,6 +167,7 @@ mod tests {
             supervise: false,
             machine: None,
             transport,
+            net,
         };
         serde_json::to_value(bundle.body()).expect("JSON")
     }
@@ -209,13 +179,14 @@ mod tests {
     #[test]
     fn the_whole_request_by_network() {
         let endpoint = Bundle::endpoint(&net("n2", "10.213.0.32/28"));
-        let body = json(BundleTransport::Network(&net("n1", "10.213.0.16/28")));
+        let inner = net("n1", "10.213.0.16/28");
+        let body = json(&Transport::Network(inner.clone()), &inner);
         insta::assert_json_snapshot!(serde_json::json!({"body": body, "endpoint": endpoint}));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
         let outside = net("n2", "10.213.0.32/28");
-        insta::assert_json_snapshot!(json(BundleTransport::Socket { volume: "v1", outside: &outside }));
+        insta::assert_json_snapshot!(json(&Transport::Socket("v1".to_owned()), &outside));
     }
 }

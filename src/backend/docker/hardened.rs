@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 
 use bollard::models::{
-    HealthConfig, HostConfig, HostConfigLogConfig, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
 };
+use bottle_contract::names::Slug;
+
+use super::names::{Names, Part};
 
 /// The engine's default masked paths, and other paths in `/proc` and `/sys` that reveal the machine's disks, hardware,
 /// locks or load, or act on it. Files that programs read stay visible: machine size and kernel features. Missing paths
@@ -99,18 +103,41 @@ pub(super) fn host_config() -> HostConfig {
             name: Some(RestartPolicyNameEnum::NO),
             maximum_retry_count: None,
         }),
-        sysctls: Some(no_ipv6()),
+        // With IPv6 an interface has a link-local address, and so has the host's end.
+        sysctls: Some(
+            ["all", "default"]
+                .map(|which| (format!("net.ipv6.conf.{which}.disable_ipv6"), "1".to_owned()))
+                .into(),
+        ),
         ..HostConfig::default()
+    }
+}
+
+/// The create request that agent and bundle share: our `command` is pid 1, with the channel on its standard streams.
+pub(super) fn container(
+    names: &Names,
+    part: Part,
+    slug: &Slug,
+    image: &str,
+    (uid, gid): (u32, u32),
+    [program, flag, argument]: [&str; 3],
+) -> ContainerCreateBody {
+    ContainerCreateBody {
+        hostname: Some(slug.to_string()),
+        user: Some(format!("{uid}:{gid}")),
+        image: Some(image.to_owned()),
+        entrypoint: Some(vec![program.to_owned()]),
+        cmd: Some(vec![flag.to_owned(), argument.to_owned()]),
+        healthcheck: Some(no_health_check()),
+        labels: Some(names.labels(part, slug)),
+        open_stdin: Some(true),
+        stdin_once: Some(false),
+        tty: Some(false),
+        ..ContainerCreateBody::default()
     }
 }
 
 /// Disables the image's health check, which would run a program of the image.
 pub(super) fn no_health_check() -> HealthConfig {
     HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }
-}
-
-/// Disables IPv6: with it an interface has a link-local address, and so has the host's end.
-fn no_ipv6() -> HashMap<String, String> {
-    let all = ["all", "default"].map(|which| (format!("net.ipv6.conf.{which}.disable_ipv6"), "1".to_owned()));
-    all.into()
 }

@@ -18,9 +18,9 @@ use super::bundle::Bundle;
 use super::container::{self, create, start};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::inventory::{BUNDLE, GUEST, VOLUME};
-use super::names::{Names, Part};
-use super::network::{self, Net};
-use super::{agent, bundle, kept, snapshot_images, subnets};
+use super::names::{self, Names, Part};
+use super::network::{self, Net, Transport};
+use super::{bundle, kept, snapshot_images, subnets};
 use crate::backend::{
     BackendError, BackendErrorKind, ByteStream, ContainerImages, GATE_FOLDER, ImageInfo, LAYERS, Launch,
     Origin, Prepared, Resource, SIDECAR_LOGS,
@@ -37,18 +37,9 @@ const LISTENER_DIR_SIZE: &str = "1m";
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     /// The results of [`Launches::make_network`].
-    transports: Mutex<BTreeMap<Slug, OwnedTransport>>,
+    transports: Mutex<BTreeMap<Slug, Transport>>,
     /// Streams attached before their container started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
-}
-
-/// How the agent's container connects to the bundle's.
-#[derive(Debug, Clone)]
-enum OwnedTransport {
-    /// Over this network.
-    Network(Net),
-    /// By sockets in this volume.
-    Socket(String),
 }
 
 impl Launches {
@@ -65,11 +56,9 @@ impl Launches {
         let transport = match settings.transport {
             DockerTransport::Network => {
                 let made = network::make(engine, names, settings.subnets, Part::Inner, slug, launch.ledger);
-                OwnedTransport::Network(made.await?)
+                Transport::Network(made.await?)
             }
-            DockerTransport::Socket => {
-                OwnedTransport::Socket(make_listener_dir(engine, names, launch).await?)
-            }
+            DockerTransport::Socket => Transport::Socket(make_listener_dir(engine, names, launch).await?),
         };
         locked(&self.transports).insert(slug.clone(), transport);
         Ok(())
@@ -93,7 +82,7 @@ impl Launches {
         let gate = if launch.plan.repos.is_empty() { None } else { Some(make_gate(launch.state, user)?) };
         let to_machine = has_route_to_machine(&launch.plan.egress.routes);
         let machine = |outside: &Net| to_machine.then(|| subnets::machine(outside.subnet));
-        let make = async |transport, machine| {
+        let make = async |net: &Net, machine| {
             let bundle = Bundle {
                 names,
                 slug,
@@ -104,29 +93,29 @@ impl Launches {
                 gate: gate.as_deref(),
                 supervise: launch.plan.supervise,
                 machine,
-                transport,
+                transport: &transport,
+                net,
             };
             make_bundle(engine, launch, &bundle).await
         };
         let (id, attached) = match &transport {
-            OwnedTransport::Network(shared) if to_machine => {
+            Transport::Network(shared) if to_machine => {
                 // The create request contains the machine's address on the outer network.
                 let outside = outside.await?;
-                let made = make(bundle::BundleTransport::Network(shared), machine(&outside)).await?;
+                let made = make(shared, machine(&outside)).await?;
                 join_outside(engine, &outside, &made.0).await.map_err(failed)?;
                 made
             }
-            OwnedTransport::Network(shared) => {
+            Transport::Network(shared) => {
                 // Joined, not raced: both end before a failure is undone.
-                let (outside, made) =
-                    tokio::join!(outside, make(bundle::BundleTransport::Network(shared), None));
+                let (outside, made) = tokio::join!(outside, make(shared, None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
                 (id, attached)
             }
-            OwnedTransport::Socket(volume) => {
+            Transport::Socket(_) => {
                 let outside = outside.await?;
-                make(bundle::BundleTransport::Socket { volume, outside: &outside }, machine(&outside)).await?
+                make(&outside, machine(&outside)).await?
             }
         };
         start(engine, &id).await.map_err(failed)?;
@@ -161,10 +150,7 @@ impl Launches {
             image: &image,
             user: (inside.uid, inside.gid),
             program: &contained.program,
-            transport: match &transport {
-                OwnedTransport::Network(net) => agent::Transport::Network(net),
-                OwnedTransport::Socket(volume) => agent::Transport::Socket(volume),
-            },
+            transport: &transport,
             limits: &launch.plan.resources,
             runtime,
             api: engine.pong.api,
@@ -221,7 +207,7 @@ impl Launches {
         Ok(Box::new(joined))
     }
 
-    fn transport(&self, slug: &Slug) -> Result<OwnedTransport, BackendError> {
+    fn transport(&self, slug: &Slug) -> Result<Transport, BackendError> {
         let transport = locked(&self.transports).get(slug).cloned();
         transport
             .ok_or_else(|| BackendError::failed(format!("this process did not create the network of {slug}")))
@@ -254,8 +240,7 @@ async fn make_listener_dir(
     let volume = made.map_err(|error| error.during("make the volume of the bottle's proxy"))?;
     // An engine returns an existing volume of that name, whoever created it.
     if names.owned(&volume.name, &volume.labels).is_none() {
-        return Err(BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
-            .with_hint(format!("`docker volume rm {name}` makes room for it")));
+        return Err(names::foreign_volume(&name));
     }
     Ok(name)
 }

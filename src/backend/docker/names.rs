@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use bottle_contract::names::Slug;
 
+use crate::backend::BackendError;
+
 /// The label with the home's hash.
 pub(super) const HOME: &str = "bottle.home";
 /// The label with the bottle's slug.
@@ -45,6 +47,12 @@ impl Part {
             Self::Kept => "kept",
         }
     }
+}
+
+/// The error for a volume that has a bottle's name and not its labels.
+pub(super) fn foreign_volume(name: &str) -> BackendError {
+    BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
+        .with_hint(format!("`docker volume rm {name}` makes room for it"))
 }
 
 /// The names of one home.

@@ -30,6 +30,15 @@ pub(super) struct Net {
     pub(super) subnet: Ipv4Net,
 }
 
+/// How the agent's container connects to the bundle's.
+#[derive(Debug, Clone)]
+pub(super) enum Transport {
+    /// Over this network; the bundle is the DNS resolver.
+    Network(Net),
+    /// By sockets in this volume; the agent's container has no network.
+    Socket(String),
+}
+
 /// Creates one of a bottle's networks with a subnet of `range`, and records it.
 ///
 /// # Errors
@@ -50,11 +59,7 @@ pub(super) async fn make(
         let request = request(names, part, slug, subnet, engine.isolates_gateways());
         match engine.call(engine.docker().create_network(request)).await {
             Ok(made) => {
-                ledger.record(Resource {
-                    slug: slug.clone(),
-                    kind: NETWORK.to_owned(),
-                    id: made.id.clone(),
-                })?;
+                ledger.record(Resource::new(slug, NETWORK, made.id.clone()))?;
                 return Ok(Net { id: made.id, subnet });
             }
             Err(error) if error.is_subnet_overlap() => {

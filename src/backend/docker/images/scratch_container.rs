@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::models::{ContainerCreateBody, HealthConfig, HostConfig, Mount};
+use bollard::models::{ContainerCreateBody, HostConfig, Mount};
 use bollard::query_parameters::{
     CreateContainerOptions, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
 };
 use jiff::Timestamp;
 
 use super::{failed, is_missing, owner_label};
+use crate::backend::docker::hardened::no_health_check;
 use crate::backend::{BackendError, Unused};
 
 /// [`Unused::kind`] of a scratch container.
@@ -42,10 +43,7 @@ impl ScratchContainer {
             image: Some(image.to_owned()),
             // An engine refuses a container without a command, which an image may lack.
             entrypoint: Some(vec!["/bottle".to_owned()]),
-            healthcheck: Some(HealthConfig {
-                test: Some(vec!["NONE".to_owned()]),
-                ..HealthConfig::default()
-            }),
+            healthcheck: Some(no_health_check()),
             labels: Some(HashMap::from([
                 (SCRATCH_LABEL.to_owned(), home.to_owned()),
                 (owner_label::LABEL.to_owned(), owner_label::this_process(home)),

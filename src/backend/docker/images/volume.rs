@@ -23,6 +23,7 @@ use super::program::Program;
 use super::scratch_container::ScratchContainer;
 use super::unused::{VOLUME, remove_one};
 use super::{failed, is_missing, owner_label, recipe};
+use crate::backend::docker::names::foreign_volume;
 use crate::backend::{BackendError, Unused};
 
 /// The marker's label with the name of the filled volume.
@@ -112,10 +113,7 @@ async fn create(
 }
 
 fn full(mark: &Volume) -> Result<String, BackendError> {
-    mark.labels.get(FULL_LABEL).cloned().ok_or_else(|| {
-        BackendError::failed(format!("the engine has a volume {} that is not bottle's", mark.name))
-            .with_hint(format!("`docker volume rm {}` makes room for it", mark.name))
-    })
+    mark.labels.get(FULL_LABEL).cloned().ok_or_else(|| foreign_volume(&mark.name))
 }
 
 async fn fill(
