@@ -5,18 +5,16 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bottle_harden::HardenError;
 use bottle_harden::files::Files;
 use bottle_harden::reach::{self, Held};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::either::Either;
 
 /// Every user inside the bottle may connect; the permissions of the folder keep other processes out.
 const SOCKET_MODE: u32 = 0o666;
@@ -165,76 +163,19 @@ impl BoundSocket {
     /// Accepts a connection; closes it at once if the peer is not the bottle.
     async fn accept(&self) -> io::Result<Option<Socket>> {
         match self {
-            Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Unix(socket))),
+            Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Left(socket))),
             Self::Tcp { listener, bottle } => {
                 let (socket, peer) = listener.accept().await?;
                 // A failure only costs latency.
                 let _ = socket.set_nodelay(true);
-                Ok((peer.ip() == *bottle).then_some(Socket::Tcp(socket)))
+                Ok((peer.ip() == *bottle).then_some(Socket::Right(socket)))
             }
         }
     }
 }
 
-/// A connection from the bottle.
-#[derive(Debug)]
-pub enum Socket {
-    /// Over a unix socket.
-    Unix(UnixStream),
-    /// Over TCP.
-    Tcp(TcpStream),
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
-            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Self::Unix(socket) => Pin::new(socket).poll_write(cx, buf),
-            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Self::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
-            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Unix(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
-        }
-    }
-}
+/// A connection from the bottle: over a unix socket, or over TCP.
+pub type Socket = Either<UnixStream, TcpStream>;
 
 #[cfg(test)]
 mod tests {
@@ -266,7 +207,7 @@ mod tests {
         let socket = tokio::net::TcpSocket::new_v4().expect("socket");
         socket.bind((bottle, 0).into()).expect("its address");
         let own = socket.connect(address).await.expect("connected");
-        let (Socket::Tcp(served), _slot) = listener.accept(&slots).await.expect("accepted") else {
+        let (Socket::Right(served), _slot) = listener.accept(&slots).await.expect("accepted") else {
             panic!("no TCP")
         };
         assert_eq!(served.peer_addr().expect("peer"), own.local_addr().expect("address"));

@@ -40,7 +40,7 @@ pub fn client_hello(bytes: &[u8]) {
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
-        let ((), protocol) = tokio::join!(send, hello::read(ClientIo::new(Socket::Unix(proxy), permit)));
+        let ((), protocol) = tokio::join!(send, hello::read(ClientIo::new(Socket::Left(proxy), permit)));
         let mut io = match protocol {
             Ok(Protocol::Tls(hello)) => hello.into_passthrough(),
             Ok(Protocol::Http(io)) => io,

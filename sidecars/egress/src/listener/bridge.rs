@@ -1,12 +1,11 @@
 //! Copies bytes in both directions between two streams, until both end or neither sends.
 
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::{Mutex, PoisonError};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::io::InspectReader;
 
 use crate::bounds;
 
@@ -19,9 +18,9 @@ where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let last_read = Arc::new(Mutex::new(Instant::now()));
-    let mut a = IdleTracked { io: a, last_read: Arc::clone(&last_read) };
-    let mut b = IdleTracked { io: b, last_read: Arc::clone(&last_read) };
+    let last_read = Mutex::new(Instant::now());
+    let note = |_: &[u8]| *last_read.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    let (mut a, mut b) = (InspectReader::new(a, note), InspectReader::new(b, note));
     tokio::select! {
         copied = copy_bidirectional(&mut a, &mut b) => copied,
         () = idle(&last_read) => Err(io::ErrorKind::TimedOut.into()),
@@ -35,38 +34,6 @@ async fn idle(last_read: &Mutex<Instant>) {
             return;
         }
         sleep_until(until).await;
-    }
-}
-
-/// Records when bytes were last read.
-struct IdleTracked<IO> {
-    io: IO,
-    last_read: Arc<Mutex<Instant>>,
-}
-
-impl<IO: AsyncRead + Unpin> AsyncRead for IdleTracked<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> AsyncWrite for IdleTracked<IO> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

@@ -16,6 +16,12 @@ use crate::upstream::pool::PooledConnection;
 /// Why a body ended early.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A frame of a body, or why there is none.
+pub(super) type FrameResult = Result<Frame<Bytes>, BodyError>;
+
+/// The outcome of polling a body for its next frame.
+pub(super) type PollFrame = Poll<Option<FrameResult>>;
+
 /// A body in the pipeline.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
@@ -64,10 +70,7 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             this.waiting = None;

@@ -12,7 +12,7 @@ use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-use super::body::{Body, BodyError, BrokenBody};
+use super::body::{Body, BodyError, BrokenBody, PollFrame};
 use super::credentials::CredentialRewrite;
 use super::request_body::RequestBody;
 use crate::inspect::head::{Head, OutgoingHead};
@@ -118,10 +118,7 @@ impl HttpBody for ReleasedBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let this = &mut *self;
         if let Some(blocks) = &mut this.reader.blocks {
             match ready!(blocks.poll_recv(cx)) {

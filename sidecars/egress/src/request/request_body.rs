@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, Version, header};
 use http_body_util::BodyExt;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Incoming, SizeHint};
 use tokio::time::timeout;
 
-use super::body::{Body, BodyError, IdleTimeout, Observed};
+use super::body::{Body, BodyError, IdleTimeout, Observed, PollFrame};
 use super::credentials::CredentialRewrite;
 use crate::bounds;
 
@@ -42,10 +42,7 @@ impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(body).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) {

@@ -25,7 +25,7 @@ use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::body::{Body, BodyError, BrokenBody};
+use super::body::{Body, BodyError, BrokenBody, FrameResult, PollFrame};
 use super::inbound::is_echo;
 use crate::inspect::head::{Head, OutgoingHead};
 use crate::inspect::{Coding, Decoding};
@@ -281,7 +281,7 @@ struct Chunk {
 /// The rest of a body; its next frame may have been read already.
 pub(super) struct Rest {
     pub(super) body: Body,
-    pub(super) next: Option<Result<Frame<Bytes>, BodyError>>,
+    pub(super) next: Option<FrameResult>,
 }
 
 /// A body that is scanned as it streams.
@@ -289,7 +289,7 @@ pub(super) struct StreamingScan {
     window: Window,
     body: Option<Body>,
     /// A frame that was already read.
-    next: Option<Result<Frame<Bytes>, BodyError>>,
+    next: Option<FrameResult>,
     /// Released, to be sent next.
     ready: VecDeque<Bytes>,
     decoding: Option<Decoding>,
@@ -297,7 +297,7 @@ pub(super) struct StreamingScan {
     queue: VecDeque<Chunk>,
     timer: Pin<Box<Sleep>>,
     /// Forwarded after everything before it.
-    last: Option<Result<Frame<Bytes>, BodyError>>,
+    last: Option<FrameResult>,
 }
 
 impl StreamingScan {
@@ -395,7 +395,7 @@ impl StreamingScan {
     }
 
     /// The last frame; trailers are redacted like headers.
-    fn last_frame(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+    fn last_frame(&mut self) -> Option<FrameResult> {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
             Ok(trailers) => {
@@ -406,7 +406,7 @@ impl StreamingScan {
         }))
     }
 
-    fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn fail(&mut self, error: BodyError) -> PollFrame {
         (self.body, self.next, self.last) = (None, None, None);
         self.queue.clear();
         self.window.output.clear();
@@ -432,10 +432,7 @@ impl HttpBody for StreamingScan {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollFrame {
         let this = &mut *self;
         loop {
             if let Some(chunk) = this.ready.pop_front() {
@@ -501,7 +498,7 @@ impl HttpBody for StreamingScan {
     }
 }
 
-fn data_length(frame: &Result<Frame<Bytes>, BodyError>) -> u64 {
+fn data_length(frame: &FrameResult) -> u64 {
     frame.as_ref().ok().and_then(|frame| Some(frame.data_ref()?.len() as u64)).unwrap_or(0)
 }
 
