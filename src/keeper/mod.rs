@@ -250,7 +250,7 @@ async fn launch_watched(
     first: &First,
     report: &Stream,
 ) -> Result<Running, LaunchError> {
-    let catch = |kind| signal(kind).map_err(|source| LaunchError::Host { action: "catch signals", source });
+    let catch = |kind| signal(kind).map_err(|source| LaunchError::Host("catch signals", source));
     let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
     let stopped = AtomicBool::new(false);
     let watch = async {
@@ -330,7 +330,7 @@ fn phase_span(phase: Phase, plan: &Plan) -> tracing::Span {
 async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     for _ in 0..RECONNECT_ATTEMPTS {
         match connect_once(backend, slug).await {
-            Err(error @ LaunchError::Handshake { .. }) => {
+            Err(error @ LaunchError::Handshake(..)) => {
                 tracing::debug!("{}; connecting again", causes::one_line(&error));
             }
             connected => return connected,
@@ -344,7 +344,7 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
     let bundle = launch::connect(backend, slug, Peer::Bundle).await?;
     // The stream that started the agent closed with the old keeper; a read-only attach also reports its exit.
     let watch = GuestRequest::Attach(Attach { read_only: true, size: None });
-    let refused = |source| LaunchError::Handshake { peer: Peer::Guest, source };
+    let refused = |source| LaunchError::Handshake(Peer::Guest, source);
     let agent = guest.open(&watch).await.map_err(refused)?;
     Ok(Running { bundle, guest, agent })
 }

@@ -25,7 +25,7 @@ pub async fn connect(backend: &dyn Backend, slug: &Slug, peer: Peer) -> Result<C
         Peer::Guest => backend.connect_guest(slug).await?,
     };
     let established = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await;
-    established.map(|(channel, _, _)| channel).map_err(|source| LaunchError::Handshake { peer, source })
+    established.map(|(channel, _, _)| channel).map_err(|source| LaunchError::Handshake(peer, source))
 }
 
 /// Opens a stream to the guest for `request`.
@@ -37,7 +37,7 @@ pub(super) async fn open(guest: &Channel, request: &GuestRequest) -> Result<Stre
 pub(super) async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchError> {
     tokio::time::timeout(ANSWER_WITHIN, stream.receive())
         .await
-        .map_err(|_| LaunchError::Late { peer: Peer::Guest, action: "answer" })?
+        .map_err(|_| LaunchError::Late(Peer::Guest, "answer"))?
         .map_err(|error| Peer::Guest.lost(error))
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
     match answer(stream).await? {
         GuestEvent::Done => Ok(()),
         GuestEvent::Failed(failure) => {
-            Err(LaunchError::Refused { peer: Peer::Guest, report: format!("failed: {}", failure.message) })
+            Err(LaunchError::Refused(Peer::Guest, format!("failed: {}", failure.message)))
         }
         _ => Err(LaunchError::Unexpected(Peer::Guest)),
     }
@@ -59,7 +59,7 @@ pub(super) async fn send(
 ) -> Result<(), LaunchError> {
     archive::send(stream, files).await.map_err(|error| match error {
         SendError::ChannelClosed(error) => Peer::Guest.lost(error),
-        SendError::Unreadable(source) => LaunchError::Host { action: "copy the working directory", source },
+        SendError::Unreadable(source) => LaunchError::Host("copy the working directory", source),
         SendError::Stopped(error) => LaunchError::host("copy the working directory")(error),
     })?;
     done(stream).await

@@ -21,48 +21,23 @@ pub enum LaunchError {
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// A new connection to the bundle or the guest is not usable.
-    #[error("the {peer} did not complete the handshake")]
-    Handshake {
-        /// Which one.
-        peer: Peer,
-        /// The cause.
-        source: ChannelError,
-    },
+    #[error("the {0} did not complete the handshake")]
+    Handshake(Peer, #[source] ChannelError),
     /// The connection to the bundle or the guest was lost.
-    #[error("the {peer} disconnected")]
-    Disconnected {
-        /// Which one.
-        peer: Peer,
-        /// The cause.
-        source: ChannelError,
-    },
-    /// The bundle or the guest is too slow.
-    #[error("the {peer} did not {action} in time")]
-    Late {
-        /// Which one.
-        peer: Peer,
-        /// What it had to do.
-        action: &'static str,
-    },
-    /// The bundle or the guest reported a failure.
-    #[error("the {peer} {report}")]
-    Refused {
-        /// Which one.
-        peer: Peer,
-        /// Its report, as the rest of the sentence.
-        report: String,
-    },
+    #[error("the {0} disconnected")]
+    Disconnected(Peer, #[source] ChannelError),
+    /// The bundle or the guest is too slow for what it had to do.
+    #[error("the {0} did not {1} in time")]
+    Late(Peer, &'static str),
+    /// The bundle or the guest reported a failure, the rest of the sentence.
+    #[error("the {0} {1}")]
+    Refused(Peer, String),
     /// The bundle or the guest sent a message that is no answer to the request.
     #[error("the {0} sent an unexpected answer")]
     Unexpected(Peer),
-    /// An operation on this machine failed.
-    #[error("cannot {action}")]
-    Host {
-        /// The operation.
-        action: &'static str,
-        /// The cause.
-        source: io::Error,
-    },
+    /// This operation on the machine failed.
+    #[error("cannot {0}")]
+    Host(&'static str, #[source] io::Error),
     /// A secret of the plan has no value.
     #[error("the {object} {name} has no {part}: {secret} is missing")]
     NoSecret {
@@ -143,10 +118,10 @@ impl LaunchError {
             Self::Isolation(_) => {
                 "nothing was started; run `bottle doctor` to see what this machine lacks".to_owned()
             }
-            Self::Handshake { .. }
-            | Self::Disconnected { .. }
-            | Self::Late { .. }
-            | Self::Refused { .. }
+            Self::Handshake(..)
+            | Self::Disconnected(..)
+            | Self::Late(..)
+            | Self::Refused(..)
             | Self::Unexpected(_) => "run `bottle doctor` to see what this machine lacks".to_owned(),
             Self::DeployKey(KeyError::Forge(error)) => error.hint.clone(),
             _ => return None,
@@ -155,14 +130,14 @@ impl LaunchError {
 
     /// A function that wraps the cause of a failed `action` on this machine.
     pub(super) fn host<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
-        move |error| Self::Host { action, source: error.into() }
+        move |error| Self::Host(action, error.into())
     }
 }
 
 impl Peer {
     /// Wraps the error of a connection that is lost.
     pub(super) fn lost(self, source: ChannelError) -> LaunchError {
-        LaunchError::Disconnected { peer: self, source }
+        LaunchError::Disconnected(self, source)
     }
 }
 

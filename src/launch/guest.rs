@@ -5,7 +5,7 @@ use std::time::Instant;
 use bottle_channel::{Channel, Event, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{
-    CopyIn, Exit, Failure, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
+    CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
 };
 
 use super::connection::{answer, connect, done, open, send};
@@ -59,7 +59,7 @@ pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel
     let mut stream = open(guest, &request).await?;
     let attempts = match answer(&mut stream).await? {
         GuestEvent::Probed { attempts } => attempts,
-        GuestEvent::Failed(failure) => return Err(refused(failure)),
+        GuestEvent::Failed(failure) => return Err(LaunchError::Refused(Peer::Guest, failure.message)),
         _ => return Err(LaunchError::Unexpected(Peer::Guest)),
     };
     let mut attempts: Vec<_> =
@@ -103,14 +103,10 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
                 in_image: context.order.prepared.inside.is_some(),
             },
             FailureKind::NotExecutable => LaunchError::ProgramRefused(failure.message),
-            _ => refused(failure),
+            _ => LaunchError::Refused(Peer::Guest, failure.message),
         }),
         _ => Err(LaunchError::Unexpected(Peer::Guest)),
     }
-}
-
-fn refused(failure: Failure) -> LaunchError {
-    LaunchError::Refused { peer: Peer::Guest, report: failure.message }
 }
 
 /// Waits for the agent's exit on the stream of [`start_agent`] or of an attach, ignoring its output; `None` when

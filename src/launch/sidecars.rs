@@ -81,10 +81,10 @@ async fn ask(
         let mut stream = channel.open(&request).await.map_err(|error| peer.lost(error))?;
         stream.receive().await.map_err(|error| peer.lost(error))
     };
-    let late = |_| LaunchError::Late { peer, action: what };
+    let late = |_| LaunchError::Late(peer, what);
     match tokio::time::timeout(READY_WITHIN, exchange).await.map_err(late)?? {
         BundleEvent::Rejected { message } => {
-            Err(LaunchError::Refused { peer, report: format!("could not {what}: {message}") })
+            Err(LaunchError::Refused(peer, format!("could not {what}: {message}")))
         }
         event => Ok(event),
     }
