@@ -1,6 +1,6 @@
 //! Parses `known_hosts` files (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
 //!
-//! By hand: the `ssh-key` crate splits lines but matches no host, and fails on keys that it does not know.
+//! By hand: the `ssh-key` crate splits lines but matches no host, port, pattern or hash.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;

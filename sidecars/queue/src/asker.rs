@@ -15,6 +15,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
 use crate::cooldown::{self, Cooldowns};
+use crate::file::Unreadable;
 use crate::folder::{Asked, Folder, RespondError, SubmitError};
 
 /// Interval between checks for an answer. Without one, a check is a failing `open`.
@@ -386,23 +387,25 @@ enum Progress {
 fn poll(folder: &Folder, asked: &Asked) -> io::Result<Option<Progress>> {
     let proposal = &asked.proposal;
     let now = Timestamp::now();
-    match folder.answer(proposal, now)? {
-        Some(Ok(response)) => return Ok(Some(Progress::Decided(Box::new(response)))),
-        Some(Err(why)) => {
+    match folder.answer(proposal, now) {
+        Ok(Some(response)) => return Ok(Some(Progress::Decided(Box::new(response)))),
+        Ok(None) => {}
+        Err(Unreadable::Io(error)) => return Err(error),
+        Err(Unreadable::Damaged(why)) => {
             folder.archive(&proposal.id)?;
             let why = format!("cannot use the answer: {why}");
             return Ok(Some(Progress::Done(Answer::Refused(why))));
         }
-        None => {}
     }
     if proposal.expires_at <= now {
         folder.close(&proposal.id)?;
         // An answer may have arrived at the last moment; from now on none can.
-        return Ok(Some(match folder.answer(proposal, now)? {
+        return Ok(Some(match folder.answer(proposal, now) {
             // If the archive fails, its author has withdrawn it.
-            Some(Ok(response)) if folder.archive_response(&proposal.id)? => {
+            Ok(Some(response)) if folder.archive_response(&proposal.id)? => {
                 Progress::Decided(Box::new(response))
             }
+            Err(Unreadable::Io(error)) => return Err(error),
             _ => Progress::Done(Answer::Expired),
         }));
     }

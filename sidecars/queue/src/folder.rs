@@ -255,28 +255,16 @@ impl Folder {
         }
     }
 
-    /// Reads the answer to a question, if any. The inner error describes a damaged answer.
-    pub(crate) fn answer(
-        &self,
-        proposal: &Proposal,
-        now: Timestamp,
-    ) -> io::Result<Option<Result<Response, String>>> {
+    /// Reads the answer to a question, if any.
+    pub(crate) fn answer(&self, proposal: &Proposal, now: Timestamp) -> Result<Option<Response>, Unreadable> {
         let name = format!("{}{RESPONSE}", proposal.id);
-        let mut file = match file::open(self.folder.as_fd(), &name) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Ok(None),
-            Err(Unreadable::Io(error)) => return Err(error),
-            Err(Unreadable::Damaged(why)) => return Ok(Some(Err(why))),
-        };
-        let response: Response = match file::read(&mut file) {
-            Ok(response) => response,
-            Err(Unreadable::Io(error)) => return Err(error),
-            Err(Unreadable::Damaged(why)) => return Ok(Some(Err(why))),
-        };
+        let Some(mut file) = file::open(self.folder.as_fd(), &name)? else { return Ok(None) };
+        let response: Response = file::read(&mut file)?;
         if response.decided_at > now + CLOCK_TOLERANCE {
-            return Ok(Some(Err("its time is in the future".to_owned())));
+            return Err(Unreadable::Damaged("its time is in the future".to_owned()));
         }
-        Ok(Some(response.check(proposal).map(|()| response)))
+        response.check(proposal).map_err(Unreadable::Damaged)?;
+        Ok(Some(response))
     }
 
     /// Whether the folder contains the proposal.

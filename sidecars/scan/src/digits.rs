@@ -21,7 +21,8 @@ const BASE85_PUNCTUATION: usize = 16;
 const BASE32_DIGITS: usize = 24;
 const LONG_WORD: usize = 20;
 
-const NONE: u8 = 0xff;
+/// The value of a byte that is no digit.
+pub(crate) const NONE: u8 = 0xff;
 
 const fn table(alphabet: &[u8]) -> [u8; 256] {
     let mut values = [NONE; 256];
@@ -35,7 +36,8 @@ const fn table(alphabet: &[u8]) -> [u8; 256] {
     values
 }
 
-const BASE64: [u8; 256] = {
+/// The value of each base64 digit, in both alphabets.
+pub(crate) const BASE64: [u8; 256] = {
     let mut values = table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
     values[b'-' as usize] = 62;
     values[b'_' as usize] = 63;

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::digits::{BASE64, NONE};
+
 /// The shortest run that is decoded, in letters. A token of 16 bytes has as many.
 const MIN_RUN: usize = 24;
 /// Runs of at least this many letters are decoded from their start, whatever they contain.
@@ -16,26 +18,8 @@ const MIN_TEXT: usize = 15;
 /// The longest line break within a run: `\r\n`, plain or escaped.
 const MAX_LINE_BREAK: usize = 4;
 
-const NONE: u8 = 0xff;
-
-/// The value of each letter.
-const LETTERS: [u8; 256] = {
-    let mut letters = [NONE; 256];
-    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut at = 0;
-    while at < alphabet.len() {
-        #[allow(clippy::cast_possible_truncation, reason = "less than 64")]
-        let value = at as u8;
-        letters[alphabet[at] as usize] = value;
-        at += 1;
-    }
-    letters[b'-' as usize] = 62;
-    letters[b'_' as usize] = 63;
-    letters
-};
-
 fn is_letter(byte: u8) -> bool {
-    LETTERS[byte as usize] != NONE
+    BASE64[byte as usize] != NONE
 }
 
 /// Possible alignments of four-letter groups in a run, counted from its first letter: a bit for each of 0 to
@@ -74,7 +58,7 @@ impl Run {
         let mut bytes = Vec::with_capacity(self.lines.iter().map(Range::len).sum::<usize>() / 4 * 3 + 3);
         let (mut group, mut filled) = (0_u32, 0_u32);
         for letter in letters {
-            group = group << 6 | u32::from(LETTERS[*letter as usize]);
+            group = group << 6 | u32::from(BASE64[*letter as usize]);
             filled += 1;
             if filled == 4 {
                 bytes.extend_from_slice(&group.to_be_bytes()[1..]);
@@ -122,7 +106,7 @@ impl Run {
         // were text.
         let (mut rows, mut all) = ([0_usize; 4], [true; 4]);
         for letter in self.lines.iter().flat_map(|line| &text[line.clone()]) {
-            group = group << 6 | u32::from(LETTERS[*letter as usize]);
+            group = group << 6 | u32::from(BASE64[*letter as usize]);
             number += 1;
             if number < 4 {
                 continue;

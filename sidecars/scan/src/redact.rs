@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
 use bottle_contract::secret::Secret;
 
 use crate::forms;
@@ -92,22 +92,24 @@ impl Redactor {
 
     /// Ranges of secrets, sorted and merged, so that no part of an overlapping secret remains.
     fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
-        let mut ranges: Vec<Range<usize>> = self
-            .search
-            .find_overlapping_iter(text)
-            .filter(|hit| !self.whole_word[hit.pattern().as_usize()] || is_whole_word(text, &hit.range()))
-            .map(|hit| hit.range())
-            .collect();
-        ranges.sort_unstable_by_key(|range| (range.start, range.end));
-        ranges.dedup_by(|next, merged| {
-            let joins = next.start <= merged.end;
-            if joins {
-                merged.end = merged.end.max(next.end);
-            }
-            joins
-        });
-        ranges
+        let counts =
+            |hit: &Match| !self.whole_word[hit.pattern().as_usize()] || is_whole_word(text, &hit.range());
+        merged(self.search.find_overlapping_iter(text).filter(counts).map(|hit| hit.range()))
     }
+}
+
+/// Sorts ranges and merges those that touch.
+pub(crate) fn merged(ranges: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let mut ranges: Vec<_> = ranges.collect();
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    ranges.dedup_by(|next, merged| {
+        let joins = next.start <= merged.end;
+        if joins {
+            merged.end = merged.end.max(next.end);
+        }
+        joins
+    });
+    ranges
 }
 
 impl fmt::Debug for Redactor {

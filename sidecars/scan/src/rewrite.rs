@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::finding::Finding;
-use crate::redact::MASK;
+use crate::redact::{MASK, merged};
 
 /// The format of a text, which limits the replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Shape {
 /// Invalid JSON is rewritten as [`Shape::Text`].
 #[must_use]
 pub fn rewrite(text: &[u8], findings: &[Finding], shape: Shape) -> Vec<u8> {
-    let spans = merged(text, findings);
+    let spans = whole_characters(text, findings);
     if shape == Shape::Json && serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() {
         return json(text, &spans);
     }
@@ -78,31 +78,18 @@ fn unit(text: &[u8], in_string: bool) -> usize {
     length.min(text.len())
 }
 
-/// Sorts and merges the spans, and extends them to character boundaries.
-fn merged(text: &[u8], findings: &[Finding]) -> Vec<Range<usize>> {
+/// Merges the spans, extended to character boundaries.
+fn whole_characters(text: &[u8], findings: &[Finding]) -> Vec<Range<usize>> {
     let inside = |place: usize| text.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
-    let mut spans: Vec<Range<usize>> = findings
-        .iter()
-        .map(|finding| finding.span.within(text.len()))
-        .map(|mut span| {
-            // A character has at most four bytes; longer sequences are invalid.
-            for _ in 0..3 {
-                span.start -= usize::from(span.start > 0 && inside(span.start));
-                span.end += usize::from(inside(span.end));
-            }
-            span
-        })
-        .filter(|span| !span.is_empty())
-        .collect();
-    spans.sort_unstable_by_key(|span| (span.start, span.end));
-    spans.dedup_by(|next, kept| {
-        let joins = next.start <= kept.end;
-        if joins {
-            kept.end = kept.end.max(next.end);
+    let extended = findings.iter().map(|finding| finding.span.within(text.len())).map(|mut span| {
+        // A character has at most four bytes; longer sequences are invalid.
+        for _ in 0..3 {
+            span.start -= usize::from(span.start > 0 && inside(span.start));
+            span.end += usize::from(inside(span.end));
         }
-        joins
+        span
     });
-    spans
+    merged(extended.filter(|span| !span.is_empty()))
 }
 
 fn mask(length: usize, word: &str, made: &mut Vec<u8>) {
