@@ -182,7 +182,7 @@ impl Client {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
         match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
             Ok(Ok(KeeperEvent::Detached)) => Ok(()),
-            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::cannot("detach", why)),
+            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
             Ok(Err(error)) => Err(keeper_lost(error)),
             Ok(Ok(_)) | Err(_) => Err(keeper_lost("it did not answer")),
         }

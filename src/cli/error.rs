@@ -3,6 +3,7 @@
 //! Libraries report what is wrong; only this module decides hint and exit code. No error prints debug output or a
 //! secret's value.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -78,7 +79,7 @@ impl CliError {
     }
 
     /// Creates an error from a library's error and its causes.
-    pub(crate) fn from_error(kind: Kind, error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn from_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
         let chain = causes::chain(error);
         Self { causes: chain[1..].to_vec(), ..Self::new(kind, chain.join(": ")) }
     }
@@ -90,7 +91,7 @@ impl CliError {
 
     /// Adds a cause, with its own causes, to the message.
     #[must_use]
-    pub(crate) fn because(mut self, cause: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn because(mut self, cause: &(dyn Error + 'static)) -> Self {
         let chain = causes::chain(cause);
         self.message = format!("{}: {}", self.message, chain.join(": "));
         self.causes.extend(chain);
@@ -115,13 +116,13 @@ impl CliError {
     }
 
     /// Creates an error for a failed operation on a path: `cannot VERB PATH: CAUSE`.
-    pub(crate) fn path(verb: &str, path: &Path, cause: impl fmt::Display) -> Self {
+    pub(crate) fn path(verb: &str, path: &Path, cause: impl Error + 'static) -> Self {
         Self::cannot(format_args!("{verb} {}", path.display()), cause).about(path.display())
     }
 
     /// Creates an error for a failed operation: `cannot VERB OBJECT: CAUSE`.
-    pub(crate) fn cannot(action: impl fmt::Display, cause: impl fmt::Display) -> Self {
-        Self::failed(format!("cannot {action}: {cause}"))
+    pub(crate) fn cannot(action: impl fmt::Display, cause: impl Error + 'static) -> Self {
+        Self::failed(format!("cannot {action}")).because(&cause)
     }
 
     /// Creates an error for a failed operation.

@@ -239,17 +239,13 @@ async fn run(mut command: Command) -> Result<Output, CliError> {
     let mut command = tokio::process::Command::from(command);
     // Killed with this process: an interrupted fetch must not look complete.
     command.kill_on_drop(true);
-    command.output().await.map_err(|error| spawn_failed(&error))
+    command.output().await.map_err(spawn_failed)
 }
 
 /// The error when git cannot be run.
-pub(super) fn spawn_failed(error: &std::io::Error) -> CliError {
-    let failed = CliError::cannot("run git", error);
-    if error.kind() == std::io::ErrorKind::NotFound {
-        failed.hint("install git on this machine")
-    } else {
-        failed
-    }
+pub(super) fn spawn_failed(error: std::io::Error) -> CliError {
+    let missing = error.kind() == std::io::ErrorKind::NotFound;
+    CliError::cannot("run git", error).hint_if(missing.then(|| "install git on this machine".to_owned()))
 }
 
 /// Returns the end of git's standard error; parts of it may come from the bottle.

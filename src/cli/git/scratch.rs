@@ -337,7 +337,7 @@ async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -
     command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
-    let mut child = command.kill_on_drop(true).spawn().map_err(|error| spawn_failed(&error))?;
+    let mut child = command.kill_on_drop(true).spawn().map_err(spawn_failed)?;
     let (output, stderr) = (child.stdout.take(), child.stderr.take());
     let read = async {
         let (output, stderr) = tokio::join!(read_at_most(output, most + 1), read_at_most(stderr, 2000));
@@ -349,10 +349,8 @@ async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -
     };
     let word = arguments.iter().find(|word| !word.starts_with('-')).unwrap_or(&"git");
     let late = |_| CliError::failed(format!("`git {word}` timed out"));
-    let (done, cut, mut bytes, stderr) = tokio::time::timeout(STEP_TIMEOUT, read)
-        .await
-        .map_err(late)?
-        .map_err(|error| spawn_failed(&error))?;
+    let (done, cut, mut bytes, stderr) =
+        tokio::time::timeout(STEP_TIMEOUT, read).await.map_err(late)?.map_err(spawn_failed)?;
     bytes.truncate(most);
     if done {
         return Ok(Text { bytes, cut });
