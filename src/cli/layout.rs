@@ -2,7 +2,7 @@
 //!
 //! By hand, because no table crate keeps the naming column whole, and none wraps between commands in backquotes.
 
-use console::{Alignment, measure_text_width, pad_str, truncate_str};
+use dialoguer::console::{Alignment, measure_text_width, pad_str, truncate_str};
 
 use super::style::Styles;
 

@@ -66,7 +66,7 @@ fn begins(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use console::measure_text_width;
+    use dialoguer::console::measure_text_width;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use console::{Term, measure_text_width, truncate_str};
+use dialoguer::console::{Term, measure_text_width, truncate_str};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
 use super::error::CliError;

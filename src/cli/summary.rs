@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bottle_contract::names::Name;
 use bottle_contract::route::{PathMatch, RequestMatch, Route};
-use console::measure_text_width;
+use dialoguer::console::measure_text_width;
 
 use super::output::{Styles, inert};
 use crate::manifest::Place;

@@ -2,7 +2,7 @@
 //!
 //! Any text may be untrusted: the result is escaped, in characters that the terminal shows.
 
-use console::{Alignment, measure_text_width, pad_str, truncate_str};
+use dialoguer::console::{Alignment, measure_text_width, pad_str, truncate_str};
 use ratatui::style::{Color, Modifier, Style};
 
 use super::layout;

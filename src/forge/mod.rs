@@ -80,7 +80,7 @@ pub struct ForgeError {
     /// The user's next step.
     pub hint: String,
     /// The cause.
-    source: Fault,
+    source: Box<Fault>,
 }
 
 impl ForgeError {
@@ -91,14 +91,14 @@ impl ForgeError {
         Self {
             action: format!("the deploy key \"{}\"{id} of {}", key.title, keys.describe()),
             hint: format!("delete it by hand among the deploy keys of {}", keys.repository),
-            source: cause,
+            source: Box::new(cause),
         }
     }
 
     /// Whether the forge may have done it.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
-        match &self.source {
+        match &*self.source {
             Fault::Local(_) => false,
             Fault::Call(error) => error.is_unsure(),
             Fault::Problem { unsure, .. } => *unsure,
@@ -203,7 +203,7 @@ impl Api<'_> {
                 Fault::Call(error) if error.is_unsure() => AGAIN.to_owned(),
                 Fault::Call(_) | Fault::Local(_) => self.api_hint(),
             },
-            source: cause,
+            source: Box::new(cause),
         };
         let body = serde_json::json!({"title": key.title, "key": key.public, "read_only": read_only});
         let answer = self.call(Method::POST, "", Some(body)).await.map_err(failed)?;

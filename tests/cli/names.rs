@@ -44,7 +44,7 @@ fn table_columns_align_in_every_script() -> Result<()> {
     // In terminal cells: a wide character has two, a combining mark none.
     let cells = |row: &str| {
         let before = row.split("running").next().unwrap_or_default();
-        console::measure_text_width(before)
+        dialoguer::console::measure_text_width(before)
     };
     let first = cells(rows[0]);
     assert!(rows.iter().all(|row| cells(row) == first), "{screen}");

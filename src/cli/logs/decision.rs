@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
-use console::{Alignment, pad_str};
+use dialoguer::console::{Alignment, pad_str};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Deserialize;

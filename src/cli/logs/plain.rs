@@ -1,6 +1,6 @@
 //! Converts bytes written to a terminal to plain lines of text.
 
-use console::strip_ansi_codes;
+use dialoguer::console::strip_ansi_codes;
 
 use crate::cli::output::inert;
 

@@ -1,7 +1,7 @@
 //! Draws a picker: question, filter, items, details of the item under the cursor, keys. Uses ASCII only, so that it
 //! looks the same in every font; colours repeat what words say.
 
-use console::measure_text_width;
+use dialoguer::console::measure_text_width;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -1,6 +1,6 @@
 //! Draws the screen. Uses ASCII only, so that it looks the same in every font; colours repeat what words say.
 
-use console::measure_text_width;
+use dialoguer::console::measure_text_width;
 use jiff::Timestamp;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -3,8 +3,8 @@
 use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_contract::session::bundle::Routes;
 use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
-use console::measure_text_width;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use dialoguer::console::measure_text_width;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use ratatui::Terminal;

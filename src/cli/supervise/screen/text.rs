@@ -4,7 +4,7 @@
 //! cannot imitate them.
 
 use bottle_queue::{Pending, State};
-use console::truncate_str;
+use dialoguer::console::truncate_str;
 use jiff::Timestamp;
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
