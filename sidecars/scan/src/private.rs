@@ -103,6 +103,12 @@ impl Leaf {
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
+    /// A text without a run that is long enough alone. It counts only as a whole if it has several runs: a reader
+    /// who knows all of them but one could guess that one character by character.
+    fn of_short_runs(text: &str) -> Option<Self> {
+        if runs(text, 0).len() > 1 { Self::whole(text) } else { Self::private(text) }
+    }
+
     fn with_parts(text: &str, parts: Vec<Part>) -> Self {
         Self { text: Zeroizing::new(text.to_owned()), parts }
     }
@@ -143,7 +149,7 @@ fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
         let before = leaves.len();
         structure(rest, depth + 1, leaves);
         if depth == 0 && leaves.len() == before {
-            leaves.extend(Leaf::private(rest));
+            leaves.extend(Leaf::of_short_runs(rest));
         }
         return true;
     }
@@ -155,7 +161,7 @@ fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
         if rest.len() >= SHORTEST_ANYWHERE {
             structure(rest, depth + 1, leaves);
             if leaves.len() == before {
-                leaves.extend(Leaf::private(rest));
+                leaves.extend(Leaf::of_short_runs(rest));
             }
         } else {
             token(value, depth + 1, leaves);

@@ -298,6 +298,17 @@ fn a_value_without_private_parts_matches_as_a_whole() {
 }
 
 #[test]
+fn several_short_parts_match_only_together() {
+    for (value, known) in
+        [("A:A000aa:a0A0aA", "A:A000aa:a0A0a"), ("user:ab1-cd2-ef3-gh4", "user:ab1-cd2-ef3-gh")]
+    {
+        let scanner = scanner(value, false);
+        assert!(!found(&scanner, known), "{known}");
+        assert!(found(&scanner, value), "{value}");
+    }
+}
+
+#[test]
 fn redacts_a_whole_secret_when_a_piece_matches() {
     let value = "k3Jdh57sLa0q/Mx81/Fz6wTy9uVb2nXc4r";
     let report = scanner(value, false).scan(format!("<{value}>").as_bytes());
