@@ -24,6 +24,7 @@ pub(crate) struct CliError {
     /// What failed and why: a lower-case fragment without a full stop.
     pub(crate) message: String,
     /// The causes at the end of the message, outermost first; `-v` prints each on its own line.
+    #[serde(skip)]
     pub(crate) causes: Vec<String>,
     /// The next step for the user.
     pub(crate) hint: Option<String>,
