@@ -341,4 +341,106 @@ mod tests {
             assert_eq!(trail.read().expect("read").1.seq, 4);
         }
     }
+
+    /// The error and its cause, with paths below the home.
+    fn shown(home: &Path, error: AuditError) -> String {
+        let chain = format!("{:#}", anyhow::Error::new(error));
+        chain.replace(&format!("{}/", home.display()), "")
+    }
+
+    #[test]
+    fn says_how_a_log_was_altered() {
+        let (home, trail) = trail();
+        let text = std::fs::read_to_string(&trail.path).expect("text");
+        let head = std::fs::read_to_string(&trail.head).expect("head");
+        let first = text.lines().next().expect("a line");
+        let other = head.replacen("3:", "2:", 1);
+        let cases = [
+            (
+                text.replacen("someone", "anyone!", 1),
+                &*head,
+                "line 1: it was altered: its hash does not match",
+            ),
+            (text.replacen(first, "", 1), &head, "line 1: it carries no hash"),
+            (text.clone(), "three", "cannot parse its stored head"),
+            (text.clone(), "", "cannot parse its stored head"),
+            (
+                text.clone(),
+                &other,
+                &format!("it was truncated or rewritten: it does not contain its stored head {other}"),
+            ),
+            (
+                format!("{first}\n"),
+                &head,
+                &format!("it was truncated or rewritten: it does not contain its stored head {head}"),
+            ),
+        ];
+        for (text, head, how) in cases {
+            std::fs::write(&trail.path, text).expect("text");
+            std::fs::write(&trail.head, head).expect("head");
+            let wanted = format!("audit/a-1.jsonl: {how}");
+            assert_eq!(shown(home.path(), trail.read().expect_err(how)), wanted);
+            assert_eq!(shown(home.path(), trail.append("someone", &entry(9)).expect_err(how)), wanted);
+        }
+    }
+
+    #[test]
+    fn names_the_file_that_cannot_be_used() {
+        let (home, trail) = trail();
+        let path = |path: &str| home.path().join(path);
+        // The head of a log of several lines is missing, and is then a folder.
+        std::fs::rename(&trail.head, path("kept")).expect("moved");
+        let error = shown(home.path(), trail.read().expect_err("no head"));
+        assert_eq!(error, "audit/heads/a-1: No such file or directory (os error 2)");
+        std::fs::create_dir(&trail.head).expect("folder");
+        let error = shown(home.path(), trail.append("someone", &entry(9)).expect_err("a folder"));
+        assert_eq!(error, "audit/heads/a-1: Is a directory (os error 21)");
+        std::fs::remove_dir(&trail.head).expect("removed");
+        std::fs::rename(path("kept"), &trail.head).expect("moved");
+        // The log is a link.
+        std::fs::rename(&trail.path, path("log")).expect("moved");
+        std::os::unix::fs::symlink(path("log"), &trail.path).expect("link");
+        let link = "audit/a-1.jsonl: Too many levels of symbolic links (os error 40)";
+        assert_eq!(shown(home.path(), trail.read().expect_err("a link")), link);
+        assert_eq!(shown(home.path(), trail.append("someone", &entry(9)).expect_err("a link")), link);
+        // The log is not text.
+        std::fs::remove_file(&trail.path).expect("removed");
+        std::fs::write(&trail.path, b"\xff\n").expect("written");
+        let binary = "audit/a-1.jsonl: stream did not contain valid UTF-8";
+        assert_eq!(shown(home.path(), trail.read().expect_err("no text")), binary);
+        assert_eq!(shown(home.path(), trail.append("someone", &entry(9)).expect_err("no text")), binary);
+    }
+
+    #[test]
+    fn reads_nothing_before_the_first_entry() {
+        let home = tempfile::tempdir().expect("home");
+        let trail = Trail::of(home.path(), &"a-1".parse().expect("slug"));
+        assert_eq!(trail.read().expect("empty"), (Vec::new(), Head::default()));
+        assert_eq!(trail.stored_head(), None);
+        assert_eq!(slugs(home.path()).expect("no folder"), []);
+        assert!(!home.path().join("audit").exists(), "reading creates nothing");
+        trail.append("someone", &entry(0)).expect("appended");
+        assert_eq!(trail.stored_head(), Some(trail.read().expect("read").1.to_string()));
+        // A keeper was killed before it wrote the first head.
+        std::fs::remove_file(&trail.head).expect("removed");
+        assert_eq!(trail.read().expect("one line").1.seq, 1);
+        for name in ["b-2.jsonl", "Not A Slug.jsonl", "c-3.txt"] {
+            std::fs::write(home.path().join("audit").join(name), "").expect("written");
+        }
+        assert_eq!(
+            slugs(home.path()).expect("slugs"),
+            ["a-1", "b-2"].map(|slug| slug.parse().expect("slug"))
+        );
+    }
+
+    #[test]
+    fn refuses_a_home_that_is_not_a_folder() {
+        let home = tempfile::tempdir().expect("home");
+        std::fs::write(home.path().join("audit"), "").expect("written");
+        let trail = Trail::of(home.path(), &"a-1".parse().expect("slug"));
+        assert_eq!(slugs(home.path()).expect_err("a file").kind(), io::ErrorKind::NotADirectory);
+        assert!(matches!(trail.read(), Err(AuditError::Io { path, .. }) if path == trail.path));
+        let error = trail.append("someone", &entry(0)).expect_err("a file");
+        assert!(matches!(error, AuditError::Io { path, .. } if Some(&*path) == trail.head.parent()));
+    }
 }

@@ -1,4 +1,10 @@
-//! Property tests of the merge rules over generated bottles.
+//! Property tests of the merge rules over generated bottles; the modules test resolving whole files.
+
+mod choices;
+mod explain;
+pub(super) mod folders;
+mod refusals;
+mod weakening;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -133,26 +133,17 @@ fn unscanned(dlp: &Dlp) -> impl Iterator<Item = Weakening> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Homes, Manifests};
-    use crate::resolve::{Selection, resolve};
+    use crate::resolve::tests::folders::Folders;
 
     fn forge_write_routes(routes: &str) -> Vec<String> {
-        let home = tempfile::tempdir().expect("a temporary folder");
         let bottle = format!(
             "---\nagent_provider: {{template: command, command: [agent]}}\ngit-gate:\n  repos:\n    \
              tool: {{url: 'git@ssh.Git.example.com:a/b.git', key: {{provider: gitea, token_ref: T, api_url: \
              'https://forge.example.com/api/v1'}}}}\n\
              egress:\n  routes: {routes}\n---\n"
         );
-        for (folder, text) in [("bottles", bottle.as_str()), ("agents", "Do.\n")] {
-            std::fs::create_dir_all(home.path().join(folder)).expect("folder");
-            std::fs::write(home.path().join(folder).join("here.md"), text).expect("write");
-        }
-        let at = |name: &str| home.path().join(name);
-        let homes = Homes { bottle_home: at(""), user_home: at("user"), cwd: at("cwd") };
-        let here = || "here".parse().expect("name");
-        let selection = Selection { agent: here(), bottles: vec![here()] };
-        let resolved = resolve(&selection, &Manifests::new(homes)).expect("resolved");
+        let folders = Folders::with(&[("home/bottles/here.md", &bottle), ("home/agents/here.md", "Do.\n")]);
+        let resolved = folders.resolve("here here").expect("resolved");
         let found = weakening_settings(&resolved.manifest).into_iter();
         found
             .filter(|weakness| weakness.what == Weakening::ForgeWrite)

@@ -1,0 +1,49 @@
+//! Manifests as text, resolved from temporary folders.
+
+use tempfile::TempDir;
+
+use crate::manifest::{Homes, Manifests};
+use crate::resolve::{ResolveError, Resolved, Selection, explain, resolve};
+
+/// A bottle that declares nothing.
+pub(super) const EMPTY: &str = "---\n---\n";
+
+/// The user's folders: `home` is `$BOTTLE_HOME`, `user` is the home directory, `work` is the working directory.
+pub(in crate::resolve) struct Folders {
+    root: TempDir,
+}
+
+impl Folders {
+    /// Writes these files, by their paths below the folders.
+    pub(in crate::resolve) fn with(files: &[(&str, &str)]) -> Self {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("folder");
+            std::fs::write(path, text).expect("written");
+        }
+        Self { root }
+    }
+
+    pub(in crate::resolve) fn manifests(&self) -> Manifests {
+        let at = |name: &str| self.root.path().join(name);
+        Manifests::new(Homes { bottle_home: at("home"), user_home: at("user"), cwd: at("work") })
+    }
+
+    /// Resolves `AGENT BOTTLE...`.
+    pub(in crate::resolve) fn resolve(&self, picks: &str) -> Result<Resolved, ResolveError> {
+        let mut names = picks.split_whitespace().map(|name| name.parse().expect("name"));
+        let agent = names.next().expect("an agent");
+        resolve(&Selection { agent, bottles: names.collect() }, &self.manifests())
+    }
+
+    /// The same text with paths below the folders.
+    pub(in crate::resolve) fn relative(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.root.path().display()), "")
+    }
+
+    /// The explanation of `AGENT BOTTLE...`.
+    pub(in crate::resolve) fn explain(&self, picks: &str) -> String {
+        self.relative(&explain(&self.resolve(picks).expect("resolved").manifest))
+    }
+}
