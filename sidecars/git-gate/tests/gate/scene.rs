@@ -145,6 +145,8 @@ impl Scene {
             .args(["__git-gate", "home", "slug"])
             .arg(serde_json::to_string(&config)?)
             .env_clear()
+            // A coverage run sets it. The profile needs `%c` (mapped at start): a confined gate opens no file at its end.
+            .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         self.gate = Some(Ends(gate));
