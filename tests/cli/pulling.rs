@@ -277,7 +277,7 @@ fn a_diff_hides_no_change_whatever_the_agent_sets_up() -> Result<()> {
 #[test]
 fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     let test = "a_diff_shows_what_a_pull_brings_and_lists_omissions";
-    let Some(home) = with_a_copy(test)? else { return Ok(()) };
+    let Some(mut home) = with_a_copy(test)? else { return Ok(()) };
     inside(&home, "echo evil >>code; git commit -qam more; git show HEAD~1:code >code")?;
     let diff = run(&home, &["diff", "one"])?.expect_code(0);
     assert!(
@@ -291,6 +291,8 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
          printf 'hidden\\n.gitignore\\n' >.gitignore; \
          mkdir -p sub; cd sub; git init -q; touch file; cd ..; truncate -s 1T long",
     )?;
+    let temporary = tempfile::tempdir()?;
+    home.env("TMPDIR", temporary.path());
     let diff = run(&home, &["diff", "one"])?.expect_code(0);
     let words =
         ["hidden (2 files)", ".gitignore (1 file)", "sub/.git was not compared", "long was not compared"];
@@ -299,9 +301,7 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     }
     assert!(diff.stdout.contains("+x\\r") && diff.stdout.contains("b/sub/file"), "{}", diff.transcript());
     assert!(!diff.stderr.contains("`bottle pull` fetches"), "{}", diff.transcript());
-    let none = std::fs::read_dir(std::env::temp_dir())?.all(|entry| {
-        entry.is_ok_and(|entry| !entry.file_name().to_string_lossy().starts_with("bottle-diff-"))
-    });
+    let none = std::fs::read_dir(temporary.path())?.next().is_none();
     assert!(none, "the folder of the comparison is gone");
     Ok(())
 }
