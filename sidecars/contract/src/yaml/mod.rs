@@ -1,7 +1,7 @@
 //! Reads and writes YAML: strict types, bounded work, positions in every error.
 //!
 //! Manifests, `settings.yml`, routes and proposals are all read by [`from_str`], in two steps: [`parse`]
-//! makes a tree of values with their positions, and [`decode`] converts it to a type. A misspelt key, a duplicate
+//! makes a tree of values with their positions, and [`decode()`] converts it to a type. A misspelt key, a duplicate
 //! key or a wrong type is therefore the same error everywhere, and parsing is bounded by the document's size. Errors
 //! quote at most the one word they are about, because the text may contain a secret.
 

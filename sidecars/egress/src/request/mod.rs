@@ -6,7 +6,7 @@
 //!                       │                                                        │            │
 //!                       └─────────────────────────► denial ◄─────────────────────┴────────────┘
 //! ```
-//! Owns the order of the stages, which types enforce: [`outbound`] alone makes a [`Cleared`] request, [`forward`] sends
+//! Owns the order of the stages, which types enforce: [`outbound`] alone makes a [`Cleared`] request, [`forward()`] sends
 //! no other, and only stripped headers get a credential. A request reads the routes once, at the beginning: one
 //! revision decides and forwards it.
 
