@@ -1,4 +1,4 @@
-//! The findings in one request, and what a user is told about them.
+//! The findings in one request, and their description for the user.
 
 use std::sync::Arc;
 
