@@ -114,7 +114,14 @@ impl Serve for EgressDaemon {
     const PORTS: &'static [u16] = &EGRESS_PORTS;
 
     async fn answer(&self, request: BundleRequest) -> anyhow::Result<BundleEvent> {
-        self.serve(request).await
+        match request {
+            BundleRequest::Provision(provision) => self.provision(*provision).await,
+            BundleRequest::Routes(routes) => match self.egress.get() {
+                Some(egress) => Ok(egress.live.replace(&routes)?),
+                None => bail!("the egress daemon is not provisioned yet"),
+            },
+            _ => bail!("the egress daemon does not serve this request"),
+        }
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
@@ -165,17 +172,6 @@ impl EgressDaemon {
     fn new(config: EgressConfig) -> Self {
         let shared = Shared::new(&config.logs, config.lock_after);
         Self { config, shared, egress: OnceLock::new() }
-    }
-
-    async fn serve(&self, request: BundleRequest) -> anyhow::Result<BundleEvent> {
-        match request {
-            BundleRequest::Provision(provision) => self.provision(*provision).await,
-            BundleRequest::Routes(routes) => match self.egress.get() {
-                Some(egress) => Ok(egress.live.replace(&routes)?),
-                None => bail!("the egress daemon is not provisioned yet"),
-            },
-            _ => bail!("the egress daemon does not serve this request"),
-        }
     }
 
     async fn provision(&self, provision: Provision) -> anyhow::Result<BundleEvent> {
