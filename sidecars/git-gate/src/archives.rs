@@ -2,11 +2,15 @@
 //!
 //! A blob whose contents exceed the limits is refused whole.
 
-use bottle_scan::{ArchiveFinder, Content, Finding, Scanner, Severity, Stream, Visitor};
+use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP};
+use bottle_scan::{Finding, Scanner, Severity, Stream};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::findings::MOST_FINDINGS;
 use crate::names;
+
+/// The archives that are unpacked.
+const FORMATS: &[&[u8]] = &[GZIP, ZIP];
 
 /// Most unpacked bytes of one blob.
 const MOST: u64 = 1 << 30;
@@ -53,7 +57,7 @@ pub(crate) struct ArchiveReport {
 
 impl<'s> Archives<'s> {
     pub(crate) fn new(scanner: &'s Scanner) -> Self {
-        Self { scanner, finder: ArchiveFinder::new(), found: ArchiveReport::default() }
+        Self { scanner, finder: ArchiveFinder::new(FORMATS), found: ArchiveReport::default() }
     }
 
     /// Scans the next piece of the blob. Damaged data ends its file; the raw bytes are scanned anyway.
@@ -121,6 +125,7 @@ enum Unpacking<'s> {
 impl<'s> Visitor for Level<'_, 's> {
     type File = File<'s>;
     type Error = Bomb;
+    const OPENS_STORED: bool = true;
 
     fn begin(&mut self) -> Result<(), Bomb> {
         if self.found.files >= FILES || self.found.open >= OPEN {
@@ -137,7 +142,9 @@ impl<'s> Visitor for Level<'_, 's> {
         }
         let unpacking = match content {
             Content::Deflated if self.depth >= DEPTH => return Err(Bomb),
-            Content::Deflated => Unpacking::Deflated(Box::new(Decompress::new(false)), ArchiveFinder::new()),
+            Content::Deflated => {
+                Unpacking::Deflated(Box::new(Decompress::new(false)), ArchiveFinder::new(FORMATS))
+            }
             Content::Stored => Unpacking::Stored(Vec::new()),
             Content::Zstd => return Ok(None),
         };
@@ -162,19 +169,20 @@ impl<'s> Visitor for Level<'_, 's> {
         }
     }
 
-    fn close(&mut self, file: Option<File<'s>>) {
+    fn close(&mut self, file: Option<File<'s>>) -> Result<(), Bomb> {
         self.found.open -= 1;
         // A truncated file has been scanned as far as it goes.
-        let Some(File { unpacking, mut stream }) = file else { return };
-        match unpacking {
-            Unpacking::Deflated(_, mut finder) => {
-                let ended = finder.finish(&mut self.inner());
-                self.found.bomb |= ended.is_err();
+        let Some(File { unpacking, mut stream }) = file else { return Ok(()) };
+        let ended = match unpacking {
+            Unpacking::Deflated(_, mut finder) => finder.finish(&mut self.inner()),
+            Unpacking::Stored(buffer) => {
+                stream.feed(&buffer);
+                Ok(())
             }
-            Unpacking::Stored(buffer) => stream.feed(&buffer),
-        }
+        };
         let report = stream.finish();
         self.found.add(report.findings, report.more);
+        ended
     }
 }
 

@@ -16,9 +16,12 @@ const ZIP_HEADER: usize = 30;
 /// The method of a deflated zip entry.
 const DEFLATE: u16 = 8;
 
-const GZIP: &[u8] = b"\x1f\x8b\x08";
-const ZIP: &[u8] = b"PK\x03\x04";
-const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+/// The magic number of a gzip member.
+pub const GZIP: &[u8] = b"\x1f\x8b\x08";
+/// The magic number of a zip entry.
+pub const ZIP: &[u8] = b"PK\x03\x04";
+/// The magic number of a zstd frame.
+pub const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
 /// The longest magic number, less one byte.
 const TAIL: usize = 3;
@@ -40,6 +43,8 @@ pub trait Visitor {
     type File;
     /// Ends the search.
     type Error;
+    /// Whether it opens zip entries of another method than deflate. Otherwise their names are not parsed.
+    const OPENS_STORED: bool;
 
     /// A magic number was found. [`Self::close`] follows.
     ///
@@ -60,7 +65,10 @@ pub trait Visitor {
     fn feed(&mut self, file: &mut Self::File, chunk: &[u8]) -> Result<bool, Self::Error>;
 
     /// Ends a file, or a magic number without one.
-    fn close(&mut self, file: Option<Self::File>);
+    ///
+    /// # Errors
+    /// If the end of the file exceeds a limit.
+    fn close(&mut self, file: Option<Self::File>) -> Result<(), Self::Error>;
 }
 
 /// Finds files in a text.
@@ -82,19 +90,9 @@ struct Candidate<F> {
 }
 
 impl<F> ArchiveFinder<F> {
-    /// Finds gzip and zip.
+    /// Finds the files with these magic numbers, of [`GZIP`], [`ZIP`] and [`ZSTD`].
     #[must_use]
-    pub fn new() -> Self {
-        Self::of(&[GZIP, ZIP])
-    }
-
-    /// Finds gzip, zip and zstd.
-    #[must_use]
-    pub fn with_zstd() -> Self {
-        Self::of(&[GZIP, ZSTD, ZIP])
-    }
-
-    fn of(magic_numbers: &'static [&'static [u8]]) -> Self {
+    pub fn new(magic_numbers: &'static [&'static [u8]]) -> Self {
         Self { magic_numbers, candidates: Vec::new(), tail: Vec::new() }
     }
 
@@ -139,7 +137,7 @@ impl<F> ArchiveFinder<F> {
             // Parse a header that waits for more bytes than exist.
             candidate.wanted = 0;
             ended = ended.and(candidate.feed(&[], visitor).map(drop));
-            visitor.close(candidate.file.map(|file| *file));
+            ended = ended.and(visitor.close(candidate.file.map(|file| *file)));
         }
         ended
     }
@@ -157,7 +155,7 @@ impl<F> ArchiveFinder<F> {
             if candidate.feed(chunk, visitor)? {
                 at += 1;
             } else {
-                visitor.close(self.candidates.remove(at).file.map(|file| *file));
+                visitor.close(self.candidates.remove(at).file.map(|file| *file))?;
             }
         }
         Ok(())
@@ -173,12 +171,6 @@ impl<F> ArchiveFinder<F> {
     }
 }
 
-impl<F> Default for ArchiveFinder<F> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<F> Candidate<F> {
     /// Feeds the next chunk. Returns whether the candidate continues.
     fn feed<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<bool, V::Error> {
@@ -189,7 +181,7 @@ impl<F> Candidate<F> {
         if self.buffer.len() < self.wanted.min(MAX_HEADER) {
             return Ok(true);
         }
-        let (length, content, name) = match header(&self.buffer) {
+        let (length, content, name) = match header(&self.buffer, V::OPENS_STORED) {
             Header::Incomplete if self.buffer.len() < MAX_HEADER => {
                 self.wanted = self.buffer.len() * 2;
                 return Ok(true);
@@ -210,8 +202,8 @@ enum Header<'h> {
     File { length: usize, content: Content, name: Option<&'h [u8]> },
 }
 
-/// Parses the header at the start of `text`.
-fn header(text: &[u8]) -> Header<'_> {
+/// Parses the header of the magic number at the start of `text`.
+fn header(text: &[u8], opens_stored: bool) -> Header<'_> {
     if text.starts_with(ZSTD) {
         return Header::File { length: 0, content: Content::Zstd, name: None };
     }
@@ -219,15 +211,13 @@ fn header(text: &[u8]) -> Header<'_> {
         let file = |length| Header::File { length, content: Content::Deflated, name: None };
         return gzip_header(text).map_or(Header::Incomplete, file);
     }
-    if !text.starts_with(ZIP) {
-        let is_partial = [GZIP, ZIP, ZSTD].iter().any(|magic| magic.starts_with(text));
-        return if is_partial { Header::Incomplete } else { Header::NotAFile };
-    }
-    let number =
-        |at: usize| text.get(at..at + 2).and_then(<[u8]>::first_chunk).map(|two| u16::from_le_bytes(*two));
-    let (Some(method), Some(name), Some(extra)) = (number(8), number(26), number(28)) else {
+    let (Some(method), Some(name), Some(extra)) = (number(text, 8), number(text, 26), number(text, 28))
+    else {
         return Header::Incomplete;
     };
+    if method != DEFLATE && !opens_stored {
+        return Header::NotAFile;
+    }
     let name_end = ZIP_HEADER + usize::from(name);
     let length = name_end + usize::from(extra);
     if text.len() < length {
@@ -238,12 +228,12 @@ fn header(text: &[u8]) -> Header<'_> {
 }
 
 /// The length of a gzip header (RFC 1952, 2.3); `None` if it is incomplete.
-fn gzip_header(text: &[u8]) -> Option<usize> {
+#[must_use]
+pub fn gzip_header(text: &[u8]) -> Option<usize> {
     let flags = text.get(3)?;
     let mut at = 10;
     if flags & 4 != 0 {
-        let length = text.get(at..at + 2).and_then(<[u8]>::first_chunk)?;
-        at += 2 + usize::from(u16::from_le_bytes(*length));
+        at += 2 + usize::from(number(text, at)?);
     }
     for flag in [8, 16] {
         if flags & flag != 0 {
@@ -254,4 +244,8 @@ fn gzip_header(text: &[u8]) -> Option<usize> {
         at += 2;
     }
     (at <= text.len()).then_some(at)
+}
+
+fn number(text: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*text.get(at..at + 2)?.first_chunk()?))
 }

@@ -16,10 +16,9 @@
 //! ```
 //! Pure: nothing here opens a file or socket. Messages never contain a secret's value.
 
-mod archive_finder;
+pub mod archive_finder;
 mod dense;
 mod digits;
-pub mod embedded;
 mod encoded;
 mod entropy;
 mod finding;
@@ -40,7 +39,6 @@ mod user_rules;
 mod view;
 mod windows;
 
-pub use archive_finder::{ArchiveFinder, Content, Visitor};
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known::KnownSecrets;

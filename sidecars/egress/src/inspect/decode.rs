@@ -3,7 +3,7 @@
 //! No input makes a decoder allocate more than a fixed buffer, and the output is counted: text that grows beyond the
 //! permitted ratio is a decompression bomb and is rejected.
 
-use bottle_scan::embedded::{self, GZIP};
+use bottle_scan::archive_finder::{self, GZIP};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
@@ -313,7 +313,7 @@ fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     if !GZIP.starts_with(&text[..text.len().min(GZIP.len())]) {
         return Err(Unreadable::Broken);
     }
-    Ok(embedded::gzip_header(text))
+    Ok(archive_finder::gzip_header(text))
 }
 
 /// Zstd frames. The library decodes all blocks of its input at once, so it receives them one by one.

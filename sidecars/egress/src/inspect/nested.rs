@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use bottle_scan::embedded::{EmbeddedFiles, FileReader, GZIP, Opened, ZIP, ZSTD, ZipHeader, gzip_header};
+use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP, ZSTD};
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 
 use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO};
@@ -25,7 +25,7 @@ const MAX_FINDINGS: usize = 16;
 
 /// Finds and scans files in a text.
 pub(super) struct NestedFiles {
-    files: EmbeddedFiles<Box<File>>,
+    finder: ArchiveFinder<File>,
     unpacker: Unpacker,
 }
 
@@ -79,7 +79,7 @@ impl NestedFiles {
 
     fn at_depth(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
         let unpacker = Unpacker { scanner: Arc::clone(scanner), budget, depth, found: Vec::new() };
-        Self { files: EmbeddedFiles::new(&[GZIP, ZSTD, ZIP]), unpacker }
+        Self { finder: ArchiveFinder::new(&[GZIP, ZSTD, ZIP]), unpacker }
     }
 
     pub(super) fn scanner(&self) -> &Arc<Scanner> {
@@ -94,39 +94,43 @@ impl NestedFiles {
         if self.unpacker.depth == 0 {
             self.unpacker.budget.input_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         }
-        self.files.feed(chunk, &mut self.unpacker)
+        self.finder.feed(chunk, &mut self.unpacker)
     }
 
     /// Ends the text.
-    pub(super) fn finish(mut self) -> Vec<Finding> {
-        self.files.finish(&mut self.unpacker);
-        self.unpacker.found
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub(super) fn finish(mut self) -> Result<Vec<Finding>, Unreadable> {
+        self.finder.finish(&mut self.unpacker)?;
+        Ok(self.unpacker.found)
     }
 }
 
-impl FileReader for Unpacker {
-    type File = Box<File>;
+impl Visitor for Unpacker {
+    type File = File;
     type Error = Unreadable;
+    const OPENS_STORED: bool = false;
 
     fn begin(&mut self) -> Result<(), Unreadable> {
         self.budget.open_file()
     }
 
-    fn open(&mut self, text: &[u8]) -> Result<Opened<Box<File>>, Unreadable> {
-        let (decoder, header) = match decoder(text) {
-            Opened::Incomplete => return Ok(Opened::Incomplete),
-            Opened::NotAFile => return Ok(Opened::NotAFile),
-            Opened::File(decoder, header) => (decoder, header),
+    fn open(&mut self, content: Content, _name: Option<&[u8]>) -> Result<Option<File>, Unreadable> {
+        let decoder = match content {
+            Content::Deflated => Decoder::bare_deflate(),
+            Content::Zstd => Decoder::new(Coding::Zstd),
+            Content::Stored => return Ok(None),
         };
         if self.depth >= MAX_DEPTH {
             return Err(Unreadable::Nested);
         }
         let nested = NestedFiles::at_depth(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
-        Ok(Opened::File(Box::new(File { decoder, text: self.scanner.stream_owned(), nested }), header))
+        Ok(Some(File { decoder, text: self.scanner.stream_owned(), nested }))
     }
 
-    fn feed(&mut self, file: &mut Box<File>, chunk: &[u8]) -> Result<bool, Unreadable> {
-        let File { decoder, text, nested } = &mut **file;
+    fn feed(&mut self, file: &mut File, chunk: &[u8]) -> Result<bool, Unreadable> {
+        let File { decoder, text, nested } = file;
         let fed = decoder.feed_until_end(chunk, &mut |chunk| {
             nested.unpacker.budget.add_output(chunk.len())?;
             text.feed(chunk);
@@ -140,31 +144,13 @@ impl FileReader for Unpacker {
         }
     }
 
-    fn close(&mut self, file: Option<Box<File>>) {
+    fn close(&mut self, file: Option<File>) -> Result<(), Unreadable> {
         self.budget.close_file();
-        let Some(file) = file else { return };
-        let found = file.text.finish().findings.into_iter().chain(file.nested.finish());
+        let Some(file) = file else { return Ok(()) };
+        let found = file.text.finish().findings.into_iter().chain(file.nested.finish()?);
         let blocks = found.filter(|finding| finding.severity == Severity::Block);
         self.found.extend(blocks.take(MAX_FINDINGS.saturating_sub(self.found.len())));
-    }
-}
-
-/// A decoder of the file whose header begins `text`.
-fn decoder(text: &[u8]) -> Opened<Decoder> {
-    let deflated = |length| Opened::File(Decoder::bare_deflate(), length);
-    if text.starts_with(ZSTD) {
-        return Opened::File(Decoder::new(Coding::Zstd), 0);
-    }
-    if text.starts_with(GZIP) {
-        return gzip_header(text).map_or(Opened::Incomplete, deflated);
-    }
-    if !text.starts_with(ZIP) {
-        return if ZIP.starts_with(text) { Opened::Incomplete } else { Opened::NotAFile };
-    }
-    match ZipHeader::parse(text) {
-        Some(header) if !header.deflated => Opened::NotAFile,
-        Some(header) if header.length <= text.len() => deflated(header.length),
-        _ => Opened::Incomplete,
+        Ok(())
     }
 }
 
@@ -212,7 +198,7 @@ mod tests {
         for chunk in body.chunks(size) {
             nested.feed(chunk)?;
         }
-        Ok(!nested.finish().is_empty())
+        Ok(!nested.finish()?.is_empty())
     }
 
     #[test]
@@ -284,6 +270,24 @@ mod tests {
         }
         let members = [gzip(b"one"), gzip(b"two"), gzip(SECRET.as_bytes())].concat();
         assert_eq!(scan(&members, members.len()), Ok(true));
+    }
+
+    /// A gzip file with a name, whose end shows that its header was complete.
+    fn gzip_named(length: usize, text: &[u8]) -> Vec<u8> {
+        [b"\x1f\x8b\x08\x08\0\0\0\0\0\x03", &vec![b'n'; length][..], b"\0", &gzip(text)[10..]].concat()
+    }
+
+    #[test]
+    fn denies_a_file_beyond_the_limits_that_ends_with_its_text() {
+        let mut body = gzip_named(150, SECRET.as_bytes());
+        assert_eq!(scan(&body, 777), Ok(true));
+        for _ in 0..MAX_DEPTH {
+            body = gzip(&body);
+        }
+        assert_eq!(scan(&body, 777), Err(Unreadable::Nested));
+        let mut zeros = vec![0; 40 << 20];
+        zeros.extend_from_slice(SECRET.as_bytes());
+        assert_eq!(scan(&gzip_named(66_000, &zeros), 777), Err(Unreadable::Bomb));
     }
 
     #[test]

@@ -105,13 +105,13 @@ impl BodyScan {
     /// Ends the scan.
     ///
     /// # Errors
-    /// [`Unreadable::Broken`] when a coding is incomplete.
+    /// [`Unreadable::Broken`] when a coding is incomplete; as [`Self::feed`] for files that end with the body.
     pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
         if !self.decoding.is_whole() {
             return Err(Unreadable::Broken);
         }
         let plain = self.text.finish().findings;
-        let mut packed = self.nested.finish();
+        let mut packed = self.nested.finish()?;
         packed.extend(self.narrow.into_iter().flat_map(|narrow| narrow.finish().findings));
         Ok(BodyFindings { plain, packed })
     }
