@@ -1,7 +1,7 @@
 //! Defines the command line: the subcommands and the global flags.
 //!
-//! This file only records flags. Each command merges its own with settings, manifests and facts of the host before
-//! it acts.
+//! This file only declares flags. Each command merges its flags with settings, manifests and facts about the
+//! host.
 
 use clap::{ArgAction, ColorChoice, Parser, Subcommand};
 
@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Flags that every command has.
+/// The global flags.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Global {
     /// Print data and errors as JSON

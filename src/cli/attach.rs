@@ -28,15 +28,15 @@ use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resum
 /// How long the keeper may take to confirm a detach.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a live guest may take to answer a status request.
+/// How long a running guest may take to answer a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Milliseconds between SIGTERM and SIGKILL for the agent after the user interrupts the client.
+/// Milliseconds between SIGTERM and SIGKILL for the agent when a signal interrupts this client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
 
 /// Attach to a running agent: show its recent output, then follow it
 ///
-/// Exits with the agent's code if the agent ends meanwhile.
+/// If the agent ends while you are attached, this command exits with the agent's exit code.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
     /// The bottle, as `bottle list` shows it; asks when omitted
@@ -92,7 +92,7 @@ pub(crate) fn on_terminal(
     Style::Terminal { detach: Detach::new(keys), title: Some(title), color, watch_only }
 }
 
-/// Returns the window title: the label, or the slug without one.
+/// Returns the window title: the bottle's label, or its slug if it has no label.
 pub(crate) fn title_of(record: &Record) -> String {
     record.label.clone().unwrap_or_else(|| record.slug.to_string())
 }
@@ -102,14 +102,15 @@ pub(crate) struct Client {
     pub(crate) host: Host,
     pub(crate) channel: Channel,
     pub(crate) slug: Slug,
-    /// Whether this client started the bottle. Such a bottle ends with the client unless the user detaches.
+    /// Whether this client started the bottle without `--detach`. The bottle then ends with this client,
+    /// unless the user detaches.
     pub(crate) owns_bottle: bool,
-    /// The setting `terminal.pass`.
+    /// The value of the setting `terminal.pass`.
     pub(crate) pass: Pass,
 }
 
 impl Client {
-    /// Runs the session until the agent or the client ends it. Returns the exit code.
+    /// Runs the session until the agent or this client ends it. Returns the exit code.
     pub(crate) async fn run(
         self,
         style: Style,
@@ -119,7 +120,8 @@ impl Client {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
-        // Opened before the agent can end: afterwards the keeper has already preserved the work.
+        // Opened before the agent can end, because the keeper preserves the work of an ended agent unless a
+        // client has an offer open.
         let offer = if on_terminal && !read_only && terminal::interactive() {
             self.channel.open(&KeeperRequest::Offer).await.ok()
         } else {
@@ -144,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Handles the agent's exit: waits until the bottle has ended, then reports how.
+    /// Handles the agent's exit: waits until the bottle has ended, then reports the cause.
     async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
         let end = watch.wait_for_end().await;
         for line in end.summary() {
@@ -163,11 +165,11 @@ impl Client {
         CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED)
     }
 
-    /// Handles the detach keys: the bottle keeps running.
+    /// Handles the detach keys. The bottle keeps running.
     async fn detached(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
         self.detach().await?;
         if terminal::is_terminal() && !output.quiet {
-            // The agent left the cursor anywhere.
+            // The agent may have left the cursor in the middle of a line.
             output.write_error_lines("");
         }
         for line in watch.summary_so_far() {
@@ -177,7 +179,8 @@ impl Client {
         Ok(exit::DONE)
     }
 
-    /// Waits for the keeper's confirmation. A connection that closes before it ends an attached bottle.
+    /// Asks the keeper to keep the bottle running, and waits for its confirmation. If the connection closed
+    /// first, the keeper would end the bottle.
     async fn detach(&self) -> Result<(), CliError> {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
         match tokio::time::timeout(DETACH_TIMEOUT, stream.receive::<KeeperEvent>()).await {
@@ -188,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Handles a signal: this client ends, and with it a bottle that it started.
+    /// Handles a signal, which ends this client. If this client started the bottle, the bottle ends too.
     async fn interrupted(
         self,
         number: u8,
@@ -196,7 +199,7 @@ impl Client {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        // After a hang-up no terminal is left to report to, and the keeper ends an attached bottle itself.
+        // After SIGHUP there is no terminal to print to, and the keeper ends the bottle itself.
         if self.owns_bottle && number != HANGUP {
             output.note(format!("signal {number}: stopping {}", self.slug));
             let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
@@ -213,11 +216,11 @@ impl Client {
         Ok(128u8.saturating_add(number))
     }
 
-    /// Handles a reset stream: another client took over the agent, or the bottle or its keeper died.
+    /// Handles a reset stream. Either another client took over the agent, or the bottle or its keeper died.
     async fn reset(self, why: String, watch: Watch, output: &Output) -> Result<u8, CliError> {
         if self.guest_answers().await {
             if self.owns_bottle {
-                // Another client owns the session now, so the bottle must outlive this client.
+                // The other client now owns the session, so the bottle must not end with this client.
                 self.detach().await?;
             }
             output.note(format!("the session ended: {why}"));
@@ -244,7 +247,7 @@ impl Client {
     }
 }
 
-/// Reports how a bottle ended.
+/// Reports why a bottle ended.
 pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
@@ -280,7 +283,7 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     }
 }
 
-/// Names the limit that ended a bottle, and the manifest key that changes it.
+/// Describes the exceeded limit that ended a bottle, and names the manifest key that changes the limit.
 fn describe_overrun(slug: &Slug, overrun: &Overrun) -> String {
     let (limit, mib) = (ByteSize(overrun.limit), overrun.limit >> 20);
     match (overrun.resource, overrun.asked) {

@@ -17,16 +17,16 @@ use crate::instance::audit::{self, AuditError, Entry, Trail};
 /// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
-    /// Show every decision and the routes that it made live
+    /// Show every decision and the routes that each one activated
     Show {
-        /// The bottle, running or ended; all bottles when omitted
+        /// The bottle, running or ended; shows all bottles when omitted
         slug: Option<Slug>,
     },
     /// Verify that no line was altered, added or removed
     ///
-    /// Exits with 1 if one was.
+    /// Exits with 1 if a line was altered, added or removed.
     Verify {
-        /// The bottle, running or ended; all bottles when omitted
+        /// The bottle, running or ended; verifies all bottles when omitted
         slug: Option<Slug>,
     },
 }
@@ -51,8 +51,8 @@ fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
         Some(slug) if all.contains(&slug) => Ok(vec![slug]),
         Some(slug) => {
             let head = host.home.join("audit").join("heads").join(slug.as_str());
-            // The verification reports a missing file, not this lookup. A bottle without decisions has an empty
-            // audit log.
+            // A bottle without decisions has an empty audit log. This function does not report a missing log
+            // file; the verification does.
             if head.exists() || Store::of(host).state(&slug).is_some() {
                 return Ok(vec![slug]);
             }
@@ -90,7 +90,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     Ok(if broken { exit::FAILED } else { exit::DONE })
 }
 
-/// Returns the kind of an entry and its subject.
+/// Returns the kind of an audit log entry and what the entry is about.
 fn describe(entry: &Entry) -> (&'static str, String) {
     use bottle_contract::queue::{Scope, Status};
     let status = |status: &Status| match status {

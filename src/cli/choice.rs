@@ -1,4 +1,5 @@
-//! Selects an agent and its bottles, and resolves them: shared by `start`, `info` and `policy check`.
+//! Finds the agent and the bottle manifests that the user chose, and resolves them. Used by `start`, `info`
+//! and `policy check`.
 
 use bottle_contract::names::Name;
 
@@ -8,12 +9,12 @@ use crate::manifest::{Homes, Kind as ManifestKind, Manifests};
 use crate::resolve::{ResolveError, Resolved, Selection, resolve};
 use bottle_contract::suggest::suggest;
 
-/// Returns the manifests that are visible from here.
+/// Returns the manifests that this user can use in the working directory.
 pub(crate) fn manifests(host: &Host) -> Manifests {
     Manifests::new(Homes::from(host))
 }
 
-/// Returns the named agent, or an error that lists the names.
+/// Returns the given agent name, or an error that lists all agent names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {
     agent.ok_or_else(|| {
         let names: Vec<String> =

@@ -21,10 +21,10 @@ use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unnamed};
 use crate::instance::record::DeployKey;
 use crate::instance::{State, Store};
 
-/// How long each agent may take to end when `--all` ends every bottle.
+/// How long each agent may take to end when `--all` stops every bottle.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Remove leftovers of ended bottles; running bottles and preserved work stay
+/// Remove leftovers of ended bottles; running bottles and preserved work are kept
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cleanup {
     /// Remove without asking
@@ -60,7 +60,7 @@ impl Cleanup {
             let remove = async |progress: Arc<Progress>| {
                 let mut failures = end_all(host, &running, &progress).await;
                 if !running.is_empty() {
-                    // Bottles that have just ended may have left something.
+                    // Searches again, because the bottles that were just stopped may have left resources.
                     found = cleanup::find(host, &backends).await.map_err(unlistable)?;
                 }
                 progress.set_text("removing");
@@ -74,14 +74,14 @@ impl Cleanup {
     }
 }
 
-/// Returns the running bottles, among them detached ones without a keeper.
+/// Returns the slugs of running bottles, including detached bottles whose keeper is gone.
 fn running(host: &Host) -> Result<Vec<Slug>, CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     Ok(listed.into_iter().filter(|listed| is_running(&listed.state)).map(|listed| listed.slug).collect())
 }
 
-/// Stops all of them concurrently. A bottle that cannot be reached is an orphan by then, and the next search finds
-/// it.
+/// Stops these bottles concurrently. A bottle whose keeper cannot be reached becomes an orphan, which the
+/// next search finds.
 async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
     if let Some(first) = slugs.first() {
         let more = if slugs.len() > 1 { format!(" and {} more", slugs.len() - 1) } else { String::new() };

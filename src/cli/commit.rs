@@ -1,4 +1,4 @@
-//! `bottle commit`: makes a snapshot of a bottle without stopping it.
+//! `bottle commit`: saves a snapshot of a bottle without stopping it.
 
 use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
@@ -18,10 +18,10 @@ use crate::instance::snapshots::{self, SnapshotError};
 use crate::instance::{ClaimError, State, Store};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
-/// Save a snapshot of a bottle, which keeps running; `bottle resume` starts from it
+/// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
 ///
-/// The new snapshot replaces the last one once it is complete. It leaves out everything that belongs to one launch,
-/// above all secrets.
+/// When the new snapshot is complete, it replaces the bottle's previous one. A snapshot contains no secrets,
+/// and nothing else that belongs to a single launch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
     /// The bottle, as `bottle list` shows it; asks when omitted
@@ -79,7 +79,7 @@ async fn commit_running(
     .await
 }
 
-/// Commits a preserved bottle. It has no keeper, so this command claims it meanwhile.
+/// Commits a preserved bottle. It has no keeper, so this command claims the bottle during the commit.
 async fn commit_kept(
     host: &Host,
     slug: &Slug,
@@ -144,7 +144,7 @@ pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend
     })
 }
 
-/// The error when another command works on the same bottle.
+/// The error when another command has claimed the same bottle.
 pub(crate) fn claim_failed(error: ClaimError) -> CliError {
     match error {
         ClaimError::Taken { .. } => CliError::from_error(Kind::State, &error).hint("try again in a moment"),
@@ -152,7 +152,7 @@ pub(crate) fn claim_failed(error: ClaimError) -> CliError {
     }
 }
 
-/// The error when a snapshot cannot be made or removed.
+/// The error when a snapshot cannot be created or removed.
 pub(crate) fn freeze_failed(error: SnapshotError) -> CliError {
     match error {
         SnapshotError::Backend(error) => error.into(),

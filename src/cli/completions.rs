@@ -1,6 +1,8 @@
-//! Shell completion: the shell calls this program, which completes names of agents, bottles and running bottles.
+//! Shell completion: the shell runs this program, which completes the names of agents, bottle manifests and
+//! bottles.
 //!
-//! `bottle completions SHELL` prints the registration script; the shell then calls the program with [`COMPLETE_VARIABLE`] set.
+//! `bottle completions SHELL` prints a registration script. The script makes the shell run this program with
+//! [`COMPLETE_VARIABLE`] set.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -18,7 +20,7 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::manifest::Kind;
 
-/// The variable with which a shell requests completions; its value is the shell's name.
+/// The environment variable through which a shell requests completions. Its value is the shell's name.
 const COMPLETE_VARIABLE: &str = "BOTTLE_COMPLETE";
 
 /// Print a script that completes bottle's commands and names in a shell
@@ -27,7 +29,7 @@ const COMPLETE_VARIABLE: &str = "BOTTLE_COMPLETE";
 /// fish, in ~/.config/fish/config.fish: `bottle completions fish | source`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// The shell
+    /// The shell to print the script for
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(SHELLS))]
     shell: String,
 }
@@ -50,7 +52,7 @@ impl Completions {
     }
 }
 
-/// Answers a completion request; none when no shell sent one.
+/// Answers a completion request from a shell. Returns none if there is no request.
 pub(crate) fn complete(arguments: &[OsString]) -> Option<ExitCode> {
     std::env::var_os(COMPLETE_VARIABLE).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
     let here = std::env::current_dir().ok();
@@ -59,42 +61,42 @@ pub(crate) fn complete(arguments: &[OsString]) -> Option<ExitCode> {
     match environment.try_complete(arguments.iter().cloned(), here.as_deref()) {
         Ok(true) => Some(ExitCode::from(exit::DONE)),
         Ok(false) => None,
-        // The shell shows nothing then, and this program prints nothing either.
+        // A failed completion prints nothing, and the shell then shows no candidates.
         Err(_) => Some(ExitCode::from(exit::FAILED)),
     }
 }
 
-/// Names of agents, with the origin of the file.
+/// Completes names of agents, and shows where each manifest comes from.
 pub(crate) fn agents() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&[Kind::Agent]))
 }
 
-/// Names of bottle manifests.
+/// Completes names of bottle manifests.
 pub(crate) fn bottles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&[Kind::Bottle]))
 }
 
-/// Names of agents and bottle manifests.
+/// Completes names of agents and bottle manifests.
 pub(crate) fn manifests() -> ArgValueCandidates {
     ArgValueCandidates::new(|| named(&[Kind::Agent, Kind::Bottle]))
 }
 
-/// Slugs of running bottles.
+/// Completes slugs of running bottles.
 pub(crate) fn running() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(super::select_bottle::is_running))
 }
 
-/// Slugs of preserved bottles.
+/// Completes slugs of preserved bottles.
 pub(crate) fn preserved() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Preserved(_))))
 }
 
-/// Slugs of all bottles.
+/// Completes slugs of all bottles.
 pub(crate) fn all_bottles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|_| true))
 }
 
-/// Ids of pending proposals.
+/// Completes ids of pending proposals.
 pub(crate) fn proposals() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let Ok(host) = Host::of_this_process() else { return Vec::new() };

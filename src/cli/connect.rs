@@ -1,4 +1,4 @@
-//! Connects to a bottle's keeper, and words the errors when that fails.
+//! Connects to a bottle's keeper, and creates the error messages for failures.
 
 use std::fmt::Display;
 use std::io;
@@ -22,12 +22,12 @@ pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliErro
     client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
 }
 
-/// The error for a bottle without a keeper: [`connect`] words it.
+/// Returns the error for a bottle that has no keeper, as [`connect`] reports it.
 pub(crate) async fn unavailable(host: &Host, slug: &Slug) -> CliError {
     connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))
 }
 
-/// Has the keeper carry out a request that it answers with [`KeeperEvent::Done`].
+/// Sends a request to the keeper, and waits until the keeper answers with [`KeeperEvent::Done`].
 pub(crate) async fn carry_out(channel: &Channel, request: &KeeperRequest) -> Result<(), CliError> {
     let mut stream = channel.open(request).await.map_err(keeper_lost)?;
     match stream.receive().await.map_err(keeper_lost)? {
@@ -43,23 +43,24 @@ pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Resu
     channel.open(&KeeperRequest::Guest(request)).await.map_err(keeper_lost)
 }
 
-/// The error for a slug that no bottle has.
+/// The error when no bottle has this slug.
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
     unreachable(client::no_such_bottle(store, slug)).about(slug)
 }
 
-/// The error when the keeper's connection breaks.
+/// The error when the connection to the keeper breaks.
 pub(crate) fn keeper_lost(error: impl Display) -> CliError {
     CliError::failed(format!("lost the connection to the bottle's keeper: {error}"))
         .hint("`bottle list` shows its state")
 }
 
-/// The error when the keeper or the guest answers against the protocol.
+/// The error when the keeper or the guest violates the protocol.
 pub(crate) fn unexpected_answer() -> CliError {
     keeper_lost("it sent an unexpected answer")
 }
 
-/// The error for a request that the guest could not carry out, with the exit code for passed-through codes.
+/// The error for a request that the guest could not carry out. Its exit code is one of those reserved beside
+/// a program's exit code.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
     let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
     match failure.kind {
@@ -71,7 +72,8 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
     }
 }
 
-/// The error when an archive from the guest cannot be received; `unpacked` words a failure of this side.
+/// The error when an archive from the guest cannot be received. `unpacked` creates the error for a failure on
+/// the host.
 pub(crate) fn receive_failed(
     error: ReceiveError,
     slug: &Slug,
@@ -85,7 +87,7 @@ pub(crate) fn receive_failed(
     }
 }
 
-/// The error when the state folder cannot be listed.
+/// The error when the folder with the bottles' state cannot be listed.
 pub(crate) fn unlistable(error: FileError) -> CliError {
     let hint = error.hint();
     CliError::from_error(Kind::State, &error).about("BOTTLE_HOME").hint(hint)

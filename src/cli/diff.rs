@@ -19,8 +19,9 @@ use crate::instance::record::Record;
 
 /// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///
-/// The base is the last commit that the bottle shares with your repository, or the bottle's own last commit. Your
-/// git compares, without attributes or settings from the bottle.
+/// Compares with the last commit that the bottle shares with your repository. If there is none, compares with
+/// your `HEAD` if the workspace was copied from it, otherwise with the bottle's last commit. Your own git
+/// makes the diff, and ignores git attributes and configuration from the bottle.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
     /// The bottle, as `bottle list` shows it
@@ -78,7 +79,7 @@ impl Diff {
         output: &Output,
     ) -> Result<Compared, CliError> {
         let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-        // Without a local repository the base is the bottle's own last commit.
+        // Without a repository on the host, the base is the bottle's last commit.
         let own = Repository::containing(host, folder).await.ok().flatten();
         let head = match &own {
             Some(own) => own.head().await?,
@@ -93,7 +94,7 @@ impl Diff {
         };
         let tip = match fetched {
             Ok(tip) => tip,
-            // The files and their base are available without the history.
+            // The workspace's files can be compared with the user's `HEAD` even without the bottle's history.
             Err(error) if record.copied_cwd && head.is_some() => {
                 output.warn(format!("the bottle's history is ignored: {}", inert(&error.message)));
                 None
@@ -112,7 +113,7 @@ impl Diff {
     }
 }
 
-/// Reports the files that were not compared, because the agent controls that choice.
+/// Warns about files that were not compared, because an agent can cause files to be left out.
 fn warn_left_out(left_out: &LeftOut, output: &Output) {
     let name = |path: &PathBuf| one_line(&path.display().to_string());
     let files = |count: u64| counted(count, "file");
@@ -133,7 +134,7 @@ fn warn_left_out(left_out: &LeftOut, output: &Output) {
     }
 }
 
-/// Escapes the diff for the terminal, and colours it where colours are on.
+/// Escapes the diff for the terminal, and colours it if colours are on.
 fn colorize(text: &str, styles: Styles) -> String {
     let line = |line: &str| {
         let shown = inert(line);
@@ -147,6 +148,6 @@ fn colorize(text: &str, styles: Styles) -> String {
             _ => shown,
         }
     };
-    // A carriage return before the end of a line is a change too.
+    // Splits at line feeds only, so that a changed carriage return stays visible.
     text.strip_suffix('\n').unwrap_or(text).split('\n').map(line).collect::<Vec<_>>().join("\n")
 }

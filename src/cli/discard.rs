@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, cleanup};
 
-/// Delete a preserved bottle with its workspace; its snapshot stays
+/// Delete a preserved bottle and its workspace, but keep its snapshot
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
     /// The bottle, as `bottle list` shows it; asks when omitted
@@ -65,7 +65,7 @@ impl Discard {
     }
 }
 
-/// Returns the record of a bottle with preserved files, or an error with the next step.
+/// Returns the record of a bottle with preserved files, or an error whose hint names the next step.
 async fn discardable(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
         let hint = format!("`bottle stop {slug}` stops it");
@@ -79,8 +79,8 @@ async fn discardable(host: &Host, slug: &Slug) -> Result<Record, CliError> {
         .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 
-/// Returns the command that continues after a failure. Only cleanup knows files that are no longer marked as
-/// preserved.
+/// Returns the command that finishes a failed deletion. `bottle discard` finds only files that the record
+/// marks as preserved; `bottle cleanup` finds the others.
 fn next_step(host: &Host, slug: &Slug) -> String {
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) if record.kept => {

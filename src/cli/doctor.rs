@@ -1,4 +1,4 @@
-//! `bottle doctor`: checks each backend and says how to fix what is missing.
+//! `bottle doctor`: checks each backend and shows how to fix problems.
 
 use super::error::CliError;
 use super::exit;
@@ -30,7 +30,7 @@ impl Doctor {
     }
 }
 
-/// Reports which files of the user's own rules are in use, and which are ignored.
+/// Reports which of the user's rules files are in use, and which are ignored.
 fn report_rules(own: &OwnRules, output: &Output) {
     if own.files.is_empty() {
         return;

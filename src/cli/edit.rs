@@ -1,4 +1,5 @@
-//! `bottle edit`: opens a manifest in the user's editor and checks it before it replaces the old one.
+//! `bottle edit`: opens a manifest in the user's editor, and checks the edited text before it replaces the
+//! file.
 
 use bottle_contract::names::Name;
 
@@ -21,22 +22,22 @@ use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor
 ///
-/// Uses `$VISUAL`, then `$EDITOR`, then `vi`. A shipped manifest is first copied to `$BOTTLE_HOME`; a new name
-/// creates a file. Errors are shown before the file is replaced.
+/// Uses `$VISUAL`, then `$EDITOR`, then `vi`. A shipped manifest is first copied to `$BOTTLE_HOME`. A name
+/// without a manifest creates a file. Bottle reports errors in the edited text before it replaces the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
-    /// The agent or the bottle; asks when omitted
+    /// The name of the agent or bottle manifest; asks when omitted
     #[arg(add = completions::manifests())]
     name: Option<Name>,
-    /// Edit the agent of that name, not the bottle
+    /// Edit the agent manifest of this name, not the bottle manifest
     #[arg(long, conflicts_with = "bottle")]
     agent: bool,
-    /// Edit the bottle of that name, not the agent
+    /// Edit the bottle manifest of this name, not the agent manifest
     #[arg(long)]
     bottle: bool,
 }
 
-/// Reported when the user answers no question.
+/// The message when the user cancels a question.
 const UNCHANGED: &str = "nothing was changed";
 
 /// Templates for new files.
@@ -88,7 +89,7 @@ impl Edit {
         Ok(exit::DONE)
     }
 
-    /// Decides which file is meant: by the flag, by the existing file, or by asking.
+    /// Decides which manifest to edit: by the flag, by which file exists, or by asking the user.
     fn select(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
         let Some(name) = self.name.clone() else { return pick(all, output) };
         let is = |kind| all.find(kind, &name).is_ok_and(|found| found.is_some());
@@ -109,7 +110,7 @@ impl Edit {
     }
 }
 
-/// Suggests the nearest name: an unknown name may be a typo.
+/// Suggests the nearest existing name, because an unknown name may be a typo.
 fn suggest_name(all: &Manifests, name: &Name, output: &Output) {
     let names: Vec<String> = [ManifestKind::Agent, ManifestKind::Bottle]
         .into_iter()
@@ -139,8 +140,8 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
     require_answer(picker::pick_one("Change which manifest?", items, output.err_styles()), UNCHANGED)
 }
 
-/// Returns the text of a manifest; none for a new one. Refuses a project's agent: a copy in `$BOTTLE_HOME` would be
-/// shadowed by the project's.
+/// Returns the text of a manifest; none for a new one. Refuses an agent manifest of a project, because the
+/// project's manifest would shadow a copy in `$BOTTLE_HOME`.
 fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<String>, CliError> {
     let found = all.find(kind, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };
@@ -163,7 +164,7 @@ fn unchanged(error: CliError) -> CliError {
     CliError { message: format!("{}; {UNCHANGED}", error.message), ..error }
 }
 
-/// Parses the manifest alone, without the manifests that it names.
+/// Parses the manifest without loading the manifests that it refers to.
 fn check(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result<(), ManifestError> {
     let source = Source { place: Place::Home, path: path_of(&host.home, kind, name).into() };
     match kind {
@@ -176,7 +177,7 @@ fn save(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
     let path = path_of(&host.home, kind, name);
     write_manifest(&host.home, kind, name, text).map_err(|error| CliError::path("write", &path, error))?;
     output.note(format!("wrote {}", from_home(&path.display().to_string(), &host.user_home)));
-    // The file may name a missing manifest: a warning, since that is no reason to lose the edit.
+    // A reference to a missing manifest gives a warning rather than an error, so that the edit is not lost.
     if kind == ManifestKind::Bottle
         && let Err(error) = lineage(name, &manifests(host))
     {

@@ -12,17 +12,17 @@ use crate::host::Host;
 /// The longest text read back from the editor, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// A temporary copy for the editor. The caller decides whether it replaces the original.
+/// A temporary copy of a file for the editor. The caller decides whether the copy replaces the original.
 pub(crate) struct Draft {
     _folder: tempfile::TempDir,
     path: PathBuf,
 }
 
 impl Draft {
-    /// Creates a file of this name in a new temporary folder.
+    /// Creates a file with this name and text in a new temporary folder.
     ///
     /// # Errors
-    /// When the file cannot be created.
+    /// If the file cannot be created.
     pub(crate) fn new(name: &str, text: &str) -> Result<Self, CliError> {
         let made = || -> io::Result<Self> {
             let folder = tempfile::Builder::new().prefix("bottle-edit-").tempdir()?;
@@ -33,10 +33,10 @@ impl Draft {
         made().map_err(|error| CliError::cannot("create a copy to edit", error).about(name))
     }
 
-    /// Runs the editor on it. As in git, the variable is a shell command and the file is its argument.
+    /// Opens the file in the editor. As in git, the variable is a shell command and the file is its argument.
     ///
     /// # Errors
-    /// When the editor cannot be started, or exits with a failure.
+    /// If the editor cannot be started or exits with a non-zero code.
     pub(crate) fn edit(&self, host: &Host) -> Result<(), CliError> {
         let named = |name| host.env.get(OsStr::new(name)).filter(|editor| !editor.is_empty());
         let editor =
@@ -62,7 +62,7 @@ impl Draft {
     /// Returns the edited text.
     ///
     /// # Errors
-    /// When the file is missing, is not UTF-8, or is longer than the limit.
+    /// If the file is missing, is not UTF-8, or is longer than the limit.
     pub(crate) fn read(&self) -> Result<String, CliError> {
         let read = || -> io::Result<String> {
             let mut text = String::new();

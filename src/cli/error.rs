@@ -1,7 +1,7 @@
-//! The error type of the command line: message, subject, hint and exit code.
+//! The command line's error type: message, subject, hint and exit code.
 //!
-//! Libraries report what is wrong; only this module decides hint and exit code. No error prints debug output or a
-//! secret's value.
+//! Library code reports what went wrong; only this module chooses hint and exit code. No error message
+//! contains debug output or a secret's value.
 
 use std::error::Error;
 use std::fmt;
@@ -19,11 +19,12 @@ use crate::keeper::protocol::LaunchFailure;
 pub(crate) struct CliError {
     /// The kind of failure.
     pub(crate) kind: Kind,
-    /// What the error is about: a slug, a file, a flag.
+    /// What the error is about, for example a slug, a file or a flag.
     pub(crate) subject: Option<String>,
     /// What failed and why: a lower-case fragment without a full stop.
     pub(crate) message: String,
-    /// The causes at the end of the message, outermost first; `-v` prints each on its own line.
+    /// The causes at the end of the message, outermost first. With `-v`, each cause is printed on its own
+    /// line.
     #[serde(skip)]
     pub(crate) causes: Vec<String>,
     /// The next step for the user.
@@ -42,25 +43,25 @@ pub(crate) enum Kind {
     Manifest,
     /// `settings.yml` cannot be used.
     Settings,
-    /// A file of the user's own rules cannot be used.
+    /// One of the user's rules files cannot be used.
     Rules,
     /// A secret is missing.
     Secret,
     /// No bottle has this slug.
     NoSuchBottle,
-    /// The bottle exists and is not in the state that the command needs.
+    /// The bottle exists, but the command cannot work on a bottle in this state.
     State,
     /// The backend is missing or refused.
     Backend,
     /// Isolation was not proven.
     Isolation,
-    /// The program to run inside is missing or cannot be run.
+    /// The program to run in the bottle is missing or cannot be run.
     Program,
     /// An operation failed.
     Failed,
     /// The user or a signal interrupted the command.
     Interrupted,
-    /// The reader of standard output is gone: nothing is printed about it.
+    /// The reader of standard output closed it. The command ends without a message.
     OutputClosed,
 }
 
@@ -79,18 +80,18 @@ impl CliError {
         Self { kind, subject: None, message: message.into(), causes: Vec::new(), hint: None, exit }
     }
 
-    /// Creates an error from a library's error and its causes.
+    /// Creates an error from a library's error and that error's causes.
     pub(crate) fn from_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
         let chain = causes::chain(error);
         Self { causes: chain[1..].to_vec(), ..Self::new(kind, chain.join(": ")) }
     }
 
-    /// Creates an error from a keeper's report.
+    /// Creates an error from a launch failure that the keeper reported.
     pub(crate) fn from_failure(kind: Kind, failure: LaunchFailure) -> Self {
         Self { causes: failure.causes, hint: failure.hint, ..Self::new(kind, failure.message) }
     }
 
-    /// Adds a cause, with its own causes, to the message.
+    /// Appends a cause, and the causes of that cause, to the message.
     #[must_use]
     pub(crate) fn because(mut self, cause: &(dyn Error + 'static)) -> Self {
         let chain = causes::chain(cause);
@@ -131,14 +132,14 @@ impl CliError {
         Self::new(Kind::Failed, message)
     }
 
-    /// Sets the subject.
+    /// Sets what the error is about.
     #[must_use]
     pub(crate) fn about(mut self, subject: impl fmt::Display) -> Self {
         self.subject = Some(subject.to_string());
         self
     }
 
-    /// Sets the subject if there is none yet.
+    /// Sets what the error is about, unless this is already set.
     #[must_use]
     pub(crate) fn about_if_unset(self, subject: impl fmt::Display) -> Self {
         if self.subject.is_none() { self.about(subject) } else { self }
@@ -158,23 +159,24 @@ impl CliError {
         self
     }
 
-    /// Sets an exit code other than the usual one of its kind.
+    /// Sets an exit code that differs from the usual one of the error's kind.
     #[must_use]
     pub(crate) fn exit(mut self, code: u8) -> Self {
         self.exit = code;
         self
     }
 
-    /// `{error: {kind, subject, message, hint, exit}}`.
+    /// Returns the error as `{error: {kind, subject, message, hint, exit}}`.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({"error": self})
     }
 }
 
-/// Unwraps the user's answer. `left` is the message for a cancelled question, such as `nothing was started`.
+/// Returns the user's answer, or an error if the user cancelled. `left` is the error's message, such as
+/// `nothing was started`.
 ///
 /// # Errors
-/// When there is no terminal, and when the user cancelled the question.
+/// If there is no terminal, or if the user cancelled the question.
 pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
     asked
         .map_err(|error| CliError::cannot("ask", error))?

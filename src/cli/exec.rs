@@ -1,4 +1,4 @@
-//! `bottle exec`: runs another process in a bottle.
+//! `bottle exec`: runs another program in a bottle.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,10 @@ use super::session::{self, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
 
-/// Run a command in a bottle, next to its agent
+/// Run a command in a running bottle, next to its agent
 ///
-/// Exits with the command's code; 125 if bottle failed, 126 if the command cannot run, 127 if it was not found.
+/// Exits with the command's exit code; 125 if bottle failed, 126 if the command cannot run, 127 if it was not
+/// found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
     /// The bottle, as `bottle list` shows it
@@ -29,13 +30,13 @@ pub(crate) struct Exec {
     /// Forward standard input
     #[arg(short, long)]
     interactive: bool,
-    /// Run as this user of the bottle instead of the agent's user
+    /// Run as this user of the bottle instead of as the agent's user
     #[arg(long, value_name = "NAME|ID")]
     user: Option<String>,
     /// Run in this directory instead of the workspace
     #[arg(long, value_name = "PATH")]
     workdir: Option<String>,
-    /// Set a variable; without a value, copy it from this environment
+    /// Set an environment variable; without a value, copy your variable of that name
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
     /// The command and its arguments
@@ -89,7 +90,8 @@ impl Exec {
         match session::run(session, &mut Signals::catch()?, output).await? {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
             Outcome::Failed(failure) => Err(guest_failure(failure)),
-            // Dropping the stream ends the command; the keeper must receive the reset before this process exits.
+            // Dropping the stream ends the command in the bottle. The keeper must receive the stream's reset
+            // before this process exits.
             Outcome::Interrupted(number) => {
                 channel.flush().await;
                 Ok(128u8.saturating_add(number))
@@ -101,12 +103,13 @@ impl Exec {
     }
 }
 
-/// Maps a failure of bottle to an exit code that cannot be the command's own.
+/// Maps an error of bottle to an exit code that is reserved for such errors, so that it differs from the
+/// command's exit codes.
 fn map_exit_code(error: CliError) -> CliError {
     if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
 }
 
-/// Parses `NAME=VALUE`, or `NAME` for the value in this environment.
+/// Parses `NAME=VALUE`. For `NAME` alone, takes the value from this process's environment.
 fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut env = BTreeMap::new();
     for word in given {

@@ -1,7 +1,7 @@
-//! Exit codes, for every command.
+//! The exit codes of all commands.
 //!
-//! Where an agent's or a command's own code is passed through (`start`, `attach`, `exec`), bottle uses the codes
-//! from 125 on, as container engines do.
+//! `start`, `attach` and `exec` pass on the exit code of a program. They report errors of bottle with codes
+//! from 125, as container engines do.
 
 /// The command succeeded.
 pub(crate) const DONE: u8 = 0;
@@ -15,13 +15,13 @@ pub(crate) const MANIFEST: u8 = 3;
 pub(crate) const BACKEND: u8 = 4;
 /// Isolation was not proven.
 pub(crate) const ISOLATION: u8 = 5;
-/// With passed-through codes: bottle itself failed.
+/// In commands that pass on a program's exit code: bottle itself failed.
 pub(crate) const BOTTLE_FAILED: u8 = 125;
-/// With passed-through codes: the program cannot run.
+/// In commands that pass on a program's exit code: the program cannot run.
 pub(crate) const CANNOT_RUN: u8 = 126;
-/// With passed-through codes: the program was not found.
+/// In commands that pass on a program's exit code: the program was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Interrupted.
+/// The user or a signal interrupted the command.
 pub(crate) const INTERRUPTED: u8 = 130;
-/// The reader of standard output is gone: the code a shell reports after SIGPIPE.
+/// The reader of standard output closed it: the code that a shell reports after SIGPIPE.
 pub(crate) const OUTPUT_CLOSED: u8 = 141;

@@ -1,4 +1,4 @@
-//! `bottle help`: shows all commands, one command's flags, or a topic; topics are pages under `docs/`.
+//! `bottle help`: shows all commands, the flags of one command, or a topic. Topics are pages of `docs/`.
 
 use clap::CommandFactory;
 
@@ -17,16 +17,16 @@ pub(crate) struct Help {
     words: Vec<String>,
 }
 
-/// A page of `docs/`, compiled in.
+/// A page of `docs/`, compiled into the program.
 pub(crate) struct Topic {
-    /// Its name on the command line.
+    /// The topic's name on the command line.
     pub(crate) name: &'static str,
     about: &'static str,
-    /// The page, as Markdown.
+    /// The page as Markdown.
     pub(crate) text: &'static str,
 }
 
-/// Builds one entry for each page that is useful at a prompt.
+/// Builds one entry for each page that is useful on the command line.
 macro_rules! topics {
     ($($name:literal: $about:literal),+ $(,)?) => {
         &[$(Topic { name: $name, about: $about, text: include_str!(concat!("../../docs/", $name, ".md")) }),+]

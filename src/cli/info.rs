@@ -1,4 +1,4 @@
-//! `bottle info`: shows what an agent and its bottles resolve to.
+//! `bottle info`: shows the resolved configuration of an agent and its bottles.
 
 use bottle_contract::names::Name;
 
@@ -11,16 +11,16 @@ use super::summary::{Summary, Tone, from_home};
 use crate::host::Host;
 use crate::resolve::{Resolved, explain};
 
-/// Show what an agent and its bottles resolve to
+/// Show the resolved configuration of an agent and its bottles
 #[derive(Debug, clap::Args)]
 pub(crate) struct Info {
     /// The agent
     #[arg(add = completions::agents())]
     agent: Name,
-    /// Use this bottle instead of the agent's own; repeat to layer several, in order
+    /// Use this bottle instead of the agent's default; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// Show the whole resolved manifest, with the file and line of every value
+    /// Show the full resolved manifest, with the file and line of every value
     #[arg(long)]
     explain: bool,
 }

@@ -1,4 +1,4 @@
-//! `bottle init`: writes the shipped manifests, or imports those of another tool.
+//! `bottle init`: writes the shipped manifests to the user's folder, or imports manifests of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,10 @@ use crate::manifest::write_manifest::{path_of, write_new_manifest};
 use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use crate::resolve;
 
-/// Write the shipped manifests to `$BOTTLE_HOME`, for you to change
+/// Write the shipped manifests to `$BOTTLE_HOME`, so that you can change them
 ///
-/// Each file then replaces the shipped manifest of its name. Existing files stay unchanged.
+/// Bottle then uses each file instead of the shipped manifest of the same name. Existing files are not
+/// overwritten.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
     /// Import the manifests of a bot-bottle home instead (usually `~/.bot-bottle`)
@@ -25,15 +26,15 @@ pub(crate) struct Init {
     import: Option<PathBuf>,
 }
 
-/// One manifest, for `--json`.
+/// A written manifest, for `--json`.
 #[derive(Debug, Serialize)]
 struct Written {
     kind: ManifestKind,
     name: Name,
     file: PathBuf,
-    /// False when a file of that name already existed.
+    /// Whether the file was written; false if a file of that name existed.
     written: bool,
-    /// Parts with another meaning here.
+    /// Notes on settings whose meaning differs from that in the other tool.
     notes: Vec<&'static str>,
     /// Why the manifest is unusable.
     problem: Option<String>,
@@ -76,7 +77,7 @@ fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, C
     }
     let mut written: Vec<Written> =
         found.into_iter().map(|imported| write_imported(host, imported)).collect::<Result<_, _>>()?;
-    // Checked after all are written, because they refer to each other.
+    // Checked after all manifests are written, because they refer to each other.
     let all = manifests(host);
     for one in written.iter_mut().filter(|one| one.problem.is_none()) {
         one.problem = problem(one, &all);

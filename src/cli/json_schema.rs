@@ -1,4 +1,4 @@
-//! The JSON output that scripts rely on. Fields are only ever added.
+//! The JSON output that scripts rely on. A later version may add fields, but does not remove or rename any.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::lock_out::LockOut;
@@ -13,12 +13,12 @@ use crate::instance::audit::Entry;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, JudgedAttempt};
 
-/// One line of `bottle list active --json`.
+/// An element of the array that `bottle list active --json` prints.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ActiveBottle {
     pub(crate) slug: String,
     pub(crate) label: Option<String>,
-    /// As given with `--color-label`.
+    /// The colour given with `--color-label`.
     pub(crate) color: Option<String>,
     pub(crate) agent: Option<String>,
     pub(crate) bottles: Vec<String>,
@@ -26,13 +26,13 @@ pub(crate) struct ActiveBottle {
     pub(crate) mode: Option<&'static str>,
     pub(crate) status: &'static str,
     pub(crate) started_at: Option<Timestamp>,
-    /// Pending proposals of this bottle.
+    /// The number of this bottle's pending proposals.
     pub(crate) pending: u32,
     /// The sidecars of a running bottle.
     pub(crate) services: Vec<Service>,
-    /// The lock-out of a running bottle whose egress is locked.
+    /// Why the egress of a running bottle is locked, if it is.
     pub(crate) locked: Option<LockOut>,
-    /// Why its record cannot be read.
+    /// Why the bottle's record cannot be read, if it cannot.
     pub(crate) problem: Option<String>,
 }
 
@@ -43,31 +43,31 @@ pub(crate) struct CleanupReport {
     pub(crate) dry_run: bool,
     /// Running bottles that were stopped (`--all`).
     pub(crate) stopped: Vec<String>,
-    /// Bottles without a keeper.
+    /// Bottles without a keeper whose resources were removed.
     pub(crate) removed: Vec<Leftover>,
-    /// References of snapshots that no bottle refers to.
+    /// References of removed snapshots that no bottle refers to.
     pub(crate) snapshots: Vec<String>,
-    /// Images, volumes and other resources that no bottle uses.
+    /// Removed images, volumes and other resources that no bottle used.
     pub(crate) unused: Vec<Unused>,
-    /// Unused folders and sockets.
+    /// Removed unused folders and sockets.
     pub(crate) files: Vec<String>,
     /// Slugs of bottles whose old usage records were removed.
     pub(crate) usage: Vec<String>,
-    /// Resources left alone, with the reason.
+    /// Resources that were not removed, each with the reason.
     pub(crate) left: Vec<String>,
-    /// Failures; everything else was done.
+    /// Failed removals. All other removals were carried out.
     pub(crate) errors: Vec<String>,
 }
 
-/// One bottle that `cleanup` removed.
+/// A bottle that `cleanup` removed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Leftover {
     pub(crate) slug: String,
     pub(crate) backend: String,
     pub(crate) why: String,
-    /// Whether the bottle was stopped and preserved instead, because its workspace has work.
+    /// Whether the bottle was stopped and preserved rather than removed, because its workspace has work.
     pub(crate) work_kept: bool,
-    /// Deploy keys revoked at forges; `errors` names those that could not be revoked.
+    /// Deploy keys that were revoked at forges. `errors` names the keys that could not be revoked.
     pub(crate) deploy_keys: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Leftover {
 #[derive(Debug, Serialize)]
 pub(crate) struct Discarded {
     pub(crate) slug: String,
-    /// Whether a snapshot of it remains.
+    /// Whether the bottle's snapshot still exists.
     pub(crate) snapshot: bool,
 }
 
@@ -86,9 +86,9 @@ pub(crate) struct Committed {
     pub(crate) snapshot: Snapshot,
     /// Notes for the user.
     pub(crate) notes: Vec<String>,
-    /// The command that starts from it.
+    /// The command that starts a bottle from the snapshot.
     pub(crate) resume: String,
-    /// The command that exports it for another machine.
+    /// The command that exports the snapshot for use on another machine.
     pub(crate) moved_by: Option<String>,
 }
 
@@ -96,16 +96,16 @@ pub(crate) struct Committed {
 #[derive(Debug, Serialize)]
 pub(crate) struct Pulled {
     pub(crate) slug: String,
-    /// The branch, without `refs/heads/`.
+    /// The updated branch, without `refs/heads/`.
     pub(crate) branch: String,
     /// The branch's previous commit; absent when the branch is new.
     pub(crate) before: Option<String>,
     pub(crate) after: String,
-    /// Commits that are not reachable from `HEAD`.
+    /// The number of fetched commits that are not reachable from `HEAD`.
     pub(crate) commits: u64,
-    /// Uncommitted files in the bottle.
+    /// The number of uncommitted files in the bottle.
     pub(crate) uncommitted: usize,
-    /// Branches in the bottle with commits that are not in this repository.
+    /// The number of branches in the bottle with commits that this repository does not have.
     pub(crate) elsewhere: usize,
 }
 
@@ -113,17 +113,18 @@ pub(crate) struct Pulled {
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) slug: String,
-    /// The base commit; absent when there is none.
+    /// The base commit of the comparison; absent when there is none.
     pub(crate) base: Option<String>,
-    /// A unified diff.
+    /// A unified diff from the base to the workspace.
     pub(crate) diff: String,
-    /// A unified diff from the base to the bottle's last commit, of files that differ in the workspace.
+    /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
+    /// commit and the workspace.
     pub(crate) committed: String,
     /// Whether the diff was truncated.
     pub(crate) cut: bool,
 }
 
-/// One line of `bottle list snapshots --json`.
+/// An element of the array that `bottle list snapshots --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct ListedSnapshot {
     pub(crate) slug: String,
@@ -133,23 +134,23 @@ pub(crate) struct ListedSnapshot {
     pub(crate) reference: String,
     pub(crate) made_at: Timestamp,
     pub(crate) bytes: Option<u64>,
-    /// `ready`, `gone` when it was removed elsewhere, `unknown` when the backend did not answer, `unnamed` when the
-    /// bottle has no state.
+    /// `ready`; `gone` when the snapshot was removed by other means; `unknown` when the backend did not
+    /// answer; `unnamed` when the snapshot's bottle has no record.
     pub(crate) status: &'static str,
 }
 
-/// One line of `bottle list agents --json` and `bottle list bottles --json`.
+/// An element of the array that `bottle list agents --json` and `bottle list bottles --json` print.
 #[derive(Debug, Serialize)]
 pub(crate) struct NamedManifest {
     pub(crate) name: String,
-    /// The origin of the file.
+    /// Where the file comes from.
     pub(crate) from: &'static str,
     pub(crate) file: String,
-    /// The origin of the file of the same name that it shadows.
+    /// Where the file of the same name comes from that this file shadows.
     pub(crate) replaces: Option<&'static str>,
 }
 
-/// One line of `bottle doctor --json`.
+/// An element of the array that `bottle doctor --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct BackendHealth {
     pub(crate) backend: &'static str,
@@ -157,7 +158,7 @@ pub(crate) struct BackendHealth {
     pub(crate) check: Check,
 }
 
-/// One line of `bottle supervise list --json`, and `bottle supervise show --json`.
+/// A proposal as `bottle supervise list --json` and `bottle supervise show --json` print it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Question {
     pub(crate) id: String,
@@ -169,14 +170,14 @@ pub(crate) struct Question {
     pub(crate) justification: String,
     /// The proposed routes, or the report: untrusted text from the bottle.
     pub(crate) proposed_file: String,
-    /// With `show`: what proposed routes would newly allow.
+    /// With `show`: requests that the proposed routes would newly allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gains: Option<Vec<String>>,
     pub(crate) arrived_at: Timestamp,
     pub(crate) expires_at: Timestamp,
-    /// How many times the same proposal was made since it was rejected.
+    /// How many times the agent made the same proposal after it was rejected.
     pub(crate) asked_before: u32,
-    /// Whether no process waits for the answer.
+    /// Whether the process that made the proposal no longer waits for the answer.
     pub(crate) stale: bool,
 }
 
@@ -204,17 +205,17 @@ impl From<&Pending> for Question {
 pub(crate) struct Answered {
     pub(crate) id: String,
     pub(crate) slug: String,
-    /// `approved`, `rejected`, or `dismissed` when no process waited.
+    /// `approved`, `rejected`, or `dismissed` when no process waited for the answer.
     pub(crate) status: &'static str,
     /// With `--scope save`: the file that the routes were added to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<String>,
-    /// With `--scope save`: why no file was written, and the routes.
+    /// With `--scope save`: the routes, and why they were not written to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unsaved: Option<Unsaved>,
 }
 
-/// One line of `bottle audit show --json`: the record in the file, without its hashes.
+/// An element of the array that `bottle audit show --json` prints: the entry of the audit log, without its hashes.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditLine {
     pub(crate) slug: String,
@@ -224,12 +225,12 @@ pub(crate) struct AuditLine {
     pub(crate) entry: Entry,
 }
 
-/// One line of `bottle audit verify --json`.
+/// An element of the array that `bottle audit verify --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct VerifiedLog {
     pub(crate) slug: String,
     pub(crate) whole: bool,
-    /// Consecutive lines.
+    /// The number of lines from the start whose hashes form a chain.
     pub(crate) lines: u64,
     /// The hash of the last line, if the chain is intact.
     pub(crate) head: Option<String>,
@@ -243,13 +244,13 @@ pub(crate) struct LearnReport {
     pub(crate) slug: String,
     /// The learned routes, as `egress.routes` writes them.
     pub(crate) routes: Option<String>,
-    /// What the routes newly allow.
+    /// Requests that the routes newly allow.
     pub(crate) opens: Vec<String>,
     pub(crate) hosts: Vec<LearntHost>,
-    /// Where the routes allow more than was requested.
+    /// The generalizations with which the routes allow more than was requested.
     pub(crate) rules: Vec<String>,
     pub(crate) left_out: Vec<LeftOut>,
-    /// Whether they are a pending proposal in `bottle supervise`.
+    /// Whether the routes are now a pending proposal, which `bottle supervise` shows.
     pub(crate) asked: bool,
 }
 
@@ -260,7 +261,7 @@ pub(crate) struct LearntHost {
     pub(crate) times: usize,
 }
 
-/// A host without a learned route.
+/// A host for which no route was learned.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeftOut {
     pub(crate) host: String,
@@ -268,7 +269,7 @@ pub(crate) struct LeftOut {
     pub(crate) why: String,
 }
 
-/// One line of `bottle probe --json`.
+/// An element of the array that `bottle probe --json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProbeAttempt {
     pub(crate) target: String,
@@ -276,7 +277,8 @@ pub(crate) struct ProbeAttempt {
     pub(crate) result: Reach,
     /// What the probe observed.
     pub(crate) seen: String,
-    /// Whether the target is known to answer from outside: `answered`, `not-needed`, `missing`.
+    /// Whether the same target answers a connection from outside the bottle: `answered`, `not-needed`,
+    /// `missing`.
     pub(crate) control: Control,
 }
 
@@ -294,8 +296,8 @@ pub(crate) struct PolicyAnswer {
     pub(crate) verdict: &'static str,
     pub(crate) reason: Option<Reason>,
     pub(crate) sentence: String,
-    /// The host pattern of the deciding route.
+    /// The host pattern of the route that decided.
     pub(crate) route: Option<String>,
-    /// The file and line of that route.
+    /// The file and line of the manifest that defines this route.
     pub(crate) origin: Option<String>,
 }

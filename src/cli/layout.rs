@@ -1,6 +1,7 @@
 //! Lays out text in columns: tables and wrapped lines. Widths are terminal columns; colour sequences have no width.
 //!
-//! By hand, because no table crate keeps the naming column whole, and none wraps between commands in backquotes.
+//! Implemented here because no table crate keeps the naming column untruncated or avoids line breaks inside
+//! backquotes.
 
 use dialoguer::console::{Alignment, measure_text_width, pad_str, truncate_str};
 
@@ -9,10 +10,10 @@ use super::style::Styles;
 /// Columns between two table columns.
 const GAP: usize = 2;
 
-/// The minimum width of a shrunk table column.
+/// The minimum width of a truncated table column.
 const MIN_COLUMN: usize = 6;
 
-/// The width that a table's last column gets before other columns shrink.
+/// The minimum width of a table's last column. The other columns shrink before it does.
 const MIN_LAST_COLUMN: usize = 16;
 
 /// A table.
@@ -20,15 +21,15 @@ const MIN_LAST_COLUMN: usize = 16;
 pub(crate) struct Table<'a> {
     /// The column headings.
     pub(crate) heading: &'a [&'a str],
-    /// The index of the column that names a row: never truncated.
+    /// The index of the column that names a row. This column is never truncated.
     pub(crate) name: usize,
-    /// Rows with as many cells as there are headings.
+    /// The rows; each has as many cells as there are headings.
     pub(crate) rows: &'a [Vec<String>],
 }
 
 impl Table<'_> {
-    /// Renders columns as wide as their widest cell. On a narrow terminal the widest columns are truncated, and the
-    /// last one wraps.
+    /// Renders each column as wide as its widest cell. On a narrow terminal the widest columns are truncated,
+    /// and the last column wraps.
     pub(crate) fn aligned(&self, styles: Styles) -> String {
         let heading: Vec<String> = self.heading.iter().map(|word| styles.dim(word)).collect();
         let readable =
@@ -39,7 +40,7 @@ impl Table<'_> {
         lines.join("\n")
     }
 
-    /// Returns the width of every column but the last, which takes the rest.
+    /// Returns the width of every column except the last, which gets the remaining width.
     fn widths(&self, rows: &[Vec<String>], columns: Option<usize>) -> Vec<usize> {
         let count = self.heading.len();
         let mut widths = vec![0; count];
@@ -82,8 +83,9 @@ fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
     line.trim_end().to_owned()
 }
 
-/// Wraps text that starts at column `at` and continues at `indent`. Backquoted text stays whole, so that a command
-/// can be copied. A terminal that is too narrow wraps by itself.
+/// Wraps text that starts at column `at`; further lines start at `indent`. Does not break backquoted text, so
+/// that the user can copy a command. On a very narrow terminal the text is returned unwrapped, and the
+/// terminal breaks the lines.
 pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usize>) -> String {
     let rooms = columns.and_then(|columns| Some((columns.checked_sub(at)?, columns.checked_sub(indent)?)));
     let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= MIN_LAST_COLUMN) else {
@@ -97,7 +99,7 @@ pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usiz
     lines.join(&format!("\n{:indent$}", ""))
 }
 
-/// Splits a line into lines that fit, as far as words are short enough.
+/// Wraps a line at these widths. A word that is longer than the width is not broken.
 pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
@@ -125,7 +127,8 @@ fn words(line: &str) -> Vec<(&str, &str)> {
         let gap = rest.len() - rest.trim_start_matches(' ').len();
         let mut quoted = false;
         let end = rest[gap..].find(|letter: char| {
-            // With an odd number of backquotes the pairs are ambiguous.
+            // With an odd number of backquotes it is unclear which of them form pairs, so none count as
+            // quotes.
             quoted ^= letter == '`' && quotes.is_multiple_of(2);
             letter == ' ' && !quoted
         });

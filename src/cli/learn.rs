@@ -1,6 +1,7 @@
 //! `bottle learn`: derives routes from denied requests.
 //!
-//! They become a proposal in the bottle's own queue, as if its agent had made it: `bottle supervise` decides.
+//! The routes become a proposal in the bottle's supervise queue, as if the bottle's agent had made it. The
+//! user answers it with `bottle supervise`.
 
 use std::time::Duration;
 
@@ -23,22 +24,22 @@ use crate::keeper::decisions;
 use crate::keeper::protocol::KeeperRequest;
 use crate::learn::{self, Learned};
 
-/// How long the proposal stays open.
+/// How long the proposal can be answered.
 const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Show routes that would allow a bottle's denied requests, and propose them
 ///
-/// The proposal goes to the bottle's own queue: `bottle supervise` shows what the routes open, and decides. Needs
-/// the proxy's log: start the bottle with `--learn`, or set `egress.log: 1`.
+/// The proposal goes to the bottle's supervise queue: review and answer it with `bottle supervise`. This
+/// command reads the proxy's access log: start the bottle with `--learn`, or set `egress.log: 1`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Learn {
     /// The bottle, as `bottle list` shows it
     #[arg(add = completions::all_bottles())]
     slug: Slug,
-    /// Show the routes, and propose nothing
+    /// Show the routes without proposing them
     #[arg(long)]
     dry_run: bool,
-    /// Write the routes to this bottle of yours instead of proposing them; a new name creates it
+    /// Add the routes to this bottle manifest of yours instead of proposing them; a new name creates one
     #[arg(long, value_name = "BOTTLE", conflicts_with = "dry_run", add = completions::bottles())]
     save: Option<Name>,
 }
@@ -67,7 +68,7 @@ impl Learn {
     }
 }
 
-/// Reads what the bottle's log teaches, and the routes it ran with.
+/// Derives routes from the bottle's log. Also returns the routes that the bottle ran with.
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
     let bad = |message: String| CliError::state(message).about(slug);
     learn::of_bottle(&Store::of(host).folder(slug))
@@ -75,7 +76,7 @@ fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
         .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
 }
 
-/// What the learned routes would newly allow.
+/// Lists the requests that the learned routes would newly allow.
 fn opens(slug: &Slug, now: &Routes, learned: &Learned) -> Result<Vec<String>, CliError> {
     let Some(routes) = &learned.routes else { return Ok(Vec::new()) };
     let merged = proposal::merge(&now.table, routes)
@@ -83,7 +84,7 @@ fn opens(slug: &Slug, now: &Routes, learned: &Learned) -> Result<Vec<String>, Cl
     Ok(decisions::gains(&now.table, &merged))
 }
 
-/// The proposal, with the justification that the user reads.
+/// Creates the proposal, with a justification for the user.
 fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
     let mut why = format!("learned from {times} denied requests");
@@ -148,7 +149,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
 }
 
-/// Shows the lines, and writes them to a file of the user.
+/// Shows the new lines, and writes them to one of the user's manifests.
 fn save(
     host: &Host,
     slug: &Slug,

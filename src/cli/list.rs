@@ -1,4 +1,5 @@
-//! `bottle list`: lists bottles, manifests and snapshots. One broken entry never hides the others.
+//! `bottle list`: lists bottles, manifests and snapshots. A broken entry does not prevent the listing of the
+//! others.
 
 use clap::Subcommand;
 
@@ -15,7 +16,7 @@ use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
 use crate::manifest::{Kind, Place};
 
-/// `list`: running bottles by default.
+/// The arguments of `list`; the default is to list running bottles.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(subcommand)]
@@ -66,12 +67,12 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Whether the output is a terminal: problems are then listed below the table.
+/// Whether the output is a terminal. On a terminal, problems are listed below the table.
 fn is_on_terminal(output: &Output) -> bool {
     output.styles().columns().is_some()
 }
 
-/// Lists manifests by file name without opening them, so that a broken one hides none.
+/// Lists manifests by file name without reading them, so that a broken manifest is listed too.
 fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
     let listing = manifests(host).list(kind);
     for warning in &listing.warnings {
@@ -89,7 +90,7 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
         .collect();
     output.print_list(&found, &["NAME", "FROM", "FILE"], 0, |NamedManifest { name, from, file, replaces }| {
         let replaces = replaces.map(|other| format!(" (replaces {other})")).unwrap_or_default();
-        // Only a terminal shows `~`.
+        // On a terminal, the home folder is shortened to `~`.
         let file = if is_on_terminal(output) { from_home(file, &host.user_home) } else { file.clone() };
         vec![name.clone(), format!("{from}{replaces}"), one_line(&file)]
     })
@@ -113,14 +114,14 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    // The supervise queue isolates nothing: it is shown only when it is down.
+    // The supervise queue does not isolate the bottle, so it is shown only when it is down.
     let is_shown = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
         bottle.services.iter().filter(is_shown).map(|service| named_service(service, styles)).collect();
     vec![backend, styles.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
 }
 
-/// `LABEL (AGENT)`.
+/// Formats `LABEL (AGENT)`.
 pub(crate) fn label_and_agent(label: Option<&str>, agent: Option<&str>) -> String {
     let label = label.map(|label| format!("{} ", one_line(label))).unwrap_or_default();
     format!("{label}({})", agent.unwrap_or("?"))
@@ -153,7 +154,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         Mode::Attached => "attached",
         Mode::Detached => "detached",
     };
-    // The record of a stopped bottle names its last sidecars.
+    // The record of a stopped bottle still contains its last sidecars.
     let runs = record.status == Status::Running && matches!(status, None | Some("unkept"));
     ActiveBottle {
         slug: record.slug.to_string(),

@@ -1,4 +1,4 @@
-//! `bottle man`: writes manual pages with the texts of `--help`.
+//! `bottle man`: writes manual pages that contain the texts of `--help`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::host::Host;
 /// Write manual pages to a folder, one for each command
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// The folder, such as `~/.local/share/man/man1`; created if missing
+    /// The folder, for example `~/.local/share/man/man1`; created if missing
     folder: PathBuf,
 }
 

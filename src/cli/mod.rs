@@ -1,4 +1,5 @@
-//! The command line: parses flags, prints output and sets the exit code. No other module reads a flag or prints.
+//! The command line: parses flags, prints output and sets the exit code. No other module parses flags or
+//! prints.
 //!
 //! ```text
 //! args           commands and flags            error, exit    errors, hints and exit codes
@@ -6,7 +7,7 @@
 //! style          colours, Unicode and width    layout         tables and wrapped lines
 //! terminal       the user's terminal           session        a terminal or pipes connected to a program in a bottle
 //! picker         full-screen selection list    text_layout    text in the cells of a full screen
-//! editor         the user's editor             summary        what an agent and its bottles resolve to
+//! editor         the user's editor             summary        the resolved configuration of an agent
 //! choice         an agent and its bottles      connect        the connection to a bottle's keeper
 //! progress       spinner and progress lines    work           unsaved work at the end of a session
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
@@ -14,7 +15,8 @@
 //!
 //! and one file (or folder) for each command
 //! ```
-//! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
+//! The code of a command runs in three steps: merge flags, settings and manifests into one value, act on it,
+//! print the result.
 
 mod args;
 mod attach;
@@ -73,7 +75,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use self::probe::inside as probe_from_inside;
 
-/// Runs `bottle __git-pipe`: the transport of the host's git into a bottle.
+/// Runs `bottle __git-pipe`, which the host's git uses as its transport into a bottle.
 #[must_use]
 pub fn git_pipe() -> ExitCode {
     git::pipe()
@@ -112,7 +114,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
         let mut host = Host::of_this_process()?;
         if output.verbose > 1 {
-            // A keeper that the command starts logs as much.
+            // A keeper that this command starts inherits the variable and logs at the same level.
             host.env.entry("RUST_LOG".into()).or_insert_with(|| DEBUG.into());
         }
         host.check_home()?;
@@ -181,15 +183,16 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
         .build()
         .map_err(|error| CliError::cannot("start the runtime", error))?;
     let result = runtime.block_on(future);
-    // A thread that waits for a key must not delay the exit.
+    // Does not wait for a blocked thread, such as one that reads a key.
     runtime.shutdown_background();
     result
 }
 
-/// What `-vv` logs.
+/// The log filter of `-vv`.
 const DEBUG: &str = "bottle=debug,bottle_channel=debug";
 
-/// Logs to standard error what `RUST_LOG` selects, else what the number of `--verbose` does.
+/// Logs to standard error. `RUST_LOG` sets the filter; without it, the number of `--verbose` flags sets the
+/// level.
 fn start_tracing(verbose: u8) {
     let level = match verbose {
         0 => "off",

@@ -1,7 +1,8 @@
 //! Prints data to standard output, and notes and errors to standard error.
 //!
-//! Colours and characters follow the stream ([`Styles`]). Lists are aligned columns on a terminal, tab-separated
-//! lines in a pipe, and JSON with `--json`. A closed pipe ends the command quietly.
+//! Colours and characters depend on the stream's capabilities ([`Styles`]). Lists are aligned columns on a
+//! terminal, tab-separated lines in a pipe, and JSON with `--json`. When the reader closes the pipe, the
+//! command ends without an error.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -18,24 +19,24 @@ use super::exit;
 use super::layout::Table;
 pub(crate) use super::style::Styles;
 
-/// The poll interval for followed files.
+/// How often followed files are read again.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The output streams of a command and their format.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
-    /// Data and errors as JSON.
+    /// Print data and errors as JSON.
     pub(crate) json: bool,
-    /// Data and errors only.
+    /// Print only data and errors.
     pub(crate) quiet: bool,
-    /// How often `--verbose` was given.
+    /// How many times `--verbose` was given.
     pub(crate) verbose: u8,
     stdout: Styles,
     stderr: Styles,
 }
 
 impl Output {
-    /// Creates it from the flags and the environment.
+    /// Creates the output from the flags and the environment.
     pub(crate) fn new(global: &Global) -> Self {
         Self {
             json: global.json,
@@ -46,7 +47,7 @@ impl Output {
         }
     }
 
-    /// Creates the output for errors of a command line that did not parse.
+    /// Creates the output that reports an error in the command line's syntax.
     pub(crate) fn for_errors(json: bool) -> Self {
         Self { json, quiet: true, verbose: 0, stdout: Styles::PLAIN, stderr: Styles::PLAIN }
     }
@@ -74,7 +75,7 @@ impl Output {
         write_all(&mut io::stdout().lock(), &format!("{text}\n"))
     }
 
-    /// Prints a value as JSON with `--json`, else as `plain` does.
+    /// Prints a value as JSON with `--json`. Otherwise calls `plain`, which prints it as text.
     pub(crate) fn json_or<T: Serialize>(
         &self,
         value: &T,
@@ -83,7 +84,7 @@ impl Output {
         if self.json { self.print_json(value) } else { plain() }
     }
 
-    /// Prints values: as JSON with `--json`, else as a table with one row for each.
+    /// Prints values: as a JSON array with `--json`, otherwise as a table with one row per value.
     pub(crate) fn print_list<T: Serialize>(
         &self,
         values: &[T],
@@ -98,7 +99,8 @@ impl Output {
         self.json_or(&values, table)
     }
 
-    /// Prints a list: columns on a terminal, tab-separated lines without the heading in a pipe, nothing when empty.
+    /// Prints a table: columns on a terminal, tab-separated lines without a heading in a pipe. Prints nothing
+    /// when the table is empty.
     pub(crate) fn print_table(&self, table: &Table<'_>) -> Result<(), CliError> {
         if table.rows.is_empty() {
             return Ok(());
@@ -136,7 +138,7 @@ impl Output {
             return self.write_error_lines(&error.json().to_string());
         }
         if error.kind == Kind::Interrupted {
-            // An interruption by the user is not an error.
+            // An interruption by the user is not printed as an error.
             self.labelled("bottle:", 8, &inert(&error.message));
         } else {
             let (message, causes) = match self.verbose {
@@ -158,26 +160,26 @@ impl Output {
         self.write_error_lines(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
-    /// Prints lines to standard error unchanged: untrusted text must already be [`inert`]. A write error is
-    /// ignored, since there is no other stream to report it on.
+    /// Prints lines to standard error unchanged. The caller must have escaped untrusted text with [`inert`].
+    /// A write error is ignored, because no other stream could report it.
     pub(crate) fn write_error_lines(&self, text: &str) {
         let _ = write_all(&mut io::stderr().lock(), &format!("{}\n", self.stderr.displayable(text)));
     }
 }
 
-/// A number with its noun: `1 file`, `3 files`.
+/// Formats a number with its noun: `1 file`, `3 files`.
 pub(crate) fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
-/// `once`, or `3 times`.
+/// Formats a number of times: `once`, or `3 times`.
 pub(crate) fn times<N: fmt::Display + PartialEq + From<u8>>(count: N) -> String {
     if count == N::from(1) { "once".to_owned() } else { format!("{count} times") }
 }
 
-/// Escapes untrusted text to a single line: a file name with a line break must not forge a line of bottle's own
-/// output.
+/// Escapes untrusted text to a single line, so that a file name with a line break cannot imitate a line of
+/// bottle's output.
 pub(crate) fn one_line(text: &str) -> String {
     inert(text).replace('\n', "\\n").replace('\t', "\\t")
 }
@@ -186,10 +188,11 @@ fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
     stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(write_failed)
 }
 
-/// Waits for `patience`, or less when the reader of standard output is gone. Only a pipe reports that.
+/// Waits for `patience`, or until the reader of standard output closes it. Only a pipe reports that its
+/// reader closed it.
 ///
 /// # Errors
-/// When the reader is gone.
+/// If the reader closed standard output.
 pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
     let until = Instant::now() + patience;
     loop {
@@ -201,7 +204,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
             Ok(1..) if polled[0].revents().contains(PollFlags::ERR) => {
                 return Err(write_failed(io::ErrorKind::BrokenPipe.into()));
             }
-            // Another condition: the next write reports it.
+            // The poll failed or reported another condition; if that is an error, the next write reports it.
             Ok(1..) | Err(_) => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return Ok(());
@@ -211,7 +214,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
     }
 }
 
-/// Resolves when the reader of standard output is gone.
+/// Resolves when the reader of standard output has closed it.
 pub(crate) async fn reader_gone() -> CliError {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -230,7 +233,7 @@ pub(crate) fn write_failed(error: io::Error) -> CliError {
     }
 }
 
-/// The same for a program's output, with the exit code of bottle instead of the program's.
+/// The error for a failed write of a program's output. Its exit code is bottle's, not the program's.
 pub(crate) fn output_failed(error: io::Error) -> CliError {
     let error = write_failed(error);
     if error.kind == Kind::OutputClosed { error } else { error.exit(exit::BOTTLE_FAILED) }

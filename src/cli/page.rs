@@ -1,17 +1,17 @@
-//! Renders a page of `docs/` for the width of a terminal. A pipe gets the Markdown unchanged.
+//! Renders a page of `docs/` for the width of a terminal. In a pipe the Markdown stays unchanged.
 
 use termimad::crossterm::style::{Attribute, Color};
 use termimad::{Alignment, MadSkin};
 
 use super::style::Styles;
 
-/// The maximum width: longer lines are hard to read.
+/// The maximum width of text, because longer lines are hard to read.
 const WIDEST: usize = 100;
 
 /// Renders the page for this stream.
 pub(crate) fn render(markdown: &str, styles: Styles) -> String {
     let Some(columns) = styles.columns() else { return markdown.to_owned() };
-    // Without bold text a heading keeps its mark.
+    // Without colours there is no bold text, so headings keep their `#`.
     let mark = if styles.color { "" } else { "# " };
     let markdown = unwrapped(&styles.displayable(markdown), mark);
     skin(styles).text(&markdown, Some(columns.min(WIDEST))).to_string()
@@ -34,8 +34,8 @@ fn skin(styles: Styles) -> MadSkin {
     skin
 }
 
-/// Joins each paragraph and list item into one line, so that the terminal's width decides the breaks. Removes the
-/// languages of fences, which only tests use. Puts `mark` before headings.
+/// Joins each paragraph and list item into one line, so that the lines can be wrapped to the terminal's
+/// width. Removes the languages of code fences, which only tests use. Puts `mark` before headings.
 fn unwrapped(markdown: &str, mark: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let (mut fenced, mut open) = (false, false);

@@ -1,7 +1,7 @@
-//! `bottle probe`: tests from inside what a bottle can reach, and shows the results in a table.
+//! `bottle probe`: tests from inside a bottle what the bottle can reach, and shows the results in a table.
 //!
-//! Two paths lead to the same table: [`Probe`] queries the guest of a running bottle, and [`inside`] is the program
-//! of the shipped agent `probe`, which probes its own bottle.
+//! [`Probe`] asks the guest of a running bottle to run the attempts. [`inside`] is the program of the shipped
+//! agent `probe`, and runs the attempts in its own bottle. Both print the same table.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -26,12 +26,12 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 
-/// Attempts run concurrently, each with its own deadline; together they stay well below this.
+/// The time limit for all attempts. They run concurrently, and their individual time limits are much shorter.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Probe a bottle's isolation from inside, and show the results
 ///
-/// Exits with 5 if anything was reached, or was not shown to be blocked.
+/// Exits with 5 if the probe reached a target, or could not show that a target is blocked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Probe {
     /// The bottle, as `bottle list` shows it
@@ -67,11 +67,11 @@ impl Probe {
     }
 }
 
-/// Runs the program of the agent `probe`: probes from inside and prints the table.
+/// The program of the agent `probe`: runs the attempts and prints the table.
 pub fn inside() -> ExitCode {
     let global = Global { json: false, quiet: false, verbose: 0, color: ColorChoice::Auto };
     let output = Output::new(&global);
-    // In a bottle every process has this process's environment.
+    // Every process in the bottle has the same environment as this process.
     let given = std::env::vars_os().map(text).collect();
     let attempts =
         super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
@@ -109,7 +109,7 @@ fn table(attempts: &[Attempt], styles: Styles) -> String {
         .iter()
         .map(|group| {
             let Attempt { target, via, result, seen, .. } = group[0];
-            // The number comes first, because a narrow terminal truncates the end.
+            // The number of ways comes first, because a narrow terminal truncates the end of the cell.
             let via = match group.len() {
                 1 => inert(via),
                 ways => format!("{ways} ways, as {}", inert(via)),

@@ -1,6 +1,6 @@
 //! Shows progress: a spinner on a terminal, lines in a pipe, nothing with `--quiet`.
 //!
-//! The spinner fits one line of any width and leaves nothing behind. Short operations show none.
+//! The spinner takes one line, fits any width, and is erased at the end. Short operations show no spinner.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -18,17 +18,18 @@ use super::style::supports_escapes;
 use super::terminal::size_of;
 use crate::backend::Step;
 
-/// The frame interval of the spinner.
+/// The time between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(80);
-/// After this the spinner shows the elapsed time.
+/// After this time the spinner also shows how long the operation has taken.
 const SHOW_ELAPSED_AFTER: Duration = Duration::from_secs(3);
-/// Shorter operations show no spinner, unless they have several phases.
+/// Operations shorter than this show no spinner, unless they have several phases.
 const APPEAR_DELAY: Duration = Duration::from_millis(300);
-/// The maximum redraw rate.
+/// The maximum number of redraws per second.
 const DRAWN_A_SECOND: u8 = 20;
-/// Columns of the line reserved for the spinner and for a `^C` behind the text.
+/// Columns reserved for the spinner, and for the `^C` that the terminal prints behind the text.
 const RESERVED: usize = 5;
-/// The longest step shown, in characters; a failed build shows all of it.
+/// The maximum length of a build step's text, in characters. When the build fails, the error shows the full
+/// text.
 const MAX_STEP: usize = 120;
 
 /// The minimum and maximum width of a bar, in columns.
@@ -37,7 +38,7 @@ const BAR: std::ops::RangeInclusive<usize> = 6..=30;
 /// The spinner's current text.
 type Words = Arc<Mutex<Shown>>;
 
-/// A text and, if the total is known, the completed part.
+/// A text and, if the total is known, the completed part of the work.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     words: String,
@@ -51,7 +52,7 @@ struct Part {
     total: u64,
 }
 
-/// Shown until dropped.
+/// A progress display, shown until dropped.
 pub(crate) enum Progress {
     Spinner(ProgressBar, Words),
     Lines(Output),
@@ -65,7 +66,7 @@ impl Progress {
         progress
     }
 
-    /// Creates it; on a terminal nothing appears yet.
+    /// Creates the display. On a terminal nothing is visible yet.
     fn hidden(output: &Output) -> Self {
         if output.quiet || output.json {
             Self::Nothing
@@ -109,18 +110,18 @@ impl Progress {
         if step.starts_stage { self.phase(&words) } else { self.set_text(&words) }
     }
 
-    /// Updates the text; too frequent for lines in a pipe.
+    /// Updates the spinner's text. A pipe gets no line, because updates are too frequent.
     pub(crate) fn set_text(&self, words: &str) {
         self.show(Shown { words: words.to_owned(), part: None });
     }
 
-    /// Shows the number of bytes, with a bar if the total is known and the width suffices.
+    /// Shows the number of bytes, and a bar if the total is known and the terminal is wide enough.
     pub(crate) fn bytes(&self, words: &str, done: u64, total: Option<u64>) {
         let words = format!("{words}: {}", HumanBytes(done));
         self.show(Shown { words, part: total.filter(|total| *total > 0).map(|total| Part { done, total }) });
     }
 
-    /// Clears the line; nothing is shown afterwards.
+    /// Erases the spinner; nothing is shown afterwards.
     fn end(&self) {
         if let Self::Spinner(bar, _) = self {
             bar.finish_and_clear();
@@ -136,13 +137,14 @@ impl Progress {
 }
 
 impl Shown {
-    /// Renders for this width: a narrow line drops first the bar, then the total, then the end of the text.
+    /// Renders the text for this width. A narrow line omits first the bar, then the total, then the end of
+    /// the text.
     fn line(&self, styles: Styles, columns: usize) -> String {
         let words = styles.displayable(&self.words);
         let short = truncate_str(&words, columns, styles.ellipsis()).into_owned();
         let Some(part) = self.part else { return short };
         for text in [format!("{words} of {}", HumanBytes(part.total)), words.into_owned()] {
-            // A space and both brackets.
+            // Reserves columns for a space and the bar's two brackets.
             let room = columns.saturating_sub(measure_text_width(&text) + 3);
             if room >= *BAR.start() {
                 return format!("{text} {}", part.bar(room.min(*BAR.end()), styles));
@@ -168,11 +170,11 @@ impl Drop for Progress {
     }
 }
 
-/// Runs `work` and shows `words`, or the progress it reports, until it ends. A pipe gets no updates. A signal
-/// cancels it; `left` is the hint about what remains.
+/// Runs `work`, and shows `words` or the progress that `work` reports. A pipe gets no updates. A signal
+/// cancels `work`; the error's hint is then `left`, which says what remains of the work.
 ///
 /// # Errors
-/// The error of `work`, or an interruption.
+/// The error of `work`, or an interruption by a signal.
 pub(crate) async fn with_progress<T>(
     words: &str,
     left: &str,
@@ -193,13 +195,14 @@ pub(crate) async fn with_progress<T>(
         number = signals.end() => Err(interrupted(number).hint(left)),
         never = appear => never,
     };
-    // A thread of `work` may hold a reference for a while.
+    // A thread of `work` may still hold a reference to the display.
     progress.end();
     done
 }
 
-/// A terminal on standard error that leaves the cursor right behind the text. indicatif pads its line to the edge,
-/// where the terminal's own `^C` wraps and leaves the line behind.
+/// A terminal on standard error that leaves the cursor directly behind the text. indicatif pads its line to
+/// the full width; the terminal's `^C` would then wrap to the next line, and the spinner's line would not be
+/// erased.
 #[derive(Debug)]
 struct Line(Term);
 
@@ -229,7 +232,7 @@ impl TermLike for Line {
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        // Skips padding.
+        // Omits the padding.
         if text.trim_matches(' ').is_empty() { Ok(()) } else { self.0.write_str(text) }
     }
 
@@ -252,7 +255,7 @@ fn style(styles: Styles, words: Words) -> ProgressStyle {
     };
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
-    // The last character is the one of a finished spinner, which is never visible.
+    // The last character belongs to a finished spinner, which is never shown.
     if styles.unicode { style } else { style.tick_chars(r"-\|/ ") }
 }
 
@@ -278,7 +281,7 @@ mod tests {
         for columns in 0..100 {
             assert!(measure_text_width(&shown.line(plain, columns)) <= columns.max(1), "{columns}");
         }
-        // A file may grow meanwhile.
+        // A file may grow while it is copied.
         assert_eq!(Part { done: 3, total: 2 }.bar(6, plain), "[━━━━━━]");
     }
 }

@@ -19,8 +19,8 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///
-/// Uses the repository that the bottle was started in with `--cwd`, or the one around the working directory.
-/// Changes nothing else there: no tag, submodule, configuration or checkout.
+/// Uses the repository that the bottle was started in with `--cwd`, otherwise the repository that contains
+/// the working directory. Changes nothing else in it: no tag, submodule, configuration or checked-out file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
     /// The bottle, as `bottle list` shows it
@@ -34,14 +34,14 @@ pub(crate) struct Pull {
 /// The result of a pull.
 pub(crate) struct Pulled {
     fetched: Fetched,
-    /// Uncommitted files.
+    /// The number of uncommitted files in the bottle.
     uncommitted: usize,
-    /// Branches with commits that are not in the user's repository.
+    /// The number of branches with commits that the user's repository does not have.
     elsewhere: usize,
 }
 
 impl Pulled {
-    /// Whether git has no more work to lose in the bottle.
+    /// Whether git has no further changes in the bottle that could be lost.
     pub(crate) fn is_complete(&self) -> bool {
         self.uncommitted == 0 && self.elsewhere == 0
     }
@@ -63,7 +63,7 @@ impl Pull {
     }
 }
 
-/// Returns the record of a bottle whose git can run.
+/// Returns the record of a running bottle, in which git can run.
 pub(crate) async fn running_record(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     match Store::of(host).state(slug) {
         Some(State::Preserved(_)) => Err(CliError::state(format!("cannot run git in {slug}: it is stopped"))
@@ -75,7 +75,7 @@ pub(crate) async fn running_record(host: &Host, slug: &Slug) -> Result<Record, C
     }
 }
 
-/// Fetches, and reports to the keeper when that saved everything.
+/// Fetches the commits. If this saved all work in the bottle, reports it to the keeper.
 pub(crate) async fn pull(
     host: &Host,
     record: &Record,
@@ -89,7 +89,7 @@ pub(crate) async fn pull(
             .about(&record.slug)
             .hint("`bottle diff` shows its files, `bottle cp` copies them out"));
     }
-    // Later changes by the agent may not be included.
+    // Changes that the agent makes after this time may be missing from the pull.
     let started_at = before_any_change();
     let tips = workspace.tips().await?;
     let fetched = repository.fetch(&record.slug, branch).await?;
@@ -104,15 +104,15 @@ pub(crate) async fn pull(
             channel.open(&KeeperRequest::Pulled { at: started_at }).await.map_err(keeper_lost)?;
         match stream.receive::<KeeperEvent>().await {
             Ok(KeeperEvent::Done) => {}
-            // The bottle is then preserved at its end without need.
+            // The keeper then preserves the bottle's work although it was pulled.
             other => tracing::warn!("the keeper did not record the pull: {other:?}"),
         }
     }
     Ok(pulled)
 }
 
-/// Counts uncommitted files by their content: the git in the bottle is the agent's, and could hide changes that
-/// would be lost with the bottle.
+/// Counts uncommitted files by comparing their content on the host. The agent controls the git in the bottle,
+/// which could hide changes that would be lost with the bottle.
 async fn uncommitted(
     host: &Host,
     repository: &Repository<'_>,
@@ -134,7 +134,8 @@ async fn uncommitted(
     })
 }
 
-/// Returns the repository that the workspace came from, else the one around the working directory.
+/// Returns the repository that the workspace was copied from, otherwise the repository that contains the
+/// working directory.
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     Repository::containing(host, folder).await?.ok_or_else(|| {
@@ -143,7 +144,7 @@ pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Re
     })
 }
 
-/// Reports the result.
+/// Prints the result of the pull.
 pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
     let Pulled { fetched, uncommitted, elsewhere } = pulled;
     let Fetched { branch, before, after, commits } = fetched;

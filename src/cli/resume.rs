@@ -1,9 +1,10 @@
-//! `bottle resume`: starts a preserved bottle again, with its name and its choices.
+//! `bottle resume`: starts a preserved bottle again, with the same name, agent and bottle manifests.
 //!
 //! ```text
 //! record ─► origin: kept files │ snapshot │ new, with a warning ─► plan ─► changed manifests ─► launch
 //! ```
-//! Everything that belongs to one launch is new: the certificate authority, the proxy, the secrets.
+//! Everything that belongs to a single launch is created anew: the certificate authority, the proxy, the
+//! secrets.
 
 use std::fmt::Write as _;
 
@@ -32,30 +33,31 @@ use crate::resolve::Resolved;
 
 /// Start a preserved bottle again
 ///
-/// Uses its preserved files, or else its snapshot; a workspace is not copied in again. The agent continues its
-/// conversation if it can. Exits with the agent's code, as `bottle start` does.
+/// Starts from the bottle's preserved files, otherwise from its snapshot, without copying your files in
+/// again. The agent continues its last conversation if it can. Exits with the agent's exit code, as `bottle
+/// start` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
     /// The bottle, as `bottle list` shows it; asks when omitted
     #[arg(add = completions::preserved())]
     slug: Option<Slug>,
-    /// Return to the snapshot; files preserved since are discarded
+    /// Start from the snapshot, and discard files that were preserved after it
     #[arg(long)]
     snapshot: bool,
-    /// Use this bottle instead of those it was started with; repeat to layer several, in order
+    /// Use this bottle instead of those of the last start; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// Set the colour of its name in lists
+    /// Set the colour of the bottle's name in lists
     #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
     color_label: Option<String>,
     #[command(flatten)]
     launch: LaunchOptions,
 }
 
-/// What the bottle starts from.
+/// The files that the bottle starts from.
 struct StartPoint {
     origin: Origin,
-    /// Whether that discards files of its own.
+    /// Whether starting from them discards preserved files.
     discards: bool,
 }
 
@@ -85,7 +87,8 @@ impl Resume {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
         let record = preserved(host, slug).await?;
-        // Manifests, and a workspace that is copied again, come from the directory it was started in.
+        // The working directory of the first start gives the manifests, and the workspace if it has to be
+        // copied again.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
         let start_point = self.start_point(host, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };
@@ -116,7 +119,7 @@ impl Resume {
         confirmed.launch(host, &settings, signals, output).await
     }
 
-    /// Prefers preserved files to the snapshot, which is older, unless the user asks for the snapshot.
+    /// Chooses preserved files, which are newer than the snapshot, unless the user asks for the snapshot.
     async fn start_point(
         &self,
         host: &Host,
@@ -178,11 +181,11 @@ impl Resume {
             resumed,
             ..self.launch.flags(settings)
         };
-        // The slug is given: no random bytes are needed.
+        // The slug is given, so no random bytes are needed.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
     }
 
-    /// Asks the user when manifests changed since the last start, or files would be discarded.
+    /// Asks the user if manifests changed since the last start, or if files would be discarded.
     async fn confirm(
         &self,
         view: &preflight::View<'_>,
@@ -215,7 +218,7 @@ impl Resume {
     }
 }
 
-/// Returns the record of a preserved bottle, or an error with the next step.
+/// Returns the record of a preserved bottle, or an error whose hint names the next step.
 pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     let state = |message: String, hint: String| Err(CliError::state(message).hint(hint));
     match Store::of(host).state(slug) {
@@ -234,13 +237,13 @@ pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliErr
     }
 }
 
-/// Whether the files that the record calls preserved exist.
+/// Whether the files exist that the record calls preserved.
 async fn has_layers(backend: &dyn Backend, slug: &Slug) -> Result<bool, CliError> {
     let all = backend.enumerate().await?;
     Ok(all.iter().any(|resource| resource.slug == *slug && resource.kind == LAYERS))
 }
 
-/// Returns a unified diff from the last start's manifest; none if it is the same.
+/// Returns a unified diff from the manifest of the last start to the current one; none if they are equal.
 fn changes(host: &Host, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
     let Some(before) = store.manifest(&plan.identity.slug) else {

@@ -1,4 +1,5 @@
-//! Selects the bottle of a command: the named one, else the user's choice among suitable ones.
+//! Selects the bottle that a command works on: the one named on the command line, otherwise one that the user
+//! chooses from a list.
 
 use bottle_contract::names::Slug;
 
@@ -11,23 +12,23 @@ use super::terminal;
 use crate::host::Host;
 use crate::instance::{Listed, State, Store};
 
-/// The question of a command, and the bottles it applies to.
+/// A command's question for a bottle, and the bottles that can be chosen.
 pub(crate) struct Question {
-    /// Shown above the list.
+    /// The text above the list.
     pub(crate) prompt: &'static str,
-    /// Whether the command works on a bottle in this state.
+    /// Whether the command can work on a bottle in this state.
     pub(crate) suits: fn(&State) -> bool,
-    /// The error when no bottle is suitable.
+    /// The error message when there is no suitable bottle.
     pub(crate) none: &'static str,
-    /// The hint of that error.
+    /// The hint of this error.
     pub(crate) hint: &'static str,
 }
 
 impl Question {
-    /// Returns the named bottle, else the chosen one.
+    /// Returns the named bottle, otherwise the bottle that the user chooses.
     ///
     /// # Errors
-    /// When no bottle is suitable, there is no terminal, or the user cancels.
+    /// If no bottle is suitable, there is no terminal, or the user cancels.
     pub(crate) fn select(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
         named.map_or_else(|| self.ask(host, output), Ok)
     }
@@ -63,7 +64,7 @@ fn described(bottle: ActiveBottle) -> Choice {
     }
 }
 
-/// Whether a bottle can be connected to, now or after adoption.
+/// Whether a client can connect to the bottle, either now or after a new keeper has adopted it.
 pub(crate) fn is_running(state: &State) -> bool {
     match state {
         State::Alive(_) => true,

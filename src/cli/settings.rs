@@ -49,7 +49,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
 
 type Value = fn(&Settings) -> String;
 
-/// Key, meaning, and how to format the value.
+/// The settings: key, meaning, and a function that formats the value.
 const SETTINGS: &[(&str, &str, Value)] = &[
     ("backend", "default isolation backend", |s| {
         s.backend.clone().unwrap_or_else(|| "the first usable one".to_owned())

@@ -30,7 +30,7 @@ pub(crate) struct Snapshots {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Remove a bottle's snapshot; its preserved workspace stays
+    /// Remove a bottle's snapshot, but keep its preserved workspace
     Rm {
         /// The bottle, as `bottle snapshots` shows it
         #[arg(add = completions::preserved())]
@@ -52,7 +52,7 @@ impl Snapshots {
     }
 }
 
-/// Lists the snapshots of bottles with a state, and those whose bottle has none.
+/// Lists all snapshots, including those whose bottle has no record.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let found = super::block_on(find(host, output))?;
     if found.is_empty() {
@@ -146,7 +146,8 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let backend = backend_of(host, &record)?;
     snapshots::remove_all(&*backend, &claim).await.map_err(freeze_failed)?;
     if matches!(record.status, Status::Preserved) && !record.kept {
-        // The state existed only for the snapshot; it stays while a deploy key is not revoked.
+        // Without its snapshot the bottle's record is not needed. It is kept only if a deploy key is not yet
+        // revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
             return ended.map_err(|error| CliError::cannot("write its record", error));
@@ -163,7 +164,7 @@ async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
     carry_out(&connect(host, slug).await?, &KeeperRequest::RemoveSnapshot).await
 }
 
-/// Removes snapshots whose bottle has no state.
+/// Removes the snapshots of a bottle that has no record.
 async fn remove_unnamed(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let mut removed = false;
     for backend in registry::all(host) {

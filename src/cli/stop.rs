@@ -14,10 +14,10 @@ use super::select_bottle::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 
-/// How long the teardown may take beyond the agent's grace.
+/// How long the teardown may take after the agent's grace period.
 const TEARDOWN: Duration = Duration::from_secs(30);
 
-/// Stop a bottle: end its agent, and preserve work in its workspace
+/// Stop a bottle: end its agent, and preserve unsaved work in its workspace
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The bottle, as `bottle list` shows it; asks when omitted

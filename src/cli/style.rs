@@ -1,7 +1,7 @@
-//! The capabilities of an output stream: colours, characters beyond ASCII, and columns.
+//! The capabilities of an output stream: colours, characters beyond ASCII, and width.
 //!
-//! Only the terminal's sixteen colours are used, without black and white, which are invisible on some backgrounds.
-//! Words always repeat what a colour says.
+//! Uses only the terminal's sixteen colours. Black and white are not used, because they are invisible on some
+//! backgrounds. Every meaning of a colour is also expressed in words.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use clap::builder::styling::{AnsiColor, Style};
 use super::args::Global;
 use super::layout;
 
-/// The narrowest width that text is fitted to, in columns.
+/// The narrowest width that text is wrapped to, in columns.
 const NARROWEST: usize = 24;
 
-/// The colours of labels: name, colour of text, and colour of the cursor.
+/// The colours of labels: name, text colour, and cursor colour.
 pub(crate) const LABEL_COLORS: [(&str, AnsiColor, &str); 6] = [
     ("red", AnsiColor::Red, "#d75f5f"),
     ("green", AnsiColor::Green, "#5faf5f"),
@@ -28,7 +28,7 @@ pub(crate) const LABEL_COLORS: [(&str, AnsiColor, &str); 6] = [
     ("cyan", AnsiColor::Cyan, "#5fafaf"),
 ];
 
-/// Parses the name of a label's colour.
+/// Returns a clap parser for the colour of a label.
 pub(crate) fn label_color_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(LABEL_COLORS.map(|(name, ..)| name))
 }
@@ -38,9 +38,9 @@ pub(crate) fn label_color_parser() -> PossibleValuesParser {
 pub(crate) struct Styles {
     /// Whether colours are on.
     pub(crate) color: bool,
-    /// Whether it shows characters beyond ASCII.
+    /// Whether the stream can show characters beyond ASCII.
     pub(crate) unicode: bool,
-    /// Columns of the terminal, however few; none for a pipe.
+    /// The width of the terminal in columns; none for a pipe.
     pub(crate) width: Option<usize>,
 }
 
@@ -48,7 +48,8 @@ impl Styles {
     /// Plain text, for a pipe.
     pub(crate) const PLAIN: Self = Self { color: false, unicode: true, width: None };
 
-    /// Reads the capabilities from the stream, the flags and the environment. A pipe gets all characters unchanged.
+    /// Reads the capabilities from the stream, the flags and the environment. A pipe gets all characters
+    /// unchanged.
     pub(crate) fn for_stream(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
         let terminal = stream.is_terminal();
         let color = match global.color {
@@ -70,8 +71,8 @@ impl Styles {
         Self { width: Some(columns), ..self }
     }
 
-    /// Replaces characters that the stream cannot show. Those without an ASCII form are escaped, so that different
-    /// names stay different.
+    /// Replaces characters that the stream cannot show. A character without an ASCII replacement is escaped,
+    /// so that different names remain different.
     pub(crate) fn displayable(self, text: &str) -> Cow<'_, str> {
         if self.unicode || text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) }
     }
@@ -81,17 +82,17 @@ impl Styles {
         if self.unicode { "…" } else { "..." }
     }
 
-    /// The terminal's columns, if there are enough to fit text.
+    /// Returns the terminal's width, if it is at least [`NARROWEST`].
     pub(crate) fn columns(self) -> Option<usize> {
         self.width.filter(|columns| *columns >= NARROWEST)
     }
 
-    /// Wraps text that starts at this column, and indents every line to it.
+    /// Wraps text that starts at column `indent`, and indents the following lines to it.
     pub(crate) fn hanging(self, text: &str, indent: usize) -> String {
         self.hanging_from(text, indent, indent)
     }
 
-    /// Wraps text that starts at one column and continues at another.
+    /// Wraps text that starts at column `at`, and indents the following lines to `indent`.
     pub(crate) fn hanging_from(self, text: &str, at: usize, indent: usize) -> String {
         layout::hanging(&self.displayable(text), at, indent, self.columns())
     }
@@ -124,23 +125,23 @@ impl Styles {
         self.paint(Style::new().fg_color(Some(AnsiColor::Cyan.into())), text)
     }
 
-    /// Paints text in a label's colour; leaves it plain for an unknown colour.
+    /// Paints text in a label's colour. An unknown colour leaves it plain.
     pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
         let color = color.and_then(label_color).map(|(color, _)| color.into());
         self.paint(Style::new().fg_color(color), text)
     }
 }
 
-/// Returns the colours of text and cursor for a label's colour; none for an unknown one.
+/// Returns the text and cursor colours for a label's colour; none for an unknown name.
 pub(crate) fn label_color(name: &str) -> Option<(AnsiColor, &'static str)> {
     let found = LABEL_COLORS.into_iter().find(|(known, ..)| *known == name);
     found.map(|(_, text, cursor)| (text, cursor))
 }
 
-/// By hand, because `anstream` takes `CLICOLOR_FORCE=0` for a wish for colours.
+/// Not left to `anstream`, which turns colours on for `CLICOLOR_FORCE=0`.
 ///
-/// `NO_COLOR` (no-color.org) before `CLICOLOR_FORCE` before `CLICOLOR` (bixense.com/clicolors) before what the
-/// terminal says of itself.
+/// `NO_COLOR` (no-color.org) takes precedence over `CLICOLOR_FORCE`, then `CLICOLOR` (bixense.com/clicolors),
+/// then the terminal's capabilities.
 fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
     let is_zero = |name| variable(name).is_some_and(|value| value == "0");
@@ -158,8 +159,8 @@ pub(crate) fn supports_escapes(variable: impl Fn(&str) -> Option<String>) -> boo
     variable("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Reads the locale as the C library does: the first of the three variables that is set counts, and `C`, `POSIX` or
-/// none mean ASCII.
+/// Reads the locale as the C library does: the first of the three variables that is not empty counts. `C`,
+/// `POSIX` or no value mean ASCII.
 fn supports_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|word| !word.is_empty());

@@ -1,4 +1,5 @@
-//! Summarizes what an agent and its bottles resolve to, on one screen: for `info` and the preflight.
+//! Renders the resolved configuration of an agent and its bottles on one screen, for `info` and the
+//! preflight.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,22 +12,22 @@ use super::output::{Styles, inert};
 use crate::manifest::Place;
 use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, weakening_settings};
 
-/// Columns of the keys.
+/// The width of the key column.
 const KEYS: usize = 9;
 
 /// The column where values start.
 const BEGIN: usize = KEYS + 3;
 
-/// The indent of wrapped lines, which sets them apart from new ones.
+/// The indent of a wrapped line's continuation, which distinguishes it from a new line.
 const INDENT: usize = 2;
 
-/// The minimum width to indent a sentence below its start.
+/// The minimum width for aligning a sentence's wrapped lines with its start.
 const ROOM: usize = 30;
 
-/// The maximum columns of host names.
+/// The maximum width of host names.
 const HOSTS: usize = 28;
 
-/// The most paths listed for a route.
+/// The maximum number of paths listed for a route.
 const PATHS: usize = 3;
 
 /// The importance of a row.
@@ -34,13 +35,13 @@ const PATHS: usize = 3;
 pub(crate) enum Tone {
     /// Ordinary.
     Plain,
-    /// Worth a look.
+    /// Needs attention.
     Notice,
-    /// Weakens the bottle.
+    /// Weakens the bottle's isolation.
     Alarm,
 }
 
-/// A heading, and rows of a key and its lines.
+/// A summary: a heading, and rows that consist of a key and its lines.
 #[derive(Debug)]
 pub(crate) struct Summary {
     heading: String,
@@ -52,12 +53,12 @@ struct Row {
     key: &'static str,
     tone: Tone,
     lines: Vec<String>,
-    /// The indent of wrapped lines, from their start.
+    /// The indent of wrapped lines, relative to the start of the value.
     indent: usize,
 }
 
 impl Summary {
-    /// Creates a summary with agent and bottles. Paths below `home` are shortened to `~`.
+    /// Creates a summary that names the agent and its bottles. Paths below `home` are shortened to `~`.
     pub(crate) fn new(resolved: &Resolved, home: &Path) -> Self {
         let manifest = &resolved.manifest;
         let heading =
@@ -71,7 +72,7 @@ impl Summary {
         summary
     }
 
-    /// Adds a row, unless it has no lines.
+    /// Adds a row if there are lines.
     pub(crate) fn row(&mut self, key: &'static str, tone: Tone, lines: Vec<String>) {
         self.indented(key, tone, lines, INDENT);
     }
@@ -82,7 +83,8 @@ impl Summary {
         }
     }
 
-    /// Adds the reachable hosts and the weakening settings; `else_weaker` are further weaknesses.
+    /// Adds the reachable hosts and the weakening settings. `else_weaker` lists weaknesses that do not come
+    /// from the manifest.
     pub(crate) fn reach(&mut self, manifest: &ResolvedManifest, home: &Path, else_weaker: Vec<String>) {
         let (lines, indent) = reaches(manifest, home);
         self.indented("reaches", Tone::Plain, lines, indent);
@@ -93,7 +95,7 @@ impl Summary {
         self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
     }
 
-    /// Adds what the project decided instead of the user.
+    /// Adds the choices that the project's manifest made instead of the user.
     pub(crate) fn project(&mut self, resolved: &Resolved) {
         self.row("project", Tone::Notice, of_project(resolved));
     }
@@ -108,7 +110,7 @@ impl Summary {
                 *indent
             };
             let most = most.unwrap_or(usize::MAX);
-            // The line with the remaining count replaces a line.
+            // The note about further lines takes the place of one line.
             let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
             let more = lines.len() - shown;
             let more = (more > 0).then(|| format!("and {more} more"));
@@ -133,12 +135,12 @@ impl Tone {
     }
 }
 
-/// Lists names in a sentence.
+/// Joins names with commas.
 pub(crate) fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Shortens the user's home to `~`.
+/// Replaces the user's home folder with `~`.
 pub(crate) fn from_home(text: &str, home: &Path) -> String {
     match home.to_str().filter(|home| home.len() > 1) {
         Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
@@ -146,7 +148,7 @@ pub(crate) fn from_home(text: &str, home: &Path) -> String {
     }
 }
 
-/// Returns a line per route, and the column where its sentence starts.
+/// Returns a line for each route, and the column where its description starts.
 fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
     let routes = &manifest.egress.routes;
     if routes.is_empty() {
@@ -166,7 +168,7 @@ fn host(route: &Route) -> String {
     if route.ports == [443] { route.host.to_string() } else { format!("{}:{ports}", route.host) }
 }
 
-/// Describes the allowed requests of a route, as a fragment.
+/// Describes the requests that a route allows, as part of a sentence.
 fn sentence(route: &Route) -> String {
     let mut parts = if route.matches.is_empty() && !route.git_fetch {
         vec!["any request".to_owned()]
@@ -206,7 +208,7 @@ fn path(path: &PathMatch) -> String {
     }
 }
 
-/// Describes what the project decided instead of the user.
+/// Describes the choices that the project's manifest made instead of the user.
 pub(crate) fn of_project(resolved: &Resolved) -> Vec<String> {
     let agent = &resolved.manifest.agent;
     if agent.source.place != Place::Project {

@@ -1,6 +1,6 @@
 //! Fits text into the cells of a full screen: truncated, padded and wrapped to columns, and tinted.
 //!
-//! Any text may be untrusted: the result is escaped, in characters that the terminal shows.
+//! Assumes that text is untrusted: escapes it, and replaces characters that the terminal cannot show.
 
 use dialoguer::console::{Alignment, measure_text_width, pad_str, truncate_str};
 use ratatui::style::{Color, Modifier, Style};
@@ -9,17 +9,17 @@ use super::layout;
 use super::output::{inert, one_line};
 use super::style::Styles;
 
-/// Fits a text into one line of so many columns; marks truncation.
+/// Truncates a text to one line of this width, and marks the truncation.
 pub(crate) fn fitted(text: &str, columns: usize, styles: Styles) -> String {
     truncate_str(&styles.displayable(&one_line(text)), columns, styles.ellipsis()).into_owned()
 }
 
-/// Fits a text into `width` columns and pads it to two more.
+/// Truncates a text to `width` columns, and pads it with spaces to `width + 2`.
 pub(crate) fn padded(text: &str, width: usize, styles: Styles) -> String {
     pad_str(&fitted(text, width, styles), width + 2, Alignment::Left, None).into_owned()
 }
 
-/// Wraps every line of a text to so many columns, between words or within long ones. Loses nothing.
+/// Wraps every line of a text to this width, between words or within a long word. No text is lost.
 pub(crate) fn wrapped(text: &str, columns: usize, styles: Styles) -> Vec<String> {
     let text = inert(text).replace('\t', "    ");
     let text = styles.displayable(&text);
@@ -27,7 +27,7 @@ pub(crate) fn wrapped(text: &str, columns: usize, styles: Styles) -> Vec<String>
     lines.flat_map(|line| broken(line, columns)).collect()
 }
 
-/// Splits a line into pieces of so many columns; a wider character is a piece of its own.
+/// Splits a line into pieces of this width. A character that is wider forms a piece alone.
 fn broken(line: String, columns: usize) -> Vec<String> {
     if measure_text_width(&line) <= columns {
         return vec![line];

@@ -1,7 +1,8 @@
-//! Unsaved work after an agent exited: asks a user at a terminal what to do with it.
+//! Handles unsaved work after an agent exited: asks the user at a terminal whether to keep, pull or discard
+//! it.
 //!
-//! The keeper keeps the bottle while the offer is open, so that a pull still works. Without an answer the work is
-//! preserved.
+//! While the keeper's offer is open, the keeper does not end the bottle, so that a pull still works. Without
+//! an answer the keeper preserves the work.
 
 use std::time::Duration;
 
@@ -17,13 +18,13 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndChoice, KeeperEvent};
 
-/// How long the keeper may take to search a large workspace for work.
+/// How long the keeper may search a large workspace for unsaved work.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The possible answers; an empty answer preserves the work.
+/// The possible answers. Pressing Enter alone means `keep`.
 const CHOICES: [&str; 3] = ["keep", "pull", "discard"];
 
-/// Asks if there is unsaved work, and sends the choice to the keeper.
+/// If there is unsaved work, asks the user and sends the choice to the keeper.
 pub(crate) async fn decide(
     host: &Host,
     slug: &Slug,
@@ -38,12 +39,12 @@ pub(crate) async fn decide(
     }
     let choice = loop {
         let question = format!("There is unsaved work in {slug}.");
-        // On its own thread, so that signals are handled while the user thinks.
+        // Asks on a separate thread, so that signals are handled while the user thinks.
         let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &CHOICES));
         let answer = tokio::select! {
             answer = asking => answer,
             _ = signals.end() => {
-                // The asking thread still waits for a key on the terminal.
+                // Needed because the asking thread still waits for a key.
                 terminal::restore();
                 break EndChoice::Keep;
             }
@@ -51,7 +52,7 @@ pub(crate) async fn decide(
         match answer {
             Ok(Ok(Some(1))) => match pull_all(host, slug, channel, output).await {
                 Ok(true) => break EndChoice::Keep,
-                // Some work exists only in the bottle.
+                // Some work still exists only in the bottle, so the question is asked again.
                 Ok(false) => {}
                 Err(error) => output.error(&error),
             },
@@ -59,12 +60,12 @@ pub(crate) async fn decide(
             _ => break EndChoice::Keep,
         }
     };
-    // A keeper that is gone preserves the work.
+    // If the keeper is gone, the work is preserved.
     let _ = offer.message(&choice).await;
     let _ = offer.end().await;
 }
 
-/// Pulls, and returns whether no work is left to lose.
+/// Pulls, and returns whether all work in the bottle is now saved.
 async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
     let pulled = pull::pull(host, &record, channel, None).await?;

@@ -1,21 +1,21 @@
-//! Parses an argument of `cp`: `SLUG:PATH` is in a bottle, everything else is a local path.
+//! Parses an argument of `cp`: `SLUG:PATH` is a path in a bottle, anything else is a local path.
 
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
 
-/// The side on which a path is.
+/// A path, on this machine or in a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Endpoint {
-    /// On this machine.
+    /// A path on this machine.
     Local(PathBuf),
-    /// In a bottle.
+    /// A path in a bottle.
     InBottle(Slug, String),
 }
 
 impl Endpoint {
-    /// Parses an argument. A valid slug before the first colon names a bottle; `./a:b` names a local file with a
-    /// colon.
+    /// Parses an argument. If the text before the first colon is a valid slug, it names a bottle. `./a:b`
+    /// names a local file whose name contains a colon.
     pub(super) fn parse(argument: &str) -> Self {
         match argument.split_once(':').map(|(name, path)| (name.parse(), path)) {
             Some((Ok(slug), path)) => {
@@ -26,7 +26,7 @@ impl Endpoint {
     }
 }
 
-/// Returns the folder in the bottle that receives a copy, and the copy's name in it.
+/// Returns the folder in the bottle to copy into, and the name of the copy in this folder.
 pub(super) fn destination(path: &str, own_name: &str) -> (String, String) {
     let into_folder =
         path.ends_with('/') || matches!(path, "." | "..") || path.ends_with("/.") || path.ends_with("/..");

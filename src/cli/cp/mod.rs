@@ -1,4 +1,5 @@
-//! `bottle cp`: copies files into or out of a bottle, as one tar stream with its guest.
+//! `bottle cp`: copies files into or out of a bottle. The files are exchanged with the bottle's guest as one
+//! tar stream.
 //!
 //! - `endpoint`: parses an argument into a local path or a path in a bottle
 //! - `target`: the local destination of a copy
@@ -26,13 +27,13 @@ use super::progress::{self, Progress};
 use crate::archive::{self, SendError};
 use crate::host::Host;
 
-/// How long an interrupted copy may take to remove what it unpacked.
+/// How long an interrupted copy may take to remove the files that it unpacked.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Copy files into or out of a bottle
 ///
-/// One of the two paths is `SLUG:PATH`; a relative PATH starts in the workspace. If the destination ends in `/`,
-/// the copy goes into that folder.
+/// One of the two paths is `SLUG:PATH`. A relative PATH starts in the workspace. If the destination ends in
+/// `/`, the copy is placed inside that folder.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cp {
     /// The source: a local path or `SLUG:PATH`
@@ -94,12 +95,12 @@ async fn copy_in(
 
 fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(out);
-    // A symlink that the user names is resolved; symlinks below it are not.
+    // The symlink that the user named is resolved; symlinks below it are copied as symlinks.
     archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
     builder.finish()
 }
 
-/// Reports the bytes that pass a stream, and the total if it is known.
+/// A stream that reports the transferred bytes, and the total if it is known.
 struct Counted<'a, S: ?Sized> {
     stream: &'a mut S,
     words: &'static str,
@@ -132,7 +133,7 @@ impl<S: Read + ?Sized> Read for Counted<'_, S> {
     }
 }
 
-/// Copies out. An interrupted copy removes its temporary folder beside the target.
+/// Copies files out of the bottle. An interrupted copy removes its temporary folder beside the destination.
 async fn copy_out_or_undo(
     host: &Host,
     slug: &Slug,
@@ -164,9 +165,9 @@ async fn copy_out(
     let channel = connect(host, slug).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
     let unpack = move |archive: &mut dyn Read| {
-        // Dropped with the thread, which signals its end.
+        // Dropped with the thread, which signals that the thread has ended.
         let _working = working;
-        // Only the guest knows the total.
+        // Only the guest knows the total size.
         let (words, of) = ("copying out", None);
         target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress })
     };

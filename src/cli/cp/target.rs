@@ -1,4 +1,4 @@
-//! The local destination of a copy. The copy is moved into place once it is complete.
+//! The local destination of a copy. The copy is moved to its destination when it is complete.
 
 use std::fs;
 use std::io::{self, Read};
@@ -10,15 +10,15 @@ use crate::host::disk;
 /// The destination of a copy.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The folder that receives it; exists.
+    /// The existing folder that the copy is placed in.
     folder: PathBuf,
-    /// Its name in that folder.
+    /// The name of the copy in this folder.
     name: PathBuf,
 }
 
 impl Target {
-    /// Chooses the destination. An existing folder receives the copy under its own name; any other path is the
-    /// copy's new name.
+    /// Chooses the destination. If `to` is an existing folder, the copy is placed in it and keeps its name.
+    /// Otherwise `to` is the path of the copy.
     pub(super) fn choose(to: &Path, from: &str) -> io::Result<Self> {
         let own = Path::new(from).file_name().map_or_else(|| "workspace".into(), PathBuf::from);
         if to.is_dir() {
@@ -35,7 +35,8 @@ impl Target {
         Ok(Self { folder: folder.to_owned(), name: name.into() })
     }
 
-    /// Unpacks the archive, then moves it into place. Returns the entries that were left out.
+    /// Unpacks the archive, then moves the result to its destination. Returns the entries that were not
+    /// unpacked.
     pub(super) fn unpack(self, archive: &mut dyn Read) -> io::Result<Vec<String>> {
         let beside =
             tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder).map_err(disk::plain)?;
@@ -46,8 +47,8 @@ impl Target {
     }
 }
 
-/// Moves `new` to `place`. A folder never replaces a file, nor a file a folder; the entries of a folder are merged,
-/// as `cp -r` does.
+/// Moves `new` to `place`. Does not replace a file with a folder, or a folder with a file. The entries of two
+/// folders are merged, as `cp -r` does.
 fn replace(new: &Path, place: &Path) -> io::Result<()> {
     let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
     match (is_folder(new), is_folder(place)) {
@@ -81,7 +82,8 @@ mod tests {
         Hard(&'a str, &'a str),
     }
 
-    /// Builds an archive as an attacker would: the header takes names unchanged.
+    /// Builds an archive with names that an attacker might use, which the `tar` crate would otherwise refuse
+    /// or change.
     fn archive(pieces: &[Piece<'_>]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! Runs git in the bottle and reads its output: untrusted and bounded.
+//! Runs git in the bottle and reads its output. The output is untrusted, so its length is limited.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use crate::cli::connect::{keeper_lost, open_guest};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 
-/// How long one command may take.
+/// The time limit for one git command.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The most bytes read of standard output.
+/// The maximum number of bytes read from standard output.
 const MAX_OUTPUT: usize = 16 << 20;
 
-/// The most bytes kept of standard error.
+/// The maximum number of bytes kept of standard error.
 const MAX_STDERR: usize = 4096;
 
-/// The most branches of a workspace that are read.
+/// The maximum number of branches of a workspace that are read.
 const BRANCHES: usize = 1000;
 
-/// A bottle that runs commands.
+/// A bottle in which git commands run.
 pub(crate) struct BottleGit<'a> {
     pub(crate) channel: &'a Channel,
     /// The bottle's slug.
     pub(crate) slug: &'a Slug,
 }
 
-/// The result of a command.
+/// The result of a git command.
 pub(crate) struct GitOutput {
     code: u8,
     output: Vec<u8>,
@@ -47,7 +47,7 @@ impl GitOutput {
 /// The git repository in a bottle's workspace.
 pub(crate) struct Workspace<'a> {
     inside: BottleGit<'a>,
-    /// The commit of `HEAD`; none without commits.
+    /// The commit that `HEAD` points to; none if there are no commits.
     pub(crate) head: Option<ObjectId>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> BottleGit<'a> {
     /// Finds the repository in the workspace.
     ///
     /// # Errors
-    /// When git is missing in the bottle, or the workspace is not a repository.
+    /// If git is missing in the bottle, or the workspace is not a git repository.
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
         let found = self.git(&["rev-parse", "--git-dir"]).await?;
         if found.code == exit::NOT_FOUND {
@@ -78,7 +78,7 @@ impl<'a> BottleGit<'a> {
         let mut argv = vec!["git", "--no-pager", "-C", WORKSPACE];
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
-        // The query writes nothing: a write would count as a change of the work.
+        // Prevents git from writing to the repository, which would count as a change of the work.
         let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0")];
         let process = Process {
             argv: argv.clone(),
@@ -130,13 +130,13 @@ impl<'a> BottleGit<'a> {
     }
 }
 
-/// The hint for workspaces that git cannot export.
+/// The hint that a workspace can be copied out if git cannot export it.
 pub(crate) fn copy_out_hint(slug: &Slug) -> String {
     format!("`bottle cp {slug}:. FOLDER` copies the workspace out while the bottle runs")
 }
 
 impl Workspace<'_> {
-    /// Returns the commits of its branches and its stash.
+    /// Returns the commits that the repository's branches and its stash point to.
     pub(crate) async fn tips(&self) -> Result<Vec<ObjectId>, CliError> {
         let count = format!("--count={BRANCHES}");
         let arguments = ["for-each-ref", &count, "--format=%(objectname)", "refs/heads", "refs/stash"];

@@ -1,7 +1,7 @@
 //! Runs the host's git.
 //!
-//! It runs in a reduced environment: no user or system configuration (which could redirect the fetch), no prompt,
-//! no hook, and one transport, [`super::pipe()`].
+//! Git runs without user or system configuration (which could redirect the fetch), without prompts and hooks,
+//! and with a single transport, [`super::pipe()`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
 
-/// Overrides on top of the repository's own configuration.
+/// Settings that override the repository's own configuration.
 const CONFIGURATION: [&str; 12] = [
     "protocol.allow=never",
     "protocol.ssh.allow=always",
@@ -31,19 +31,19 @@ const CONFIGURATION: [&str; 12] = [
     "gc.auto=0",
 ];
 
-/// Variables of the user's environment that git and the transport need.
+/// The user's environment variables that git and the transport need.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 
-/// Characters of git's standard error that an error quotes, from its end.
+/// The maximum number of characters, from the end of git's standard error, that an error message quotes.
 const STDERR_TAIL: usize = 2000;
 
-/// A repository of the user.
+/// A repository of the user on the host.
 pub(crate) struct Repository<'a> {
     pub(super) host: &'a Host,
     pub(super) folder: PathBuf,
 }
 
-/// Why git fetched nothing.
+/// Why git could not fetch.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot fetch: {stderr}")]
 pub(super) struct FetchError {
@@ -52,7 +52,8 @@ pub(super) struct FetchError {
     stderr: String,
 }
 
-/// The causes that have their own message. Git names them only in its output, which `LC_ALL=C` keeps in English.
+/// Causes that have their own error message. They are recognized by git's output; `LC_ALL=C` makes git print
+/// it in English.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchCause {
     NoSuchReference,
@@ -63,21 +64,21 @@ pub(super) enum FetchCause {
 
 /// The result of a fetch.
 pub(crate) struct Fetched {
-    /// The branch, without `refs/heads/`.
+    /// The branch that was updated, without `refs/heads/`.
     pub(crate) branch: String,
-    /// The commit it pointed to before.
+    /// The commit that the branch pointed to before the fetch.
     pub(crate) before: Option<ObjectId>,
-    /// The commit it points to now.
+    /// The commit that the branch points to after the fetch.
     pub(crate) after: ObjectId,
-    /// Commits that are not reachable from the repository's `HEAD`.
+    /// The number of commits that are not reachable from the repository's `HEAD`.
     pub(crate) commits: u64,
 }
 
 impl<'a> Repository<'a> {
-    /// Finds the repository that contains this folder; none when there is none.
+    /// Finds the repository that contains this folder; none if no repository does.
     ///
     /// # Errors
-    /// When git is not installed or fails.
+    /// If git is not installed or fails.
     pub(crate) async fn containing(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
         let here = Self { host, folder: folder.to_owned() };
         if !folder.is_dir() {
@@ -93,10 +94,10 @@ impl<'a> Repository<'a> {
         Err(here.unusable(&found))
     }
 
-    /// Returns the path of a part of the git directory; the path may not exist.
+    /// Returns the path of a file in the git directory. The file may not exist.
     ///
     /// # Errors
-    /// When git fails.
+    /// If git fails.
     pub(super) async fn git_path(&self, part: &str) -> Result<PathBuf, CliError> {
         let found = self.git(&["rev-parse", "--git-path", part]).await?;
         let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
@@ -109,7 +110,7 @@ impl<'a> Repository<'a> {
         CliError::failed(format!("git cannot use {}: {}", self.folder.display(), stderr_tail(output)))
     }
 
-    /// Returns the commit of `HEAD`.
+    /// Returns the commit that `HEAD` points to.
     pub(crate) async fn head(&self) -> Result<Option<ObjectId>, CliError> {
         self.resolve("HEAD").await
     }
@@ -120,11 +121,11 @@ impl<'a> Repository<'a> {
         Ok(known.status.success())
     }
 
-    /// Fetches the bottle's `HEAD`, or one of its branches, into `bottle/<slug>`. It fetches that branch alone, and
-    /// never overwrites commits that the bottle does not have.
+    /// Fetches the bottle's `HEAD`, or one of its branches, into the branch `bottle/<slug>`. Updates no other
+    /// branch, and does not overwrite commits that the bottle does not have.
     ///
     /// # Errors
-    /// When the fetch fails; the error has a hint.
+    /// If the fetch fails. The error has a hint.
     pub(crate) async fn fetch(&self, slug: &Slug, branch: Option<&str>) -> Result<Fetched, CliError> {
         let source = match branch {
             None => "HEAD".to_owned(),
@@ -142,10 +143,10 @@ impl<'a> Repository<'a> {
         Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
     }
 
-    /// Fetches one reference of the bottle's repository into a local one.
+    /// Fetches one reference of the bottle's repository into a reference of this one.
     ///
     /// # Errors
-    /// When git is not installed; the inner error when git fails.
+    /// If git is not installed. If git fails, the inner result is an error.
     pub(super) async fn fetch_as(
         &self,
         slug: &Slug,
@@ -168,7 +169,7 @@ impl<'a> Repository<'a> {
         Ok(if fetched.status.success() { Ok(()) } else { Err(FetchError::new(stderr_tail(&fetched))) })
     }
 
-    /// The transport command, quoted for git's shell.
+    /// Returns the command of the transport, quoted for the shell that git uses.
     fn transport(&self) -> Result<String, CliError> {
         let program = self.host.program.to_str().and_then(|program| shlex::try_quote(program).ok());
         let program = program.ok_or_else(|| CliError::failed("cannot pass this program's path to git"))?;
@@ -178,7 +179,7 @@ impl<'a> Repository<'a> {
     async fn branch_reference(&self, branch: &str) -> Result<String, CliError> {
         let name = format!("refs/heads/{branch}");
         let good = self.git(&["check-ref-format", &name]).await?.status.success();
-        // A colon would make it a refspec, a star a pattern.
+        // A colon would make the name a refspec, and a star would make it a pattern.
         if good && !branch.contains([':', '*', '^']) {
             return Ok(name);
         }
@@ -213,7 +214,7 @@ impl<'a> Repository<'a> {
         run(command).await
     }
 
-    /// Returns a git command without arguments.
+    /// Creates a git command without arguments.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new("git");
         command.env_clear();
@@ -237,7 +238,7 @@ impl<'a> Repository<'a> {
 async fn run(mut command: Command) -> Result<Output, CliError> {
     command.stdin(Stdio::null());
     let mut command = tokio::process::Command::from(command);
-    // Killed with this process: an interrupted fetch must not look complete.
+    // Git is killed when this process ends, so that an interrupted fetch does not appear to be complete.
     command.kill_on_drop(true);
     command.output().await.map_err(spawn_failed)
 }
@@ -248,7 +249,7 @@ pub(super) fn spawn_failed(error: std::io::Error) -> CliError {
     CliError::cannot("run git", error).hint_if(missing.then(|| "install git on this machine".to_owned()))
 }
 
-/// Returns the end of git's standard error; parts of it may come from the bottle.
+/// Returns the end of git's standard error. Parts of this text may come from the bottle.
 pub(super) fn stderr_tail(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let text = text.trim();
@@ -256,7 +257,7 @@ pub(super) fn stderr_tail(output: &Output) -> String {
     inert(&text[from..])
 }
 
-/// Whether git's standard error says that a folder is in no repository.
+/// Whether git's standard error says that a folder is not in a repository.
 pub(super) fn is_no_repository(stderr: &[u8]) -> bool {
     String::from_utf8_lossy(stderr).contains("not a git repository")
 }
@@ -276,7 +277,7 @@ impl FetchError {
         Self { cause, stderr }
     }
 
-    /// The error for the user who pulls this branch, or `HEAD`.
+    /// Creates the error for a user who pulls this branch, or `HEAD`.
     fn explained(self, slug: &Slug, branch: Option<&str>) -> CliError {
         match (self.cause, branch) {
             (FetchCause::NoSuchReference, Some(branch)) => {

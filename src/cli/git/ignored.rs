@@ -1,8 +1,8 @@
-//! Decides which files of a workspace a diff leaves out.
+//! Decides which files of a workspace are left out of a diff.
 //!
-//! Rules of the user's own commit leave files out silently, as git does. Rules that exist only in the bottle leave
-//! files out too, and the diff names them: the agent writes these rules and may use them to hide something. Files
-//! in a commit are never left out.
+//! Files that the ignore rules of the user's own commit match are left out silently, as in git. Files that
+//! only rules in the bottle match are left out too, but the diff names them: the agent writes these rules and
+//! could use them to hide changes. Files in a commit are never left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// The name of an ignore file.
+/// The name of a git ignore file.
 pub(super) const FILE_NAME: &str = ".gitignore";
 
-/// The longest ignore file that is read, and the most of all of them together, in bytes. Beyond the bounds a diff
-/// shows more, never less.
+/// The maximum length of an ignore file that is read, and the maximum length of all ignore files together, in
+/// bytes. Rules beyond these limits are not applied, so a diff shows more files, never fewer.
 pub(super) const MAX_FILE: usize = 64 << 10;
 const MAX_TOTAL: usize = 256 << 10;
 
-/// The most paths that are listed individually.
+/// The maximum number of paths that are listed individually.
 const MAX_LISTED: usize = 20;
 
-/// The ignore rules of one side, by folder.
+/// Ignore rules, by the folder of their ignore file.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     folders: HashMap<PathBuf, Vec<Gitignore>>,
@@ -29,7 +29,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Adds the rules of a file in this folder of the workspace. An unreadable file adds none.
+    /// Adds the rules of an ignore file in this folder of the workspace. An unreadable file adds no rules.
     pub(super) fn add(&mut self, folder: &Path, text: &str) {
         self.bytes += text.len();
         if text.len() > MAX_FILE || self.bytes > MAX_TOTAL {
@@ -37,7 +37,7 @@ impl Rules {
         }
         let mut builder = GitignoreBuilder::new("");
         for line in text.lines() {
-            // Git ignores an invalid pattern as well.
+            // An invalid pattern is skipped, as in git.
             let _ = builder.add_line(None, line);
         }
         if let Ok(rules) = builder.build() {
@@ -45,7 +45,7 @@ impl Rules {
         }
     }
 
-    /// Returns the topmost ignored ancestor of this file, or the file itself.
+    /// Returns the topmost ignored folder that contains this file, or the file itself if only it is ignored.
     fn topmost(&self, file: &Path) -> Option<PathBuf> {
         if self.folders.is_empty() {
             return None;
@@ -61,7 +61,7 @@ impl Rules {
         None
     }
 
-    /// The rule of the nearest folder decides.
+    /// The rule in the folder nearest to the file decides.
     fn excludes(&self, place: &Path, is_folder: bool) -> bool {
         for folder in place.ancestors().skip(1) {
             let Ok(below) = place.strip_prefix(folder) else { continue };
@@ -77,19 +77,20 @@ impl Rules {
     }
 }
 
-/// The rules of both sides.
+/// The ignore rules of the user and of the bottle.
 #[derive(Debug, Default)]
 pub(super) struct Ignored {
-    /// Rules of the user's commit and repository.
+    /// Rules of the user's commit and of the user's repository.
     pub(super) own: Rules,
-    /// Rules of the workspace.
+    /// Rules of the bottle's workspace.
     pub(super) inside: Rules,
     left_out: BTreeMap<PathBuf, u64>,
     unlisted: u64,
 }
 
 impl Ignored {
-    /// Whether a file that is in no commit is left out. Records files that only the workspace's rules ignore.
+    /// Whether to leave out a file that is in no commit. Records the file if only the workspace's rules match
+    /// it.
     pub(super) fn excludes(&mut self, file: &Path) -> bool {
         if self.own.topmost(file).is_some() {
             return true;
@@ -105,8 +106,8 @@ impl Ignored {
         true
     }
 
-    /// Returns the paths that only the workspace's rules ignored, with file counts, and the number of further
-    /// files.
+    /// Returns the paths that only the workspace's rules match, each with its number of files, and the number
+    /// of files that are not listed.
     pub(super) fn left_out(self) -> (BTreeMap<PathBuf, u64>, u64) {
         (self.left_out, self.unlisted)
     }

@@ -1,17 +1,19 @@
-//! Git on both sides of `pull` and `diff`: the host's git and the git in the bottle.
+//! Git for `pull` and `diff`: the host's git and the git in the bottle.
 //!
 //! ```text
 //!  host's git fetch ── GIT_SSH_COMMAND ──► bottle __git-pipe ── keeper ──► exec in the bottle: git upload-pack
 //! ```
-//! This side alone chooses the command that runs in the bottle. Its output is a pack, which the host's git checks
-//! object by object, and text, which is shown escaped. The git in the bottle belongs to the agent and may lie: its
-//! output selects a message, but never decides which changes the user sees.
+//! The host chooses the command that runs in the bottle. The command's output is a pack, which the host's git
+//! checks object by object, and text, which is shown escaped. The agent controls the git in the bottle, so
+//! its output may be false. The output can affect which message is shown, but not which changes the user
+//! sees.
 //!
-//! - `host`: the host's git, with only the repository's own configuration and one transport
-//! - `bottle_git`: git commands in the bottle, with bounded output
-//! - `pipe`: the transport
-//! - `scratch`: a temporary repository that compares a bottle's history and workspace with the user's
-//! - `workspace`: imports the files of a workspace into it
+//! - `host`: the host's git, which uses only the repository's own configuration and one transport
+//! - `bottle_git`: git commands in the bottle, whose output is limited
+//! - `pipe`: the transport between the host's git and the bottle
+//! - `scratch`: a temporary repository in which a bottle's history and workspace are compared with the user's
+//!   commit
+//! - `workspace`: imports the files of a workspace into the temporary repository
 //! - `ignored`: decides which of these files a diff leaves out
 
 mod bottle_git;
@@ -27,12 +29,13 @@ pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Scratch};
 pub(crate) use workspace::LeftOut;
 
-/// A commit or tree id, in SHA-1 or SHA-256. Nothing else passes from one git to the other.
+/// The id of a commit or tree, in SHA-1 or SHA-256. Only ids read from one git are passed as arguments to the
+/// other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectId(String);
 
 impl ObjectId {
-    /// Parses an id; surrounding whitespace is ignored.
+    /// Parses an id. Whitespace around it is ignored.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

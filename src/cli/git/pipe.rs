@@ -1,7 +1,7 @@
-//! `bottle __git-pipe HOST COMMAND`: the transport from the host's git into a bottle.
+//! `bottle __git-pipe HOST COMMAND`: the transport between the host's git and a bottle.
 //!
-//! Git starts it in place of ssh. `bottle pull` names the bottle in the environment; the command in the bottle is
-//! fixed, whatever the arguments request.
+//! Git starts this program in place of ssh. `bottle pull` passes the bottle's slug in an environment
+//! variable. The command that runs in the bottle is fixed: the arguments do not affect it.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,25 +17,25 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::host::Host;
 
-/// The variable that names the bottle.
+/// The environment variable that contains the bottle's slug.
 pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
 
-/// The most bytes that one pull reads from a bottle.
+/// The maximum number of bytes that one pull reads from a bottle.
 const MAX_BYTES: u64 = 8 << 30;
 
-/// How long either side may be silent: building and checking a large pack is silent.
+/// How long either side may send nothing. Git sends nothing while it creates or checks a large pack.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The most bytes kept of standard error in the bottle.
+/// The maximum number of bytes kept of the standard error in the bottle.
 const MAX_STDERR: usize = 4096;
 
-/// Runs the transport to its end.
+/// Runs the transport until either side ends it.
 #[must_use]
 pub(crate) fn run() -> ExitCode {
     match super::super::block_on(forward()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // Git passes it on to `bottle pull`.
+            // Git shows this text as part of its standard error, which `bottle pull` reads.
             let _ = writeln!(std::io::stderr(), "{}", inert(&error.message));
             ExitCode::FAILURE
         }
@@ -64,7 +64,7 @@ async fn forward() -> Result<u8, CliError> {
     }
 }
 
-/// Forwards git's output to the bottle, including its end.
+/// Forwards git's output to the bottle, and then the end of the stream.
 async fn to_bottle(sender: &StreamSender) -> Result<u8, CliError> {
     let mut input = tokio::io::stdin();
     let mut buffer = vec![0; 16 << 10];

@@ -1,12 +1,12 @@
-//! A temporary repository that compares a bottle's work with the user's commit.
+//! A temporary repository in which a bottle's work is compared with the user's commit.
 //!
 //! ```text
 //!  the bottle's HEAD ── fetch, objects checked ──► ┌─────────┐
 //!  the user's objects ── alternates, only read ──► │ scratch │ ──► diff by the host's git
 //!  the workspace's files ── the guest's archive ──►└─────────┘
 //! ```
-//! The bottle has no influence on the comparison: its configuration is not copied, its attributes are overridden,
-//! and its index and replace references are not used. The repository is deleted with the value.
+//! The bottle cannot influence the comparison: its configuration is not copied, its attributes are
+//! overridden, and its index and replace references are not used. Dropping the value deletes the repository.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,55 +31,57 @@ use crate::cli::connect::{open_guest, receive_failed};
 use crate::cli::error::CliError;
 use crate::host::{Host, disk};
 
-/// Attributes for every path, above those of trees and configuration: a diff compares bytes.
+/// Attributes for every path, with precedence over those of trees and configuration, so that a diff compares
+/// bytes.
 const ATTRIBUTES: &str =
     "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
 
-/// References of the bottle's history and of its workspace.
+/// The references for the bottle's history and for the files of its workspace.
 const HISTORY: &str = "refs/bottle/history";
 const FILES: &str = "refs/bottle/workspace";
 
-/// How long one step may take: the agent controls the amount of data.
+/// The time limit for one step, because the agent controls the amount of data.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The most bytes read of one output, and of a list of all files.
+/// The maximum number of bytes read from one output, and from a list of all files.
 const MAX_OUTPUT: usize = 16 << 20;
 const MAX_LISTING: usize = 256 << 20;
 
-/// The most ignore files read from one commit.
+/// The maximum number of ignore files read from one commit.
 const MAX_IGNORE_FILES: usize = 200;
 
-/// The most paths passed to git on one command line, and the most bytes of them together.
+/// The maximum number of paths in the arguments of one git command, and the maximum of their total bytes.
 const MAX_PATHS: usize = 500;
 const MAX_PATH_BYTES: usize = 64 << 10;
 
-/// A temporary bare repository; see the diagram above.
+/// A temporary bare repository; see the diagram at the top of this file.
 pub(crate) struct Scratch<'a> {
     repository: Repository<'a>,
-    /// Shared with the importing thread, which may still write when this value is dropped.
+    /// Shared with the thread that imports files, which may still write when this value is dropped.
     folder: Arc<TempDir>,
 }
 
 /// The base of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Base {
-    /// None is an empty tree.
+    /// The commit; none stands for an empty tree.
     pub(crate) commit: Option<ObjectId>,
     /// Whether it is a commit of the user's repository.
     pub(crate) is_own: bool,
 }
 
-/// The result of a comparison.
+/// The result of comparing a workspace with its base.
 pub(crate) struct Compared {
     pub(crate) base: Base,
     /// A unified diff from the base to the workspace.
     pub(crate) diff: Text,
-    /// A unified diff from the base to the bottle's last commit, of files that differ in the workspace.
+    /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
+    /// commit and the workspace.
     pub(crate) committed: Text,
     pub(crate) left_out: LeftOut,
 }
 
-/// Bounded output, and whether it was truncated.
+/// Output of limited length, and whether it was truncated.
 #[derive(Default)]
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
@@ -87,10 +89,10 @@ pub(crate) struct Text {
 }
 
 impl<'a> Scratch<'a> {
-    /// Creates an empty repository that reads the objects of `own`, if there is such a repository.
+    /// Creates an empty repository that can read the objects of the user's repository `own`, if there is one.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// If the repository cannot be created.
     pub(crate) async fn create(
         host: &'a Host,
         own: Option<&Repository<'_>>,
@@ -114,7 +116,8 @@ impl<'a> Scratch<'a> {
             let objects = own.git_path("objects").await?;
             let path = folder.path().join("objects/info/alternates");
             fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
-            // Copies the boundary of a shallow clone; without it git would look for the missing parents.
+            // Copies the file that lists the boundary of a shallow clone. Without it, git would look for the
+            // missing parent commits.
             match fs::copy(own.git_path("shallow").await?, folder.path().join("shallow")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error)),
                 _ => {}
@@ -123,10 +126,10 @@ impl<'a> Scratch<'a> {
         Ok(Self { repository, folder })
     }
 
-    /// Fetches the bottle's `HEAD`; none without commits.
+    /// Fetches the bottle's `HEAD`; none if the bottle's repository has no commits.
     ///
     /// # Errors
-    /// When the fetch fails: the git in the bottle is the agent's.
+    /// If the fetch fails, for which the bottle's git may be the cause.
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
@@ -135,11 +138,12 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Returns the base of the comparison: the merge base with the user's `head`. Without a common history it is
-    /// the user's `head` if the workspace was `copied` from there, and else the bottle's own last commit.
+    /// Returns the base of the comparison: the merge base of the bottle's last commit and the user's `head`.
+    /// Without a common history, the base is the user's `head` if the workspace was `copied` from it,
+    /// otherwise the bottle's last commit.
     ///
     /// # Errors
-    /// When git is not installed.
+    /// If git is not installed.
     pub(crate) async fn base(
         &self,
         head: Option<&ObjectId>,
@@ -160,10 +164,10 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Imports the workspace's files, and compares.
+    /// Imports the workspace's files, and compares them with the base.
     ///
     /// # Errors
-    /// When the import or git fails.
+    /// If the import or git fails.
     pub(crate) async fn compare(
         &self,
         channel: &Channel,
@@ -207,7 +211,7 @@ impl<'a> Scratch<'a> {
         let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
         let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
         let take = move |archive: &mut dyn Read| {
-            // Deleted with the last reference.
+            // The folder is deleted when the last reference to it is dropped.
             let _folder = folder;
             workspace::import(git, FILES, Baseline { tracked, ignored }, archive)
         };
@@ -215,7 +219,7 @@ impl<'a> Scratch<'a> {
         archive::receive(stream, take).await.map_err(|error| receive_failed(error, slug, unread))
     }
 
-    /// Reads the ignore rules of the user's commit and repository.
+    /// Reads the ignore rules of the user's commit and of the user's repository.
     async fn rules(
         &self,
         tracked: &HashMap<Vec<u8>, Entry>,
@@ -244,14 +248,14 @@ impl<'a> Scratch<'a> {
         Ok(())
     }
 
-    /// Lists all files of a commit.
+    /// Returns all files of a commit.
     async fn listed(&self, commit: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
         let listed = bounded(&self.repository, &arguments, MAX_LISTING).await?;
         if listed.cut {
             return Err(CliError::failed("cannot compare: a commit has too many files"));
         }
-        // `MODE TYPE OBJECT\tPATH`
+        // Each entry has the form `MODE TYPE OBJECT\tPATH`.
         let entry = |entry: &[u8]| {
             let tab = entry.iter().position(|byte| *byte == b'\t')?;
             let mut words = std::str::from_utf8(&entry[..tab]).ok()?.split(' ');
@@ -261,9 +265,9 @@ impl<'a> Scratch<'a> {
         Ok(listed.bytes.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
-    /// Diffs the bottle's last commit for files that differ in the workspace, since a pull brings the commit. It
-    /// includes lines that the workspace's diff has too: the same lines mean something else in another order or in
-    /// a comment.
+    /// Compares the base with the bottle's last commit, for files that differ between this commit and the
+    /// workspace, because a pull fetches the commit. Lines that the workspace's diff also contains are
+    /// included, because the same lines can have another meaning in another order or inside a comment.
     async fn committed(&self, from: &str, tip: &ObjectId) -> Result<Text, CliError> {
         let since = self.changed(from, tip.as_str()).await?;
         let mut paths = self.changed(tip.as_str(), FILES).await?;
@@ -272,16 +276,16 @@ impl<'a> Scratch<'a> {
             return Ok(Text::default());
         }
         let few = paths.len() <= MAX_PATHS && paths.iter().map(Vec::len).sum::<usize>() <= MAX_PATH_BYTES;
-        // A path that is not UTF-8 makes the diff cover all paths.
+        // If a path is not UTF-8, the diff covers all paths.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
         self.diff(from, tip.as_str(), &paths).await
     }
 
-    /// Counts the files of the workspace that are changed or new since the commit `tip`.
+    /// Counts the files of the workspace that were changed or added since the commit `tip`.
     ///
     /// # Errors
-    /// When the import or git fails.
+    /// If the import or git fails.
     pub(crate) async fn uncommitted(
         &self,
         channel: &Channel,
@@ -294,7 +298,7 @@ impl<'a> Scratch<'a> {
         Ok(self.changed(&from, FILES).await?.len())
     }
 
-    /// Lists the paths that differ, sorted.
+    /// Returns the paths that differ, sorted.
     async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
         let listed = bounded(&self.repository, &arguments, MAX_OUTPUT).await?;
@@ -312,7 +316,7 @@ impl<'a> Scratch<'a> {
         bounded(&self.repository, &arguments, MAX_OUTPUT).await
     }
 
-    /// Returns the name of a commit's tree; without a commit, of the empty tree.
+    /// Returns the id of a commit's tree; without a commit, the id of the empty tree.
     async fn tree_of(&self, commit: Option<&ObjectId>) -> Result<String, CliError> {
         if let Some(commit) = commit {
             return Ok(commit.as_str().to_owned());
@@ -330,10 +334,10 @@ async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), C
     Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], stderr_tail(&done))))
 }
 
-/// Returns the output of a git command, up to `most` bytes.
+/// Returns at most `most` bytes of a git command's output.
 async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -> Result<Text, CliError> {
     let mut command = repository.command();
-    // The user's replace references would show other content than the objects have.
+    // A replace reference of the user would make git show other content than the object has.
     command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
@@ -359,7 +363,8 @@ async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -
     Err(CliError::failed(format!("`git {word}` failed: {stderr}")))
 }
 
-/// Reads at most `most` bytes. Drains the rest of standard error, so that git does not block on a full pipe.
+/// Reads at most `most` bytes. The rest of standard error is read and dropped, so that git does not block on
+/// a full pipe.
 async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
@@ -375,7 +380,7 @@ async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<
 mod tests {
     use super::*;
 
-    /// The workspace has the committed lines, but in a comment.
+    /// The workspace contains the committed lines, but inside a comment.
     #[tokio::test]
     async fn diffs_a_commit_that_the_workspace_disguises() {
         let home = tempfile::tempdir().expect("folder");

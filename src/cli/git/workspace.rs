@@ -1,6 +1,8 @@
-//! Imports the files of a workspace from the guest's archive into a repository, without writing them to a folder.
+//! Imports the files of a workspace into a repository. The files come from the guest's archive and are not
+//! written to a folder.
 //!
-//! The bytes are imported unchanged: no attribute, filter or index of the bottle applies.
+//! The content is imported unchanged: attributes, filters and the index of the bottle's repository have no
+//! effect.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read, Write};
@@ -12,45 +14,45 @@ use bottle_guest::archive::{Member, Members, What};
 
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE as MAX_IGNORE_FILE};
 
-/// The longest file that is compared, in bytes; git holds one file in memory.
+/// The maximum size of a compared file in bytes, because git keeps a whole file in memory.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The most bytes of all files together.
+/// The maximum size of all files together, in bytes.
 const MAX_TOTAL: u64 = 4 << 30;
 
-/// The most skipped paths that are listed individually.
+/// The maximum number of skipped paths that are listed individually.
 const MAX_LISTED: usize = 20;
 
-/// The most bytes kept of git's standard error.
+/// The maximum number of bytes kept of git's standard error.
 const MAX_STDERR: u64 = 2000;
 
-/// A file of a commit: its mode and its object id, as git writes them.
+/// A file of a commit: its mode and object id, as git prints them.
 pub(super) type Entry = (String, String);
 
-/// What is known before the import.
+/// The files and rules that are known before the import.
 pub(super) struct Baseline {
-    /// The files of the commits, by path.
+    /// The files of the known commits, by path.
     pub(super) tracked: HashMap<Vec<u8>, Entry>,
     pub(super) ignored: Ignored,
 }
 
-/// The files that were not compared, for a message to the user; paths are the bottle's.
+/// Files that were not compared, for a message to the user. The bottle chose their paths.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
-    /// Paths that only rules in the bottle ignore, with file counts.
+    /// Paths that only ignore rules in the bottle match, each with its number of files.
     pub(crate) ignored: Vec<(PathBuf, u64)>,
-    /// Further files that only rules in the bottle ignore.
+    /// The number of further files that only ignore rules in the bottle match.
     pub(crate) more_ignored: u64,
-    /// Other paths, each with the reason.
+    /// Paths that were left out for another reason, each with the reason.
     pub(crate) places: Vec<(PathBuf, &'static str)>,
-    /// The number of further paths.
+    /// The number of further paths that were left out for another reason.
     pub(crate) more: u64,
 }
 
-/// Imports a workspace from the guest's archive into the commit `reference`.
+/// Imports a workspace from the guest's archive as a commit, and points `reference` at it.
 ///
 /// # Errors
-/// When the archive is truncated, or git fails.
+/// If the archive is truncated, or git fails.
 pub(super) fn import(
     git: Command,
     reference: &str,
@@ -89,7 +91,7 @@ impl Importer {
             self.leave_out(&member.name, "its path is outside the workspace");
             return Ok(());
         };
-        // The first component is the workspace itself.
+        // The first component of the path is the workspace itself.
         let path: PathBuf = place.components().skip(1).collect();
         if path.as_os_str().is_empty() || member.what == What::Folder {
             return Ok(());
@@ -128,7 +130,8 @@ impl Importer {
                     return import.file(bytes, mode, size, &mut text.as_slice());
                 }
                 if size > MAX_FILE || size > room {
-                    // The committed version stays, and the file is listed: otherwise it would look deleted.
+                    // The file keeps its committed version and is listed as not compared. Otherwise the diff
+                    // would show it as deleted.
                     tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
                     self.leave_out(
                         &path,
@@ -150,7 +153,8 @@ impl Importer {
         }
     }
 
-    /// Whether it belongs to a git directory: the workspace's own, or a nested one, whose other files are compared.
+    /// Whether the path is in a git directory, either the workspace's own or a nested repository's. The other
+    /// files of a nested repository are compared.
     fn is_in_git_dir(&mut self, path: &Path) -> bool {
         let is_git = |part: &Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
         let Some(at) = path.components().position(|part| is_git(&part)) else { return false };
@@ -161,7 +165,7 @@ impl Importer {
         true
     }
 
-    /// Whether it is inside a submodule of a commit, which has its own history.
+    /// Whether the path is inside a submodule of a commit. A submodule has a separate history.
     fn is_in_submodule(&mut self, path: &Path) -> bool {
         let top = path.ancestors().find(|place| self.submodules.contains(place.as_os_str().as_bytes()));
         if let Some(top) = top {
@@ -183,7 +187,7 @@ impl Importer {
     }
 }
 
-/// A running `git fast-import`. Dropping it early kills it.
+/// A running `git fast-import` process. Dropping the value before the end kills the process.
 struct FastImport {
     child: Child,
     input: Option<BufWriter<std::process::ChildStdin>>,
@@ -216,7 +220,7 @@ impl FastImport {
         input.write_all(b"\n")
     }
 
-    /// Adds a path with the entry that a commit has.
+    /// Adds a path with the mode and object id that it has in a commit.
     fn link(&mut self, path: &[u8], (mode, object): &Entry) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} {object} ")?;
@@ -243,13 +247,13 @@ impl FastImport {
 
 impl Drop for FastImport {
     fn drop(&mut self) {
-        // Both do nothing after the process has ended.
+        // Both calls do nothing if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Quotes a path for git's streams and files, whatever bytes it has.
+/// Quotes a path with arbitrary bytes for git's streams and files.
 pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
     for byte in path {
@@ -267,7 +271,7 @@ pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Ignore files count towards the bound like any other file.
+    /// Ignore files count towards the limit like other files.
     #[test]
     fn bounds_the_total_size_including_ignore_files() {
         let folder = tempfile::tempdir().expect("folder");

@@ -11,18 +11,18 @@ use serde::Deserialize;
 
 use crate::cli::output::{Styles, one_line};
 
-/// Columns of the longest verdict, and of the longest common method.
+/// The widths of the longest verdict and of the longest common method, in columns.
 const VERDICT: usize = 8;
 const METHOD: usize = 7;
-/// Columns of host and path; longer ones push the rest of the line.
+/// The width of host and path in columns. A longer value shifts the rest of the line to the right.
 const PLACE: usize = 44;
 
-/// The fields of a line that are shown. Missing or additional fields of other versions are ignored.
+/// The fields of a log line that are shown. Fields that another version omits or adds are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Line {
     Request(Box<Request>),
-    /// Lines lost because the disk was slower than the proxy.
+    /// A gap: the proxy dropped lines because the disk was too slow.
     Lost {
         lines: u64,
     },
@@ -47,7 +47,8 @@ struct Request {
     milliseconds: u64,
 }
 
-/// Formats the line in columns; a line that does not parse is shown as it is. The output never controls a terminal.
+/// Formats a log line in columns. A line that does not parse is shown unchanged except for escaping, so that
+/// the output contains no escape sequences of the line.
 pub(super) fn format_line(line: &str, styles: Styles) -> String {
     match serde_json::from_str(line) {
         Ok(Line::Request(request)) => request.format(styles),
@@ -93,10 +94,10 @@ impl Request {
         }
     }
 
-    /// The reason, or the result.
+    /// Returns the reason of the decision, otherwise the result of the request.
     fn explanation(&self) -> String {
         match (self.reason, &self.found, self.status) {
-            // The found text is a sentence with the reason.
+            // `found` is a sentence that already contains the reason.
             (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),
             (Some(reason), None, _) => reason.description().to_owned(),
             (None, None, Some(status)) => {

@@ -1,5 +1,5 @@
-//! Reads the proxy's access log: a ring of files, oldest first, then new lines. `--json` prints the lines as the
-//! proxy wrote them.
+//! Reads the proxy's access log: first a ring of files, oldest first, then new lines. `--json` prints the
+//! lines as the proxy wrote them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -50,7 +50,7 @@ fn print(line: &str, output: &Output) -> Result<(), CliError> {
     output.print(&shown)
 }
 
-/// Follows the log until the bottle has ended and every line was shown.
+/// Follows the log until the bottle has ended and all its lines were shown.
 fn follow(
     path: &Path,
     mut current: Option<Followed>,
@@ -60,7 +60,7 @@ fn follow(
 ) -> Result<(), CliError> {
     let store = Store::of(host);
     loop {
-        // Checked before the file is read, so that the last lines of an ending bottle are not missed.
+        // Checked before the file is read, so that the last lines of a bottle that is ending are not missed.
         let alive = matches!(store.state(&logs.slug), Some(State::Alive(_)));
         if let Some(file) = &mut current {
             while let Some(line) = file.line(logs.since)? {
@@ -86,7 +86,7 @@ fn follow(
     }
 }
 
-/// A file read line by line while it grows.
+/// A file that is read line by line while it grows.
 struct Followed {
     reader: BufReader<File>,
     inode: u64,
@@ -100,7 +100,7 @@ impl Followed {
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }
 
-    /// Returns the next complete line that is not older than `since`; none when there is none yet.
+    /// Returns the next complete line that is not older than `since`; none if there is no such line yet.
     fn line(&mut self, since: Option<Timestamp>) -> Result<Option<String>, CliError> {
         loop {
             let read = std::io::Read::take(&mut self.reader, LINE_MAX).read_until(b'\n', &mut self.part);

@@ -1,9 +1,9 @@
 //! `bottle logs`: shows the agent's output or the proxy's access log.
 //!
-//! All output is escaped, in a pipe too: text and line breaks, never an escape sequence.
+//! All output is escaped, even in a pipe: it contains text and line breaks, but no escape sequences.
 //!
 //! - `plain`: converts terminal bytes to lines of text
-//! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of it
+//! - `egress_log`: reads and follows the proxy's ring of files · `decision`: formats one line of the log
 
 mod decision;
 mod egress_log;
@@ -29,7 +29,7 @@ use crate::cli::completions;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
-/// The most bytes read of saved output (the guest keeps 1 MiB of each stream).
+/// The maximum number of bytes read from saved output. The guest keeps 1 MiB of each stream.
 const SAVED_MAX: u64 = 8 << 20;
 
 /// Show an agent's output, or with `--egress` the proxy's access log
@@ -38,17 +38,17 @@ pub(crate) struct Logs {
     /// The bottle, as `bottle list` shows it
     #[arg(add = completions::all_bottles())]
     slug: Slug,
-    /// Show the proxy's access log, one line per decision; `--json` prints the proxy's own lines. `egress.log` in
-    /// the bottle sets how much it has
+    /// Show the proxy's access log, one line per decision; `--json` prints each line as the proxy wrote it.
+    /// `egress.log` in the bottle manifest sets how much is logged
     #[arg(long)]
     egress: bool,
     /// Follow new output until the bottle ends
     #[arg(short, long)]
     follow: bool,
-    /// Show only decisions since this time, or this long ago (`10m`)
+    /// Show only decisions since this time, given as a time or as an age (`10m`)
     #[arg(long, requires = "egress", value_name = "TIME|AGO", value_parser = since)]
     since: Option<Timestamp>,
-    /// Show only the last lines
+    /// Show only this many lines, from the end
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
 }
@@ -63,12 +63,12 @@ impl Logs {
             }
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
             (Some(State::Preserved(_)), false) => self.saved(&folder),
-            // `connect` words the error for a slug that does not exist.
+            // For a slug that does not exist, `connect` creates the error.
             _ => super::block_on(self.live(host)),
         }
     }
 
-    /// Shows the output that the guest still has, and follows it.
+    /// Shows the output that the guest has buffered, and follows new output.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
         let mut signals = Signals::catch()?;
         let channel = connect(host, &self.slug).await?;
@@ -100,7 +100,7 @@ impl Logs {
         Ok(exit::DONE)
     }
 
-    /// Shows the output that the keeper saved of an ended agent.
+    /// Shows the output of an ended agent, which the keeper saved.
     fn saved(&self, folder: &Path) -> Result<u8, CliError> {
         let path = folder.join("agent.log");
         let mut bytes = Vec::new();
@@ -121,7 +121,7 @@ impl Logs {
     }
 }
 
-/// Holds back the last lines, up to a number; without a number none.
+/// Buffers the last `most` lines. Without a limit, buffers no line.
 #[derive(Default)]
 struct Tail {
     most: Option<usize>,
@@ -134,7 +134,7 @@ impl Tail {
         Self { most, last: VecDeque::new() }
     }
 
-    /// Returns the line if it is not held back.
+    /// Adds a line. Returns it at once if there is no limit.
     fn push(&mut self, line: String) -> Option<String> {
         let Some(most) = self.most else { return Some(line) };
         self.last.push_back(line);
@@ -145,7 +145,7 @@ impl Tail {
     }
 }
 
-/// Prints bytes as plain lines; with a `tail` only the last ones, at the end.
+/// Prints bytes as plain lines. With a limit, prints only the last lines, at the end.
 #[derive(Default)]
 struct Printer {
     plain: Plain,
@@ -170,7 +170,7 @@ fn print(lines: impl Iterator<Item = String>) -> Result<(), CliError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(write_failed)
 }
 
-/// Parses an RFC 3339 time, or a span before now.
+/// Parses an RFC 3339 time, or a time span before the current time.
 fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);

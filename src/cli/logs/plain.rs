@@ -4,7 +4,7 @@ use dialoguer::console::strip_ansi_codes;
 
 use crate::cli::output::inert;
 
-/// The longest line in bytes; a longer one is split.
+/// The maximum length of a line in bytes. A longer line is split.
 const LINE_MAX: usize = 64 * 1024;
 
 /// Splits a byte stream into lines.
@@ -28,14 +28,14 @@ impl Plain {
         lines
     }
 
-    /// Returns the last line if it has no line end.
+    /// Returns the last line if it does not end in a line break.
     pub(super) fn finish(&mut self) -> Option<String> {
         (!self.line.is_empty()).then(|| text(&std::mem::take(&mut self.line)))
     }
 }
 
-/// Returns the text that was last visible in this line: without escape sequences, and after the last carriage
-/// return.
+/// Returns the text of this line that a terminal would show last: without escape sequences, and after the
+/// last carriage return.
 fn text(line: &[u8]) -> String {
     let decoded = String::from_utf8_lossy(line);
     let stripped = strip_ansi_codes(&decoded);

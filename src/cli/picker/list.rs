@@ -1,26 +1,26 @@
-//! The state of a picker: its items, filter, cursor and selection, and what each key does. Pure: it neither draws
-//! nor reads.
+//! The state of a picker: its items, filter, cursor and selection, and what each key does. This module does
+//! no input or output.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Lines that a page key moves by.
+/// The number of lines that a page key moves.
 const PAGE: usize = 10;
 
-/// The longest filter, in bytes.
+/// The maximum length of the filter, in bytes.
 const TYPED_MAX: usize = 64;
 
 /// An item of the list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
-    /// The name; the filter searches it.
+    /// The name of the item. The filter searches it.
     pub(crate) name: String,
-    /// The description; the filter searches it too.
+    /// The description of the item. The filter searches it too.
     pub(crate) about: String,
-    /// The origin, in a word.
+    /// Where the item comes from, in a word.
     pub(crate) mark: String,
-    /// Lines shown while the cursor is on the item.
+    /// Lines that are shown while the cursor is on the item.
     pub(crate) detail: Vec<String>,
-    /// Whether the item is unusable; `about` has the reason.
+    /// Whether the item cannot be chosen. `about` then contains the reason.
     pub(crate) broken: bool,
 }
 
@@ -29,18 +29,18 @@ pub(crate) struct Choice {
 pub(crate) struct List {
     choices: Vec<Choice>,
     typed: String,
-    /// Index into the filtered items.
+    /// The index of the cursor in the filtered items.
     cursor: usize,
-    /// Whether several items are chosen in order, or one.
+    /// Whether the user chooses several items in order, rather than one.
     several: bool,
     chosen: Vec<usize>,
 }
 
-/// The result of a key.
+/// The result of handling a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Open,
-    /// Indices of the chosen items, in order.
+    /// The indices of the chosen items, in order.
     Done(Vec<usize>),
     Cancelled,
 }
@@ -51,7 +51,7 @@ impl List {
         Self { choices, typed: String::new(), cursor: 0, several: false, chosen: Vec::new() }
     }
 
-    /// Creates a list from which the user chooses several items in order; `chosen` are selected at first.
+    /// Creates a list from which the user chooses several items in order. The items `chosen` are preselected.
     pub(crate) fn several(choices: Vec<Choice>, chosen: Vec<usize>) -> Self {
         let chosen = chosen.into_iter().filter(|&index| index < choices.len()).collect();
         Self { several: true, chosen, ..Self::one(choices) }
@@ -61,7 +61,7 @@ impl List {
         &self.choices
     }
 
-    /// The selection in order; empty while one item is chosen.
+    /// The selected items in order; empty if the list is for one item.
     pub(crate) fn chosen(&self) -> &[usize] {
         &self.chosen
     }
@@ -81,7 +81,7 @@ impl List {
             let text = format!("{} {} {}", choice.name, choice.about, choice.mark).to_lowercase();
             words.iter().all(|word| text.contains(word.as_str()))
         };
-        // A match at the start of the name sorts first.
+        // Items whose name starts with the first word are listed first.
         let called =
             |choice: &Choice| words.first().is_some_and(|word| choice.name.starts_with(word.as_str()));
         let mut shown: Vec<usize> = (0..self.choices.len()).filter(|&at| fits(&self.choices[at])).collect();
@@ -89,12 +89,12 @@ impl List {
         shown
     }
 
-    /// The position of the cursor in the filtered items.
+    /// The index of the cursor in the filtered items.
     pub(super) fn cursor(&self) -> usize {
         self.cursor
     }
 
-    /// The position of an item in the selection, from 0.
+    /// The index of an item in the selection, from 0.
     pub(super) fn place(&self, index: usize) -> Option<usize> {
         self.chosen.iter().position(|&chosen| chosen == index)
     }
@@ -142,7 +142,7 @@ impl List {
         self.under_cursor().map_or(Outcome::Open, |index| Outcome::Done(vec![index]))
     }
 
-    /// Moves the cursor by one, around the ends.
+    /// Moves the cursor by one item; from the last item to the first, and back.
     fn step(&mut self, by: isize) {
         let length = self.filtered().len();
         if length > 0 {
@@ -224,7 +224,7 @@ mod tests {
         about[0].about = "like pi, but not".to_owned();
         let mut list = List::one(about);
         type_words(&mut list, "PI");
-        // The name is matched with case; the description without.
+        // The filter is converted to lower case, so `PI` matches the start of the name `pi`.
         assert_eq!(list.filtered(), [1, 0]);
     }
 

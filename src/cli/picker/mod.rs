@@ -1,10 +1,11 @@
-//! A full-screen list: the user filters it and chooses one item, or several in order.
+//! A full-screen list in which the user filters items and chooses one of them, or several in order.
 //!
 //! ```text
 //! list    items, filter, cursor, selection and keys: pure
 //! screen  drawing
 //! ```
-//! Falls back to numbered lines on a terminal without screen control ([`super::terminal::TerminalUser::choose`]).
+//! On a terminal without screen control, a numbered list is shown instead
+//! ([`super::terminal::TerminalUser::choose`]).
 
 mod list;
 mod screen;
@@ -17,14 +18,14 @@ pub(crate) use self::list::{Choice, List};
 use super::output::{Styles, inert};
 use super::terminal::{FullScreen, TerminalUser, Typed};
 
-/// How often the list is drawn again without a key.
+/// How often the list is drawn again when no key is pressed.
 const REDRAW: Duration = Duration::from_secs(3600);
 
-/// Lets the user choose. Returns indices in order of choice, or none on Esc or Ctrl-C. Restores the terminal's
-/// content.
+/// Lets the user choose. Returns the indices of the chosen items in the order of choice, or none on Esc or
+/// Ctrl-C. Restores the previous content of the terminal.
 ///
 /// # Errors
-/// When there is no terminal, or it hung up.
+/// If there is no terminal, or it hung up.
 pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, styles) };
     loop {
@@ -41,7 +42,7 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
 /// Lets the user choose one of these items.
 ///
 /// # Errors
-/// As [`pick`].
+/// As for [`pick`].
 pub(crate) fn pick_one<T>(question: &str, items: Vec<(T, Choice)>, styles: Styles) -> io::Result<Option<T>> {
     let (values, choices): (Vec<T>, Vec<Choice>) = items.into_iter().unzip();
     let chosen = pick(question, List::one(choices), styles)?.unwrap_or_default();
@@ -54,7 +55,8 @@ fn in_lines(question: &str, list: &List, styles: Styles) -> io::Result<Option<Ve
     let names: Vec<String> = list.choices().iter().map(name).collect();
     let question = styles.displayable(question);
     let chosen = list.chosen();
-    // One number cannot select several items in order, so the preselection is offered as a whole.
+    // A numbered list cannot return several items in order, so the user can only accept the preselected items
+    // or choose one item.
     if !chosen.is_empty() {
         let words: Vec<&str> = chosen.iter().map(|&index| names[index].as_str()).collect();
         match user.confirm(&format!("{question} {}?", words.join(", ")))? {

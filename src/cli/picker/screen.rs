@@ -1,5 +1,5 @@
-//! Draws a picker: question, filter, items, details of the item under the cursor, keys. Uses ASCII only, so that it
-//! looks the same in every font; colours repeat what words say.
+//! Draws a picker: question, filter, items, details of the item under the cursor, and keys. Uses only ASCII,
+//! so that the picker looks the same in every font. Every meaning of a colour is also expressed in words.
 
 use dialoguer::console::measure_text_width;
 use ratatui::Frame;
@@ -12,11 +12,11 @@ use super::list::{Choice, List};
 use crate::cli::output::{Styles, inert};
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The maximum columns of names and of origins.
+/// The maximum widths of an item's name and of its mark, in columns.
 const NAME: usize = 28;
 const MARK: usize = 24;
 
-/// The maximum lines of detail; a low screen shows fewer.
+/// The maximum number of detail lines; a screen with few lines shows fewer.
 const DETAIL: u16 = 4;
 
 /// The widths of the parts of a line.
@@ -29,7 +29,8 @@ struct Columns {
 pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: Styles) {
     let area = frame.area();
     let about = DETAIL.min(area.height / 5) + 1;
-    // As high as the unfiltered list, so that nothing below it moves.
+    // The height for the items is that of the unfiltered list, so that the filter does not move the lines
+    // below.
     let total = u16::try_from(list.choices().len()).unwrap_or(u16::MAX);
     let height = total.clamp(1, area.height.saturating_sub(about + 3).max(1));
     let rows = [1, 1, height, about, 1].map(Constraint::Length);
@@ -56,7 +57,7 @@ fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
     ])
 }
 
-/// Returns the part of the list around the cursor that fits.
+/// Returns the part of the list that fits around the cursor.
 fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec<Line<'a>> {
     if shown.is_empty() {
         return vec![Line::styled("  no match; Backspace deletes a letter", dim())];
@@ -67,7 +68,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
         let width = |choice: &Choice| measure_text_width(&styles.displayable(&inert(of(choice))));
         list.choices().iter().map(width).max().unwrap_or(0).min(most)
     };
-    // On a narrow screen a long name leaves room for the description.
+    // On a narrow screen, a long name is truncated to leave room for the description.
     let half = usize::from(area.width) / 2;
     let columns = Columns {
         name: widest(|choice| &choice.name, NAME.min(half)),
@@ -83,7 +84,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
         .collect()
 }
 
-/// Draws one item; `number` is its position in the selection of an ordered list.
+/// Draws one item. `number` is its position in the selection of an ordered list.
 fn line<'a>(
     choice: &'a Choice,
     under_cursor: bool,
@@ -116,7 +117,7 @@ fn details<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a>
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
     let raw = |text: &str| Line::raw(styles.displayable(&inert(text)).into_owned());
     let mut lines = vec![Line::default()];
-    // The selection stays visible when there is no room for all lines.
+    // The selected names are shown even if the screen has no room for their lines.
     if list.is_several() && !list.chosen().is_empty() {
         let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
         lines.push(raw(&format!("chosen, bottom layer first: {}", names.join(", "))));
@@ -125,7 +126,7 @@ fn details<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a>
     Paragraph::new(lines).wrap(Wrap { trim: false })
 }
 
-/// The key help, as long as fits.
+/// Returns as much of the key help as fits.
 fn help(list: &List, columns: usize) -> &'static str {
     let [long, short] = if list.is_several() {
         [
@@ -152,7 +153,7 @@ mod tests {
             .backend()
             .to_string()
             .lines()
-            // The backend appends a remark to lines with wide characters.
+            // The test backend appends a note to lines with wide characters.
             .map(|line| line.split('"').nth(1).unwrap_or_default().trim_end().to_owned() + "\n")
             .collect()
     }

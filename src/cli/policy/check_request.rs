@@ -44,7 +44,7 @@ fn text(answer: &PolicyAnswer, output: &Output) -> String {
     lines.join("\n")
 }
 
-/// Parses `Name: value`.
+/// Parses a header in the form `Name: value`.
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
     let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is not a header name"))?;

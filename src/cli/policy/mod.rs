@@ -1,8 +1,8 @@
 //! `bottle policy`: shows what the proxy would allow, and why.
 //!
-//! The decision comes from the function that the proxy itself calls, with the routes that a bottle was (or would
-//! be) started with, and with the findings of its scanner. Checks that need a connection or the secrets themselves
-//! (addresses, certificates, known values) are not included.
+//! The decision comes from the function that the proxy itself uses, and from the proxy's scanner. It uses the
+//! routes that the bottle was started with, or would be started with. Checks that need a connection or a
+//! secret's value (addresses, certificates, known values) are not included.
 
 mod check_request;
 mod replay;
@@ -36,7 +36,7 @@ use crate::resolve::ResolvedManifest;
 pub(crate) enum Policy {
     /// Check whether the proxy would allow a request, and show why
     Check(check_request::Check),
-    /// Decide recorded requests again, and show changed verdicts
+    /// Decide recorded requests again, and show which verdicts changed
     ///
     /// Exits with 1 if a verdict changed.
     Test(replay::Test),
@@ -51,7 +51,7 @@ impl Policy {
     }
 }
 
-/// Selects the bottle or agent whose routes decide.
+/// The flags that select the bottle or agent whose routes are used.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
 struct PolicySource {
@@ -61,12 +61,12 @@ struct PolicySource {
     /// Use the routes that this agent would start with
     #[arg(long, add = completions::agents())]
     agent: Option<Name>,
-    /// Use this bottle instead of the agent's own; repeat to layer several, in order
+    /// Use this bottle instead of the agent's default; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
     bottles: Vec<Name>,
 }
 
-/// What decides: the routes, their origins, and the user's own rules.
+/// The input of a decision: the routes, where each comes from, and the user's own rules.
 struct Decider {
     table: RouteTable,
     manifest: ResolvedManifest,
@@ -88,7 +88,7 @@ impl PolicySource {
         Ok(Decider { table: plan.egress.routes, manifest: resolved.manifest, rules })
     }
 
-    /// Returns the agent, its bottles, and the record of the bottle, if one is meant.
+    /// Returns the agent, its bottles, and, if the flags select an existing bottle, its record.
     fn select(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
         if let Some(agent) = &self.agent {
             return Ok((agent.clone(), self.bottles.clone(), None));
@@ -110,7 +110,7 @@ impl PolicySource {
     }
 }
 
-/// Returns the running bottle if there is exactly one.
+/// Returns the running bottle if exactly one bottle runs.
 fn the_only_one(store: &Store) -> Result<Record, CliError> {
     let mut running = store.list().unwrap_or_default().into_iter().filter_map(|listed| match listed.state {
         State::Alive(record) => Some(*record),
@@ -127,16 +127,16 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
     }
 }
 
-/// Builds the plan of a launch; only its routes and its hash are used.
+/// Builds the plan of a launch, of which only the routes and the hash are used.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     let (label, task) = (Some("policy-check".to_owned()), Some(String::new()));
     let flags = Flags { label, task, ..Flags::default() };
-    // The label gives the slug: no random bytes are needed.
+    // The slug comes from the label, so no random bytes are needed.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
 }
 
 impl Decider {
-    /// Decides a request.
+    /// Decides whether the proxy would allow a request.
     fn decide(
         &self,
         method: &str,
@@ -195,8 +195,8 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     }
 }
 
-/// Scans the parts of a request that leave: method, host, path, query, headers, and the body if known. The proxy's
-/// known secret values are not available here.
+/// Scans the parts of a request that the proxy would send: method, host, path, query, headers, and the body
+/// if it is known. Values of secrets are not known here, so they are not found.
 fn found(
     allowed: &Allowed<'_, '_>,
     method: &str,
@@ -234,7 +234,7 @@ fn found(
     Ok(Findings::new(weighed.collect()).described(words))
 }
 
-/// Describes what the proxy does with an allowed request.
+/// Describes what the proxy does with an allowed request, in words.
 fn passes(allowed: &Allowed<'_, '_>) -> String {
     let to = match &allowed.route.connect_to {
         Some(place) => format!("{} through {}:{}", allowed.host, place.host, place.port),

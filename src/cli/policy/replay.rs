@@ -1,8 +1,8 @@
-//! `bottle policy test`: decides recorded requests with today's routes.
+//! `bottle policy test`: decides recorded requests again with the current routes.
 //!
-//! A record is a line of the proxy's access log, as `bottle logs --egress --json` prints it, or a handwritten line
-//! with at least `host`, `method` and `path`. The log is redacted, so that a request blocked for its content counts
-//! as allowed by the routes: only the routes are compared.
+//! A record is a line of the proxy's access log, as `bottle logs --egress --json` prints it, or a handwritten
+//! line with at least `host`, `method` and `path`. Only the routes' decisions are compared. The log is
+//! redacted, so a request that a content scan blocked counts as allowed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,10 +18,10 @@ use crate::cli::exit;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
-/// The longest record in bytes; the proxy writes none near it.
+/// The maximum length of a record in bytes. Records that the proxy writes are much shorter.
 const MAX_RECORD: u64 = 1 << 20;
 
-/// The most distinct changes that are listed.
+/// The maximum number of distinct changes that are listed.
 const MAX_CHANGES: usize = 1000;
 
 /// The arguments of `policy test`.
@@ -34,7 +34,7 @@ pub(crate) struct Test {
     source: PolicySource,
 }
 
-/// The fields read of a record; others are ignored.
+/// The fields that are read from a record. Other fields are ignored.
 #[derive(Debug, Deserialize)]
 struct Record {
     host: String,
@@ -54,42 +54,42 @@ struct Message {
     body: Option<String>,
 }
 
-/// The event of a line that is not a request.
+/// The event of a log line.
 #[derive(Deserialize)]
 struct Other {
     event: String,
 }
 
-/// `bottle policy test --json`.
+/// The output of `bottle policy test --json`.
 #[derive(Debug, Default, Serialize)]
 struct Replayed {
-    /// Requests that were decided again.
+    /// The number of requests that were decided again.
     replayed: usize,
-    /// Records that cannot be decided again: connections without a request, redactions, findings that were only
-    /// logged.
+    /// The number of records that cannot be decided again: connections without a request, redacted requests,
+    /// and findings that were only logged.
     skipped: usize,
-    /// Distinct requests with a changed verdict.
+    /// The distinct requests whose verdict changed.
     changed: Vec<Change>,
-    /// Whether there are more than are listed.
+    /// Whether more requests changed than are listed.
     more: bool,
 }
 
-/// A request with a changed verdict.
+/// A request whose verdict changed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
-    /// Its first line in the file, from 1.
+    /// The number of its first line in the file, from 1.
     line: usize,
-    /// How many times it occurs.
+    /// How many times the request occurs in the file.
     times: usize,
     method: String,
     url: String,
     was: RecordedVerdict,
     now: RecordedVerdict,
-    /// Today's answer as a sentence.
+    /// The current decision as a sentence.
     sentence: String,
 }
 
-/// A verdict, with its reason if it has one.
+/// A verdict and, if the verdict has one, its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct RecordedVerdict {
     verdict: String,
@@ -153,7 +153,7 @@ fn replay(decider: &Decider, mut lines: Box<dyn BufRead>, path: &Path) -> Result
     Ok(replayed)
 }
 
-/// Parses the request of a line; none for another event.
+/// Parses the request in a line; none if the line records another event.
 fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
     if serde_json::from_slice::<Other>(text).is_ok_and(|other| other.event != "request") {
         return Ok(None);
@@ -165,8 +165,8 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
 }
 
 impl Record {
-    /// Returns the recorded verdict as far as routes decided it; none for a mismatch of host names, which a record
-    /// does not show.
+    /// Returns the recorded verdict as far as the routes decided it. Returns none for a mismatch of host
+    /// names, because a record does not contain both names.
     fn was(&self) -> Option<RecordedVerdict> {
         let allow = RecordedVerdict { verdict: "allow".to_owned(), reason: None };
         let Some(reason) =
@@ -200,7 +200,7 @@ impl Record {
     }
 }
 
-/// Whether a denial depends only on method, host and path.
+/// Whether a denial for this reason depends only on method, host and path.
 fn is_by_routes(reason: Reason) -> bool {
     matches!(
         reason,

@@ -5,11 +5,11 @@
 //! SIGWINCH ─► resize ─────────────►  (through      exited, failed ─► [`Outcome`]
 //! SIGINT, SIGTERM ─► signal ──────►   the keeper)
 //! ```
-//! - `pump`: copies in all directions until one of them ends the session
-//! - `signals`: the signals of a session
+//! - `pump`: copies data in all directions until one direction ends the session
+//! - `signals`: the signals that a session handles
 //! - `notices`: the keeper's notices during a session, and how the bottle ended
 //!
-//! `attach`, `start` and `exec` differ only in [`Style`] and in what they do with the [`Outcome`].
+//! `attach`, `start` and `exec` use different values of [`Style`], and react differently to the [`Outcome`].
 
 mod notices;
 mod pump;
@@ -29,24 +29,24 @@ pub(crate) use signals::{HANGUP, Signals, interrupted};
 
 use super::terminal::Detach;
 
-/// How the user's side of a session behaves.
+/// How the session uses the user's terminal or pipes.
 pub(crate) enum Style {
-    /// A raw terminal; every key goes to the program, except the detach keys.
+    /// The terminal is in raw mode. Every key is sent to the program, except the detach keys.
     Terminal {
-        /// Finds the detach keys.
+        /// Recognizes the detach keys.
         detach: Detach,
-        /// The window's title during the session.
+        /// The title of the terminal's window during the session.
         title: Option<String>,
-        /// The cursor's colour during the session, as a label's colour is named.
+        /// The cursor's colour during the session, as the name of a label's colour.
         color: Option<String>,
-        /// Forwards no input; Ctrl-C detaches.
+        /// No input is forwarded, and Ctrl-C detaches.
         watch_only: bool,
     },
-    /// The standard streams.
+    /// Standard input, output and error are used as plain streams.
     Pipes {
         /// Whether standard input is forwarded.
         stdin: bool,
-        /// Whether the first Ctrl-C goes to the program; otherwise it ends the session.
+        /// Whether the first Ctrl-C is sent to the program. Otherwise Ctrl-C ends the session.
         pass_signals: bool,
     },
 }
@@ -60,22 +60,22 @@ pub(crate) enum Outcome {
     Failed(Failure),
     /// The user pressed the detach keys.
     Detached,
-    /// A signal interrupted the client: its number.
+    /// The number of a signal that interrupted this client.
     Interrupted(u8),
-    /// The other side reset the stream, with a message.
+    /// The keeper or the guest reset the stream, with this message.
     Reset(String),
-    /// Standard output or error failed.
+    /// Writing to standard output or standard error failed.
     OutputClosed(io::Error),
 }
 
 /// A session to run.
 pub(crate) struct Session {
-    /// The stream, opened with `attach` or `exec`.
+    /// The stream to the guest, opened with an `attach` or `exec` request.
     pub(crate) stream: Stream,
-    /// How this side behaves.
+    /// How the session uses the user's terminal or pipes.
     pub(crate) style: Style,
-    /// Which terminal features beyond drawing the program may use.
+    /// The terminal features beyond drawing that the program may use.
     pub(crate) pass: Pass,
-    /// What the title shows behind the name; the bell rings for a new question.
+    /// Text that the window's title shows after the name. The bell rings for a new proposal.
     pub(crate) title_notices: Option<watch::Receiver<TitleNotices>>,
 }

@@ -1,7 +1,8 @@
-//! Receives the keeper's notices during a session, and the report of how the bottle ended.
+//! Receives the keeper's notices during a session, and the keeper's report of how the bottle ended.
 //!
-//! On pipes each notice prints at once. On a terminal the agent owns the screen: notices are collected, counted in
-//! the window's title, and summarized when the session leaves the screen.
+//! On pipes, each notice is printed when it arrives. On a terminal the agent uses the whole screen: notices
+//! are collected, their number is shown in the window's title, and a summary is printed when the session
+//! ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,37 +17,37 @@ use tokio::task::JoinHandle;
 use crate::cli::output::{Output, counted};
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
-/// How long the client waits for the keeper to tear a bottle down: the sum of the agent's grace, the deadlines of
-/// guest and bundle, and a backend's removal.
+/// How long the client waits for the keeper to tear down a bottle: the sum of the agent's grace period, the
+/// time limits of guest and bundle, and the time for the backend's removal.
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The most distinct denials kept for the summary: an agent can provoke any number.
+/// The maximum number of distinct denials in the summary, because an agent can cause any number.
 const MAX_DISTINCT: usize = 20;
 
-/// Listens to one bottle's notices.
+/// Listens to the notices about one bottle.
 pub(crate) struct Watch {
     task: JoinHandle<()>,
     title_notices: watch::Receiver<TitleNotices>,
     received: Received,
 }
 
-/// What the window's title shows while the agent owns the screen.
+/// The notices in the window's title, shown while the agent uses the screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TitleNotices {
-    /// Text for the window's title; may be empty.
+    /// The text after the name in the window's title; may be empty.
     pub(crate) text: String,
-    /// All proposals seen so far.
+    /// The number of proposals received so far.
     pub(crate) proposals: u64,
-    /// Proposals that are still pending.
+    /// The number of proposals that are still pending.
     pub(crate) pending: usize,
-    /// Whether the bottle is locked.
+    /// Whether the bottle's egress is locked.
     pub(crate) locked: bool,
 }
 
 /// The notices received so far.
 type Received = Arc<Mutex<End>>;
 
-/// The notices received until the end.
+/// The notices received until the bottle ended.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// How the bottle ended, if the keeper reported it.
@@ -60,7 +61,7 @@ pub(crate) struct End {
 }
 
 impl Watch {
-    /// Starts listening; `live` prints each notice at once.
+    /// Starts listening. If `live` is set, each notice is printed when it arrives.
     pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
         let (channel, output) = (channel.clone(), output.clone());
         let (sender, title_notices) = watch::channel(TitleNotices::default());
@@ -70,17 +71,17 @@ impl Watch {
         Self { task: tokio::spawn(listening), title_notices, received }
     }
 
-    /// Returns a receiver for the title's text.
+    /// Returns a receiver for changes of the title's notices.
     pub(crate) fn title_notices(&self) -> watch::Receiver<TitleNotices> {
         self.title_notices.clone()
     }
 
-    /// Returns the summary for a user who detaches before the end.
+    /// Returns the summary for a user who detaches while the bottle runs.
     pub(crate) fn summary_so_far(&self) -> Vec<String> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).summary()
     }
 
-    /// Waits until the bottle has ended, up to a time limit, and returns everything received.
+    /// Waits until the bottle has ended, up to a time limit. Returns all notices received.
     pub(crate) async fn wait_for_end(mut self) -> End {
         let _ = tokio::time::timeout(TEARDOWN_TIMEOUT, &mut self.task).await;
         std::mem::take(&mut self.received.lock().unwrap_or_else(PoisonError::into_inner))
@@ -112,7 +113,7 @@ impl End {
         lines
     }
 
-    /// Counts the notices for the window's title.
+    /// Summarizes the notices for the window's title.
     fn title_notices(&self) -> TitleNotices {
         let pending = (!self.pending.is_empty()).then(|| counted(self.pending.len(), "proposal"));
         let refused = self.refused.values().sum::<u64>() + self.more;
@@ -165,7 +166,7 @@ async fn listen(
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
         let mut end = received.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
-            // Printed even with `--quiet`.
+            // This notice is printed even with `--quiet`.
             (KeeperEvent::Notice(Notice::LockedOut(text)), Some(output)) => output.warn(text),
             (KeeperEvent::Notice(notice), Some(output)) => {
                 line(&notice).into_iter().for_each(|it| output.note(it))
@@ -185,7 +186,8 @@ async fn listen(
 
 fn line(notice: &Notice) -> Option<String> {
     Some(match notice {
-        // The sentence is written for the agent; the user has `bottle policy check`.
+        // The description of the reason is written for the agent. For the user, `bottle policy check`
+        // explains the decision.
         Notice::Refused(refused) => {
             format!("the proxy denied {}: {}", request_line(refused), refused.reason.as_str())
         }
@@ -201,7 +203,7 @@ fn line(notice: &Notice) -> Option<String> {
     })
 }
 
-/// `GET https://host/path`, or the part of it that was read.
+/// Formats a request as `GET https://host/path`, or the part of it that the proxy has read.
 fn request_line(refused: &Refused) -> String {
     let Refused { host, port, method, path, .. } = refused;
     let place = match port {

@@ -1,4 +1,4 @@
-//! Copies data in the three directions of a session until one of them ends it.
+//! Copies data in the three directions of a session until one direction ends the session.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::terminal::{self, Detach, RawTerminal};
 
-/// A second Ctrl-C within this time ends the session; the first one goes to the program.
+/// A second Ctrl-C within this time ends the session. The first Ctrl-C is sent to the program.
 const REPEAT_WITHIN: Duration = Duration::from_secs(2);
 
-/// The byte that rings the bell.
+/// The byte that rings the terminal's bell.
 const BELL: u8 = 0x07;
 
-/// The byte that Ctrl-C types.
+/// The byte that the terminal sends for Ctrl-C.
 const CTRL_C: u8 = 0x03;
 
-/// Runs a session to its end. Restores the terminal before it returns.
+/// Runs a session until it ends. Restores the terminal before it returns.
 ///
 /// # Errors
-/// When the terminal cannot be put into raw mode.
+/// If the terminal cannot be put into raw mode.
 pub(crate) async fn run(
     session: Session,
     signals: &mut Signals,
@@ -74,21 +74,22 @@ pub(crate) async fn run(
     Ok(outcome)
 }
 
-/// The window's title and the notices behind it.
+/// The window's title, and the notices shown in it.
 struct WindowTitle {
     title: String,
     title_notices: watch::Receiver<TitleNotices>,
-    /// The number of proposals that the bell has rung for.
+    /// The number of proposals for which the bell has rung.
     rung_for: u64,
-    /// Whether it has rung for a lock.
+    /// Whether the bell has rung because the bottle's egress was locked.
     locked: bool,
-    /// Whether the title shows notices.
+    /// Whether the title currently shows notices.
     shows_notices: bool,
-    /// Whether the agent may set the title; its own title is then restored afterwards.
+    /// Whether the agent may set the title. When the title no longer shows notices, the agent's title is then
+    /// restored.
     agent_may_set: bool,
 }
 
-/// Copies output until the program ends.
+/// Copies the program's output until the program ends.
 async fn show(
     mut receiver: StreamReceiver,
     pass: Pass,
@@ -100,7 +101,8 @@ async fn show(
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            // One update at a time: during an unfinished escape sequence of the agent they would pile up.
+            // Handles one update at a time. Otherwise, updates would accumulate while the agent's output is
+            // inside an escape sequence.
             title_notices = changed(&mut window_title), if stdout.own.is_empty() => {
                 if let (Some(window_title), Some(screen)) = (&mut window_title, screen) {
                     stdout.own.extend(window_title.update(&title_notices, screen));
@@ -131,22 +133,23 @@ async fn show(
     Outcome::Reset("the bottle closed the session without an exit code".to_owned())
 }
 
-/// Waits for the next title update.
+/// Waits for the next change of the title's notices.
 async fn changed(window_title: &mut Option<WindowTitle>) -> TitleNotices {
     if let Some(WindowTitle { title_notices, .. }) = window_title
         && title_notices.changed().await.is_ok()
     {
         return title_notices.borrow_and_update().clone();
     }
-    // The sender is gone; the output continues.
+    // The sender was dropped, so there are no more changes; the output continues.
     std::future::pending().await
 }
 
 impl WindowTitle {
-    /// Returns the bytes for the terminal: a bell for a proposal or a lock, and the new or the previous title.
+    /// Returns the bytes for the terminal: a bell for a new proposal or lock, and either the new title or the
+    /// previous one.
     fn update(&mut self, title_notices: &TitleNotices, screen: &RawTerminal) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // No bell for proposals that were answered before this client attached.
+        // The bell does not ring for proposals that were answered before this client attached.
         let asks = title_notices.proposals > std::mem::replace(&mut self.rung_for, title_notices.proposals)
             && title_notices.pending > 0;
         if asks || (title_notices.locked && !std::mem::replace(&mut self.locked, true)) {
@@ -166,13 +169,14 @@ impl WindowTitle {
     }
 }
 
-/// One of the client's standard streams: unchanged for a file or pipe, filtered for a terminal.
+/// Standard output or standard error of this client. Bytes for a file or pipe are unchanged; bytes for a
+/// terminal are filtered.
 struct Sink<'a, W> {
     stream: W,
     filter: Option<Filter>,
     screen: Option<&'a RawTerminal>,
     shown: Vec<u8>,
-    /// The client's own bytes, sent when they do not interrupt an escape sequence of the program.
+    /// Bytes that this client adds. They are sent when the program's output is not inside an escape sequence.
     own: Vec<u8>,
 }
 
@@ -206,7 +210,8 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
     }
 }
 
-/// Forwards keys to the program until the detach keys. The output direction reports a closed stream.
+/// Forwards keys to the program until the user presses the detach keys. A closed stream is reported by the
+/// output direction.
 async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
@@ -221,7 +226,7 @@ async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     std::future::pending().await
 }
 
-/// Reads and drops keys until Ctrl-C or the detach keys.
+/// Reads and drops keys until the user presses Ctrl-C or the detach keys.
 async fn watch(mut detach: Detach) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
@@ -232,7 +237,7 @@ async fn watch(mut detach: Detach) -> Outcome {
     std::future::pending().await
 }
 
-/// Forwards standard input to the program, including its end.
+/// Forwards standard input to the program, and then the end of the input.
 async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     if wanted {
         let mut input = terminal::chunks();
@@ -246,7 +251,7 @@ async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     std::future::pending().await
 }
 
-/// Forwards terminal sizes, until a signal ends the session.
+/// Forwards changes of the terminal's size, until a signal ends the session.
 async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8 {
     loop {
         match signals.next().await {
@@ -256,7 +261,7 @@ async fn resize_until_signal(signals: &mut Signals, sender: &StreamSender) -> u8
     }
 }
 
-/// Forwards signals; a second one soon after the first, or a hang-up, ends the session.
+/// Forwards signals to the program. A second signal soon after the first, or SIGHUP, ends the session.
 async fn pass_until_signal(pass: bool, signals: &mut Signals, sender: &StreamSender, output: &Output) -> u8 {
     let mut last: Option<Instant> = None;
     loop {

@@ -8,7 +8,7 @@ use crate::cli::exit;
 /// SIGHUP: the terminal hung up.
 pub(crate) const HANGUP: u8 = 1;
 
-/// The caught signals; once created, they never end the process by themselves.
+/// The signals that are caught. After this value is created, they do not end the process by default.
 pub(crate) struct Signals {
     hangup: Signal,
     interrupt: Signal,
@@ -30,7 +30,7 @@ impl Signals {
     /// Starts catching the signals.
     ///
     /// # Errors
-    /// When the process cannot install handlers.
+    /// If the process cannot install signal handlers.
     pub(crate) fn catch() -> Result<Self, CliError> {
         let catch = |kind| signal(kind).map_err(|error| CliError::cannot("catch signals", error));
         Ok(Self {
@@ -53,7 +53,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal that ends a session.
+    /// Waits for the next of the signals that end a session.
     pub(crate) async fn end(&mut self) -> u8 {
         loop {
             if let Caught::End(number) = self.next().await {
@@ -63,7 +63,7 @@ impl Signals {
     }
 }
 
-/// The error when a signal ended the command.
+/// The error when a signal has ended the command.
 pub(crate) fn interrupted(number: u8) -> CliError {
     let code = if number == 2 { exit::INTERRUPTED } else { 128u8.saturating_add(number) };
     CliError::new(Kind::Interrupted, format!("interrupted by signal {number}")).exit(code)

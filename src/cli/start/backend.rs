@@ -1,4 +1,4 @@
-//! Chooses the backend: the named one, else the first that can run the plan.
+//! Chooses the backend: the one that the user named, otherwise the first that can run the plan.
 
 use super::super::choice::unknown_backend;
 use crate::backend::{Backend, Check, registry};
@@ -55,7 +55,7 @@ async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliE
         }
     }
     match (only, reasons.len()) {
-        // A single cause keeps its own hint.
+        // If there is only one cause, its own hint is shown.
         (Some(error), 1) => Err(error),
         _ => Err(CliError::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
             .hint("`bottle doctor` shows what each one lacks")),

@@ -24,7 +24,7 @@ use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
 use crate::secrets::{self, Ask, SecretError, Secrets};
 
-/// How long an interrupted launch may take to undo its work.
+/// How long an interrupted launch may take to remove the resources that it created.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads every secret of the plan; asks on the terminal for missing ones.
@@ -38,7 +38,7 @@ pub(super) async fn secrets(
         return Ok(BTreeMap::new());
     }
     let (host, needs) = (host.clone(), plan.secrets.clone());
-    // On its own thread, so that signals are handled while the user thinks.
+    // Runs on a separate thread, so that signals are handled while the user thinks.
     let runtime = tokio::runtime::Handle::current();
     let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
         let mut user = if interactive() { TerminalUser::find().ok() } else { None };
@@ -72,7 +72,7 @@ pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<Se
     Ok(values)
 }
 
-/// Launches and shows the progress; Ctrl-C undoes it.
+/// Launches the plan and shows the progress. On Ctrl-C, removes the resources that were created.
 pub(super) async fn launch(
     host: &Host,
     order: &LaunchOrder,
@@ -94,7 +94,7 @@ pub(super) async fn launch(
     interrupt_keeper(host, slug);
     let undone = tokio::select! {
         answer = tokio::time::timeout(UNDO_TIMEOUT, follow(&mut events, &order.plan, &progress)) => answer,
-        // A second Ctrl-C: the keeper continues to undo by itself.
+        // After a second Ctrl-C this command exits, and the keeper continues to remove the resources.
         number = signals.end() => {
             drop(progress);
             return Err(interrupted(number).hint("`bottle list` shows leftovers"));
@@ -118,7 +118,7 @@ async fn follow(events: &mut StreamReceiver, plan: &Plan, progress: &Progress) -
                 now = Some(phase);
                 progress.phase(phase_text(phase, plan.workspace));
             }
-            // The last report of copied bytes may arrive after the next phase.
+            // The last report of copied bytes may arrive after the next phase has begun.
             KeeperEvent::Copied(copied) if now == Some(Phase::Provision) => {
                 progress.bytes("copying the directory", copied.bytes, None);
             }
@@ -138,7 +138,7 @@ fn finished(
     let slug = &order.plan.identity.slug;
     match (answer.map_err(|error| keeper_lost(error).about(slug))?, signal) {
         (Ok(()), None) => Ok(()),
-        // The agent started before the signal: a client that exits ends its bottle.
+        // The agent started before the signal arrived. Because this client exits, its bottle ends.
         (Ok(()), Some(number)) => Err(interrupted(number).about(slug)),
         (Err(failure), signal) => {
             for left in &failure.left {
@@ -162,7 +162,8 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
         exit::INTERRUPTED => Kind::Interrupted,
         _ => Kind::Failed,
     };
-    // 126 and 127 are for scripts. On a terminal no agent has run yet, so the codes before a launch apply.
+    // The codes 126 and 127 are for scripts. On a terminal no agent has run yet, so the codes for failures
+    // before a launch apply.
     let code = match kind {
         Kind::Program if order.plan.agent.terminal.is_some() => exit::BACKEND,
         _ => failure.exit,
@@ -170,8 +171,8 @@ fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
     CliError::from_failure(kind, failure).exit(code)
 }
 
-/// Sends SIGINT to the keeper, which is in another process group. A keeper that is not found notices the closed
-/// connection.
+/// Sends SIGINT to the keeper, which is in another process group and so does not get the terminal's signal.
+/// If the keeper cannot be found, it notices the closed connection instead.
 fn interrupt_keeper(host: &Host, slug: &Slug) {
     if let Some(State::Alive(record)) = Store::of(host).state(slug)
         && let Some(Ok(keeper)) = record.keeper.map(|keeper| keeper.parse::<ProcessId>())
@@ -199,7 +200,7 @@ impl From<SecretError> for CliError {
     }
 }
 
-/// Names a launch phase for the user.
+/// Describes a launch phase for the user.
 fn phase_text(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
         Phase::Keys => "registering deploy keys",

@@ -4,7 +4,7 @@
 //! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
 //!  choose                                     choose   preflight    host       prepare    launch    cli::session
 //! ```
-//! Nothing is created, and no secret is read, before the user agreed.
+//! No resource is created, and no secret is read, before the user agrees.
 
 pub(super) mod backend;
 mod launch;
@@ -35,27 +35,28 @@ use crate::resolve::{BottleChoice, Resolved};
 
 /// Start an agent in a new bottle
 ///
-/// On a terminal the agent takes over the terminal. Otherwise it runs on plain pipes: its output is unchanged, and
-/// bottle's own messages go to standard error. Exits with the agent's code; 125 if bottle failed, 126 if its
-/// program cannot run, 127 if it was not found.
+/// On a terminal, the agent takes over the terminal. Otherwise the agent runs on plain pipes: its output is
+/// unchanged, and bottle's own messages go to standard error. Exits with the agent's exit code; 125 if bottle
+/// failed, 126 if the agent's program cannot run, 127 if it was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
-    /// The agent; asks when omitted
+    /// The agent to start; asks when omitted
     #[arg(add = completions::agents())]
     agent: Option<Name>,
-    /// Use this bottle instead of the agent's own; repeat to layer several, in order
+    /// Use this bottle instead of the agent's default; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// Choose the isolation backend; by default the manifest's, the setting's, or the first usable one
+    /// Choose the isolation backend; by default the manifest's, then the settings', then the first usable one
     #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]
     backend: Option<String>,
-    /// Name the bottle; by default the agent's name and five random characters
+    /// Set the bottle's name; by default the agent's name and five random characters
     #[arg(long)]
     label: Option<String>,
-    /// Set the colour of its name in lists
+    /// Set the colour of the bottle's name in lists
     #[arg(long, value_parser = label_color_parser(), value_name = "COLOUR")]
     color_label: Option<String>,
-    /// Copy in the working directory without ignored files (`.gitignore`); `--cwd=all` copies all files
+    /// Copy the working directory into the bottle, except files that `.gitignore` excludes; `--cwd=all`
+    /// copies all files
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
     #[command(flatten)]
@@ -71,10 +72,10 @@ pub(super) struct LaunchOptions {
     /// Show what would be started, and start nothing
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Leave it running and print its name
+    /// Run the bottle in the background, and print its name
     #[arg(long)]
     detach: bool,
-    /// Deny requests that would need your approval, whatever the bottle says
+    /// Deny requests that would need your approval, even if the bottle allows approvals
     #[arg(long)]
     no_supervise: bool,
     /// Log denied requests, so that `bottle learn` can propose routes for them
@@ -89,10 +90,11 @@ pub(super) struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// Returns the plan's flags, completed by the settings.
+    /// Returns the flags for the plan. The settings provide values for flags that were not given.
     pub(super) fn flags(&self, settings: &Settings) -> Flags {
         let terminal = (self.prompt.is_none() && terminal::is_terminal()).then(terminal::size);
-        // A task with `-p` needs no keyboard input, so only a pipe is forwarded.
+        // With `-p` the agent needs no keyboard input, so standard input is forwarded only if it is not a
+        // terminal.
         let passes_input = terminal.is_some() || self.prompt.is_none() || !std::io::stdin().is_terminal();
         Flags {
             detached: self.detach,
@@ -110,10 +112,10 @@ impl LaunchOptions {
     }
 }
 
-/// `--cwd`.
+/// The value of `--cwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum CopyIn {
-    /// Without ignored files (`.gitignore`)
+    /// All files except those that `.gitignore` excludes
     Tracked,
     /// All files
     All,
@@ -184,7 +186,8 @@ impl Start {
         Ok(PreflightResult::Confirmed(Box::new(confirmed)))
     }
 
-    /// A project may suggest a bottle; only the user may accept the suggestion.
+    /// Refuses a bottle that the project's manifest suggests, unless the user chose it. Only the user may
+    /// accept a suggestion.
     fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
         if resolved.choice != BottleChoice::Suggested || self.launch.dry_run {
             return Ok(());
@@ -221,13 +224,13 @@ impl Start {
 /// The result of the preflight.
 enum PreflightResult {
     Confirmed(Box<ConfirmedLaunch>),
-    /// A dry run, or the user declined.
+    /// It was a dry run, or the user declined.
     Finished,
-    /// The user wants to choose again.
+    /// The user wants to change the choices.
     Edit,
 }
 
-/// A launch that the user agreed to.
+/// A launch that the user confirmed.
 pub(super) struct ConfirmedLaunch {
     pub(super) backend: Box<dyn Backend>,
     pub(super) plan: Plan,
@@ -238,7 +241,8 @@ pub(super) struct ConfirmedLaunch {
 }
 
 impl ConfirmedLaunch {
-    /// Reads the secrets, prepares the images, launches, and runs the session. Returns the exit code.
+    /// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit
+    /// code.
     pub(super) async fn launch(
         self,
         host: &Host,
@@ -248,7 +252,7 @@ impl ConfirmedLaunch {
     ) -> Result<u8, CliError> {
         let Self { backend, plan, shown_notes, origin, resumed } = self;
         let marked = launch::marked(host, &plan, output)?;
-        // Asked before the images are built, which takes long and needs no user.
+        // Secrets are asked for before the images are built, because a build takes long and needs no user.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
         let prepared = prepare::prepare(&*backend, &plan, &shown_notes, signals, output).await?;
         let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets)? };
@@ -265,14 +269,15 @@ impl ConfirmedLaunch {
     }
 }
 
-/// Maps a missing program to the shell's exit code for scripts; on a terminal the backend refused.
+/// Maps a missing program to the shell's exit code, for scripts. On a terminal the exit code says that the
+/// backend refused.
 pub(super) fn prepare_failed(error: BackendError, plan: &Plan) -> CliError {
     let missing = error.kind == BackendErrorKind::ProgramMissing;
     let error = CliError::from(error);
     if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
 }
 
-/// Returns the backend of the manifest, else of the settings.
+/// Returns the backend that the manifest names, otherwise the one that the settings name.
 fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
     let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
     own.or_else(|| settings.backend.clone())
@@ -288,7 +293,7 @@ fn require_utf8_cwd(host: &Host) -> Result<(), CliError> {
         .hint("start from a directory whose path is UTF-8"))
 }
 
-/// Checks host keys before anything is created; the launch reads them again.
+/// Checks host keys before any resource is created. The launch reads them again.
 pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
@@ -301,13 +306,14 @@ pub(super) fn require_host_keys(plan: &Plan) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Checks the slug before any secret is read; the keeper's claim is what decides.
+/// Checks that the slug is unused, before any secret is read. Only the keeper's later claim of the slug is
+/// binding.
 fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
     let taken = |message: String, hint: String| Err(CliError::state(message).about(slug).hint(hint));
     match Store::of(host).state(slug) {
         None => Ok(()),
-        // The new bottle replaces old logs.
+        // The new bottle replaces the old logs.
         Some(State::Dead(record)) if record.has_only_logs() => Ok(()),
         Some(State::Alive(_)) => taken(
             format!("a bottle named {slug} is running"),

@@ -1,6 +1,8 @@
-//! Asks on a terminal for what the command line leaves open: the agent, its bottles, a name and a colour.
+//! Asks on a terminal for choices that the command line does not give: the agent, its bottles, a name and a
+//! colour.
 //!
-//! An agent named on the command line that has its own bottles needs no question; the preflight shows the result.
+//! If the command line names an agent and the agent has default bottles, there is no question. The preflight
+//! then shows the choices.
 
 use std::cmp::Reverse;
 
@@ -23,7 +25,7 @@ use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::provider::{self, ProviderConfig};
 use crate::resolve::{self, ResolveError, Resolved, Selection};
 
-/// Completes the flags, if there is a user to ask.
+/// Asks for missing choices, if there is a user to ask.
 pub(super) async fn ask_missing(
     start: &mut Start,
     host: &Host,
@@ -55,7 +57,7 @@ pub(super) async fn ask_missing(
     Ok(())
 }
 
-/// Asks again for everything but the agent; the current choices are preselected.
+/// Asks again for every choice except the agent. The current choices are preselected.
 pub(super) async fn ask_again(
     start: &mut Start,
     host: &Host,
@@ -73,13 +75,14 @@ pub(super) async fn ask_again(
     Ok(())
 }
 
-/// Prints the choice, because the list has left the screen.
+/// Prints the chosen bottles, because the list is no longer on the screen.
 fn note_bottles(bottles: &[Name], output: &Output) {
     output.note(format!("bottles {}", names(bottles)));
 }
 
-/// Whether the user has to choose bottles: the agent names none, or comes from a project, whose choice is only a
-/// suggestion. Resolving reports a missing or unreadable agent.
+/// Whether the user has to choose bottles. This is so if the agent names none, or if its manifest comes from
+/// a project and therefore only suggests them. A missing or unreadable agent gives false; resolving it
+/// reports the error.
 fn has_to_choose(agent: &Name, all: &Manifests) -> bool {
     let found = all.agent(agent).ok().flatten();
     found.is_some_and(|agent| agent.bottles.is_empty() || agent.source.place == Place::Project)
@@ -99,7 +102,7 @@ async fn agent(
     answer(signals, move || picker::pick_one("Which agent?", items, styles)).await
 }
 
-/// The sort key of an agent: usable ones first, among them the user's own.
+/// The sort key of an agent: usable agents first, and among these the user's own manifests first.
 type Rank = (u8, Reverse<Option<Place>>);
 
 /// Returns the rank of an agent and its list item.
@@ -131,13 +134,14 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
                 (rank(1), name, choice)
             }
         }
-        // An agent without a bottle is usable: the next question asks for one.
+        // An agent without a default bottle is usable, because the next question asks for a bottle.
         Err(ResolveError::NoBottle { .. }) => (rank(0), name, choice),
         Err(error) => (rank(2), name, broken(choice, &error)),
     }
 }
 
-/// Shows the message in the list; the long position follows in the details.
+/// Marks an item as unusable and shows the error in the list. The error's position is longer and is shown in
+/// the details.
 fn broken(choice: Choice, error: &ResolveError) -> Choice {
     let about = match error {
         ResolveError::Manifest(error) => error.message.clone(),
@@ -147,7 +151,7 @@ fn broken(choice: Choice, error: &ResolveError) -> Choice {
     Choice { about, detail, broken: true, ..choice }
 }
 
-/// Returns the program that an agent of this provider runs.
+/// Returns the program that runs for an agent with this provider.
 fn command(provider: &ProviderConfig) -> Option<String> {
     let run = provider::Run {
         provider,
@@ -163,7 +167,7 @@ fn command(provider: &ProviderConfig) -> Option<String> {
     provider::for_template(provider.template.value).argv(&run).ok()?.into_iter().next()
 }
 
-/// Asks for the bottles in order; preselects the given ones, or else the agent's own.
+/// Asks for the bottles in order. Preselects the given bottles, otherwise the agent's default bottles.
 async fn bottles(
     agent: &Name,
     chosen: Option<&[Name]>,
@@ -210,7 +214,7 @@ fn place_name(place: Option<Place>) -> String {
     place.map(|place| place.word().to_owned()).unwrap_or_default()
 }
 
-/// Asks for an unused label; none for a random one.
+/// Asks for an unused label. Returns none for a random label.
 async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Option<String>, CliError> {
     let mut question = format!("Its name, or Enter for {agent} and five random characters:");
     loop {

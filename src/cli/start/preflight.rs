@@ -1,5 +1,5 @@
-//! The preflight: shows before a start what will run, what the project decides, what weakens the bottle and what it
-//! sees of the host.
+//! The preflight: shows, before a start, what will run, what the project's manifest decides, which settings
+//! weaken the bottle, and what the bottle sees of the host.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,34 +18,34 @@ use crate::plan::{Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 use crate::secrets::describe;
 
-/// What a user decides on.
+/// The information with which a user decides about a start.
 pub(crate) struct View<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) plan: &'a Plan,
     pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
-    /// The user's home, to shorten paths.
+    /// The user's home folder, used to shorten paths.
     pub(crate) home: &'a Path,
 }
 
-/// The maximum lines of a row on the one-screen summary.
+/// The maximum number of lines of a row on the one-screen summary.
 const MOST: usize = 7;
 
-/// `start --dry-run --json`. Fields are only ever added.
+/// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any.
 #[derive(Serialize)]
 struct DryRun<'a> {
-    /// Absent when it would be random.
+    /// The slug; absent if it would be random.
     slug: Option<&'a str>,
     backend: &'a str,
     command: &'a [String],
     terminal: bool,
     secrets: Vec<SecretUse>,
     exposed: &'a [Exposed],
-    /// What would be built, pulled or loaded first, and why.
+    /// Images that would be built, pulled or loaded first, and why.
     makes: &'a [String],
     /// A unified diff from the Dockerfile that was last built.
     changed: &'a [String],
-    /// Parts of the image that have no effect or do not persist.
+    /// Parts of the image that have no effect, or that do not persist.
     notes: &'a [String],
     /// Limits that the backend enforces only approximately.
     limits: &'a [String],
@@ -60,7 +60,7 @@ struct SecretUse {
     from: String,
 }
 
-/// Prints the whole preview, and starts nothing.
+/// Prints the full preview without starting anything.
 pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
     if !output.json {
         return output.print(&page(view, output.styles()));
@@ -83,8 +83,8 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
     })
 }
 
-/// Decides whether to start. On a terminal it shows one screen and asks; otherwise the manifests count as
-/// agreement, and only warnings are printed.
+/// Decides whether to start. On a terminal it shows one screen and asks the user. Otherwise it starts without
+/// asking, and prints only warnings.
 pub(crate) async fn confirm(
     view: &View<'_>,
     yes: bool,
@@ -112,7 +112,7 @@ pub(crate) async fn confirm(
     }
 }
 
-/// Asks a yes/no question that decides about a start.
+/// Asks a yes/no question about whether to start.
 pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
     answer(signals, move || TerminalUser::find()?.confirm(&question)).await
 }
@@ -183,14 +183,14 @@ fn page(view: &View<'_>, styles: Styles) -> String {
     text
 }
 
-/// Lists what the manifest may suggest but this version lacks.
+/// Lists features that the manifest seems to use but that this version does not have.
 fn missing(view: &View<'_>) -> Vec<String> {
     let unread = "requests to these hosts are not scanned for secrets: this version has no scanner";
     let routes = !view.resolved.manifest.egress.routes.is_empty();
     routes.then(|| unread.to_owned()).into_iter().collect()
 }
 
-/// Returns the warnings that are printed even without a question.
+/// Returns the warnings that are printed even if no question is asked.
 pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     let mut lines = of_project(view.resolved);
     lines.extend(view.preview.notes.iter().cloned());
@@ -205,7 +205,7 @@ fn started_as(plan: &Plan) -> Vec<String> {
     vec![format!("{} {way}, on the backend {}", shown_argv(&plan.agent.argv), plan.backend)]
 }
 
-/// Quotes arguments where that is needed to tell them apart.
+/// Formats arguments, and quotes those that contain spaces or quotes or are empty.
 fn shown_argv(argv: &[String]) -> String {
     let plain = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'');
     let words = argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });

@@ -1,4 +1,4 @@
-//! Prepares a bottle's images after the user agreed, and shows the progress.
+//! Prepares a bottle's images after the user agreed to the start, and shows the progress.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Answers a proposal: the only module that does.
+//! Answers a proposal. No other module answers proposals.
 //!
-//! The bottle's keeper applies an answer that changes routes, and reports the result. Any other answer is a file in
-//! the queue. The first answer counts.
+//! If the answer changes routes, the bottle's keeper applies it and reports the result. Any other answer is
+//! written as a file to the queue. If a proposal gets several answers, only the first one counts.
 
 use std::path::PathBuf;
 
@@ -21,18 +21,18 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 /// The user's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Approve.
+    /// Approves the proposal.
     Approve {
-        /// The reason.
+        /// The reason that the user gave.
         reason: Option<String>,
         /// Routes to apply instead of the proposed ones, as [`canonical_routes`] renders them.
         routes: Option<String>,
-        /// The scope.
+        /// The scope of the approval.
         grant: GrantScope,
     },
-    /// Reject, or dismiss when no process waits for the answer.
+    /// Rejects the proposal, or dismisses it if no process waits for the answer.
     Reject {
-        /// The reason.
+        /// The reason that the user gave.
         reason: String,
     },
 }
@@ -42,27 +42,27 @@ pub(super) enum Decision {
 pub(super) struct AnswerOutcome {
     /// `approved`, `rejected` or `dismissed`.
     pub(super) status: &'static str,
-    /// The predicate of a sentence about the proposal.
+    /// The result as the predicate of a sentence whose subject is the proposal.
     pub(super) words: String,
-    /// What the answer changed, as fragments.
+    /// The changes that the answer made, in words.
     pub(super) effects: Vec<String>,
-    /// The file that routes were to be added to.
+    /// The bottle manifest that the routes were to be added to.
     pub(super) saved: Option<Saved>,
 }
 
-/// A bottle file and whether it was written.
+/// A bottle manifest, and whether it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Saved {
     pub(super) path: PathBuf,
     pub(super) unsaved: Option<Unsaved>,
 }
 
-/// A bottle file that was not written.
+/// A bottle manifest that was not written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Unsaved {
-    /// The reason.
+    /// Why the manifest was not written.
     pub(crate) why: String,
-    /// The routes, for the user to write.
+    /// The routes, for the user to add by hand.
     pub(crate) routes: String,
 }
 
@@ -75,7 +75,7 @@ impl AnswerOutcome {
 /// Answers a proposal, and waits until the answer is applied.
 ///
 /// # Errors
-/// When the answer does not count; nothing has changed then.
+/// If the answer is not accepted. The error changes nothing.
 pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<AnswerOutcome, CliError> {
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;
@@ -104,7 +104,7 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
     }
 }
 
-/// Reports live routes, and saves them if requested.
+/// Reports the activated routes, and saves them to a manifest if the user requested this.
 fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
     let addition = match grant {
         GrantScope::Once => {
@@ -124,7 +124,7 @@ fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
     AnswerOutcome { saved: Some(Saved { path, unsaved }), ..AnswerOutcome::new("approved", words) }
 }
 
-/// Checks that an approval is complete and allowed.
+/// Checks that the user may approve this proposal with this answer.
 fn check_approval(
     pending: &Pending,
     reason: Option<&str>,
@@ -154,10 +154,10 @@ fn check_approval(
     Err(CliError::usage(message).about(flag).hint(hint))
 }
 
-/// Parses routes that the user wrote, and renders them in the canonical form.
+/// Parses routes that the user wrote, and renders them in their canonical form.
 ///
 /// # Errors
-/// When they do not parse.
+/// If the routes do not parse.
 pub(super) fn canonical_routes(text: &str) -> Result<String, ProposalError> {
     proposal::parse(text).map(|routes| routes.render())
 }
@@ -184,7 +184,7 @@ fn respond(host: &Host, proposal: &Proposal, response: &Response) -> Result<(), 
     folder.respond(response).map_err(|error| respond_failed(error, &proposal.id))
 }
 
-/// Has the keeper apply new routes.
+/// Sends the new routes to the keeper, which applies them. Returns the changes in words.
 async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
     let channel = connect(host, &proposal.bottle_slug).await?;
     let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(keeper_lost)?;
@@ -197,7 +197,7 @@ async fn apply_routes(host: &Host, proposal: &Proposal, response: Response) -> R
     }
 }
 
-/// Returns the user's name, or id without a name.
+/// Returns the user's account name, or the user id if the account has no name.
 fn user() -> String {
     let user = nix::unistd::getuid();
     let named = nix::unistd::User::from_uid(user).ok().flatten();

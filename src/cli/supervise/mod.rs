@@ -1,10 +1,10 @@
 //! `bottle supervise`: shows proposals from bottles, and answers them.
 //!
-//! A proposal is untrusted text from a bottle: it is escaped, and only ever shown.
+//! A proposal is untrusted text from a bottle. It is escaped before it is shown, and is never executed.
 //!
 //! ```text
 //! pending  pending proposals               route_change  what an approval changes in a bottle's routes
-//! scope    how long an approval holds, and the file to save it to
+//! scope    the scope of an approval, and the manifest to save it to
 //! plain    the subcommands                 screen        the full-screen view
 //!             └──────────► answer ◄───────────┘          the only module that answers
 //! ```
@@ -34,7 +34,8 @@ use crate::host::Host;
 
 /// Review and answer proposals from bottles
 ///
-/// On a terminal opens a live screen (`?` shows its keys). Otherwise, and with --plain, prints a list.
+/// On a terminal, opens a full-screen view that stays up to date (`?` shows its keys). Otherwise, or with
+/// --plain, prints a list.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Supervise {
@@ -51,29 +52,29 @@ enum What {
     List,
     /// Show a proposal in full
     Show {
-        /// The proposal's id, or how it begins
+        /// The proposal's id, or its first characters
         #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
     },
     /// Approve a proposal
     Approve {
-        /// The proposal's id, or how it begins
+        /// The proposal's id, or its first characters
         #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
         /// Record this reason with the proposal
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
-        /// Apply the routes in this file instead of the proposed ones
+        /// Apply the routes in this file instead of the proposed routes
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         edit: Option<PathBuf>,
-        /// Set how long the approval holds: once for one request, run while the bottle runs, save to add the routes
-        /// to the bottle's file or to that of BOTTLE
+        /// Set the scope of the approval: `once` allows one request, `run` lasts while the bottle runs,
+        /// `save` also adds the routes to the manifest of BOTTLE or of the bottle itself
         #[arg(long, value_name = "once|run|save[:BOTTLE]", default_value = "run", hide_default_value = true)]
         scope: RequestedScope,
     },
-    /// Reject a proposal, or dismiss one that no process waits for
+    /// Reject a proposal, or dismiss a proposal that no process waits for
     Reject {
-        /// The proposal's id, or how it begins
+        /// The proposal's id, or its first characters
         #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
         /// Send this reason to the agent

@@ -10,10 +10,10 @@ use crate::cli::error::CliError;
 use crate::cli::output::{Output, one_line};
 use crate::host::Host;
 
-/// The fewest characters of an id that name a proposal.
+/// The minimum number of an id's first characters with which a proposal can be named.
 const SHORTEST: usize = 4;
 
-/// Counts the pending proposals of this bottle.
+/// Returns the number of this bottle's pending proposals.
 pub(crate) fn count_pending(home: &Path, slug: &Slug) -> u32 {
     let listing = bottle_queue::Folder::open(home, slug).and_then(|folder| folder.pending(Timestamp::now()));
     let waits = |pending: &&Pending| pending.state == State::Waiting;
@@ -21,7 +21,7 @@ pub(crate) fn count_pending(home: &Path, slug: &Slug) -> u32 {
         .map_or(0, |listing| u32::try_from(listing.pending.iter().filter(waits).count()).unwrap_or(u32::MAX))
 }
 
-/// Parses an id, or the start of one.
+/// Parses a proposal's id, or its first characters.
 pub(super) fn parse_id(text: &str) -> Result<String, String> {
     let good = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let why = || {
@@ -30,17 +30,17 @@ pub(super) fn parse_id(text: &str) -> Result<String, String> {
     good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
 }
 
-/// Returns all proposals, and warns about unreadable ones.
+/// Returns all pending proposals, and prints a warning for each unreadable one.
 pub(super) fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pending>, CliError> {
     let Listing { pending, damaged } = bottle_queue::list(&host.home, now).map_err(queue_error)?;
     for damaged in &damaged {
         output.warn(skipped_file(damaged));
     }
-    // An answered proposal is about to be removed.
+    // An answered proposal is about to be removed from the queue.
     Ok(pending.into_iter().filter(|pending| pending.state != State::Answered).collect())
 }
 
-/// Finds the only proposal whose id starts so.
+/// Returns the only pending proposal whose id starts with `begins`.
 pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -> Result<Pending, CliError> {
     let mut found = all(host, output, now)?;
     found.retain(|pending| pending.proposal.id.as_str().starts_with(begins));
@@ -55,12 +55,12 @@ pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -
     }
 }
 
-/// Words the warning about an unreadable file in the queue.
+/// Creates the warning about an unreadable file in the queue.
 pub(super) fn skipped_file(damaged: &Damaged) -> String {
     format!("{}: {}; it was skipped", damaged.path.display(), damaged.why)
 }
 
-/// Words the state of a proposal.
+/// Describes the state of a proposal.
 pub(super) fn state_text(pending: &Pending, now: Timestamp) -> String {
     match pending.state {
         State::Waiting => format!("{} left", span(pending.proposal.expires_at.duration_since(now))),

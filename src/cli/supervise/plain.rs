@@ -1,4 +1,4 @@
-//! The subcommands: `list`, `show`, `approve` and `reject`, for scripts, editors and screen readers.
+//! The subcommands `list`, `show`, `approve` and `reject`, for scripts, editors and screen readers.
 
 use std::io::Read;
 use std::path::Path;
@@ -47,10 +47,10 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The prefix of every line from a bottle, and of no other line.
+/// The prefix of every line that comes from a bottle. No other line has this prefix.
 const BAR: &str = "| ";
 
-/// Marks a line from a bottle.
+/// Adds the prefix to a line that comes from a bottle.
 fn untrusted(line: &str) -> String {
     format!("{BAR}{line}")
 }
@@ -69,7 +69,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     let ago = span(now.duration_since(*arrival_timestamp));
     let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
-    // Every line gets the bar, wrapped ones too, so that none can pass for bottle's own.
+    // Wrapped lines get the prefix too, so that none can be mistaken for a line of bottle itself.
     let room = styles.width.map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
@@ -128,7 +128,7 @@ pub(super) fn approve(
     let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
-    // A report has no routes to save; the answer refuses that scope.
+    // A report contains no routes to save, so approving it with the scope `save` is refused.
     let grant = if pending.proposal.tool.reports() && *wanted != RequestedScope::Run {
         GrantScope::Once
     } else {
@@ -143,10 +143,10 @@ pub(super) fn approve(
     answer(host, output, &pending, Decision::Approve { reason, routes, grant })
 }
 
-/// Shows the lines that will be added to the file. `when` begins the sentence.
+/// Shows the lines that will be added to a manifest. `when` is the beginning of the heading.
 ///
 /// # Errors
-/// When the file cannot be extended.
+/// If the manifest cannot be extended.
 pub(in crate::cli) fn show_addition(
     output: &Output,
     addition: &Addition,
@@ -170,7 +170,7 @@ pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> 
     answer(host, output, &pending, Decision::Reject { reason })
 }
 
-/// Answers, and reports the result.
+/// Answers a proposal, and prints the result.
 fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -> Result<(), CliError> {
     let outcome = answer::answer(host, pending, decision)?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
@@ -190,7 +190,7 @@ fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -
     }
 }
 
-/// Reads the user's replacement routes, and renders them in the canonical form.
+/// Reads the routes that replace the proposed ones, and renders them in the canonical form.
 fn edited(path: &Path) -> Result<String, CliError> {
     let unusable = |message| CliError::usage(message).about(path.display()).hint("name a file of routes");
     let unread = |error: std::io::Error| unusable(format!("cannot read {}: {error}", path.display()));

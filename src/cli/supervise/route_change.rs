@@ -1,4 +1,4 @@
-//! Computes what an approval changes in a bottle's routes.
+//! Computes how an approval changes a bottle's routes.
 
 use bottle_contract::names::Slug;
 use bottle_contract::proposal::{self, ProposalError};
@@ -13,37 +13,38 @@ use crate::instance::audit::{Entry, Trail};
 use crate::instance::{Store, routes};
 use crate::keeper::decisions;
 
-/// Context lines around a change.
+/// The number of unchanged lines shown around a change.
 const AROUND: usize = 2;
 
 /// The effect of a proposal on a bottle's routes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RouteChange {
-    /// What becomes newly allowed, in words; empty when everything is already allowed.
+    /// The requests that become allowed, in words. Empty if everything is already allowed.
     pub(super) gains: Vec<String>,
-    /// Hosts whose names can be mistaken for others.
+    /// Hosts whose names can be mistaken for other names.
     pub(super) disguised: Vec<String>,
-    /// The change of the routes' text.
+    /// The change of the routes' text, line by line.
     pub(super) diff: Vec<Changed>,
-    /// The revision of the current routes.
+    /// The revision number of the current routes.
     pub(super) revision: u64,
 }
 
 /// A line of a diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Changed {
-    /// A new line.
+    /// A line of the new text.
     Added(String),
-    /// A replaced line.
+    /// A line that is removed or replaced.
     Removed(String),
-    /// A context line.
+    /// An unchanged line near a change.
     Same(String),
-    /// Omitted unchanged lines.
+    /// Stands for unchanged lines that are not shown.
     Gap,
 }
 
-/// Computes the effect of a proposal on the current routes, or why it cannot be applied; none when it changes no
-/// routes or the routes are unknown. `text` is the proposed or the replacement text.
+/// Computes the effect of a proposal on the current routes. Returns an error if the proposal cannot be
+/// applied, and none if it changes no routes or the current routes are unknown. `text` is the proposed text
+/// or its replacement.
 pub(super) fn route_change(
     host: &Host,
     proposal: &Proposal,
@@ -57,7 +58,7 @@ pub(super) fn route_change(
 }
 
 impl RouteChange {
-    /// Computes the effect on the given routes.
+    /// Computes the effect of the text on these routes.
     pub(super) fn new(now: &Routes, text: &str) -> Result<Self, ProposalError> {
         let table = &now.table;
         let asked = proposal::parse(text)?;
@@ -72,7 +73,7 @@ impl RouteChange {
     }
 }
 
-/// Diffs two texts by line.
+/// Compares two texts line by line.
 pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
     let diff = TextDiff::from_lines(now, then);
     let mut lines = Vec::new();
@@ -92,7 +93,8 @@ pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
     lines
 }
 
-/// Lists what became live after the revision `from`, up to `to`, in words; the error says why that is unknown.
+/// Lists the requests that became allowed after the revision `from`, up to the revision `to`, in words. The
+/// error says why they are unknown.
 pub(super) fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
     let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| causes::one_line(&error))?;
     let is_live = |of: &bottle_contract::queue::Id, number: u64| {
@@ -111,13 +113,14 @@ pub(super) fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Resu
     Ok(gained.flatten().collect())
 }
 
-/// Returns the proposed routes in the canonical form if they parse, because an agent's own text can mislead.
+/// Returns the proposed routes in their canonical form, because the text as the agent wrote it can mislead.
+/// If they do not parse, returns the agent's text.
 pub(super) fn proposed_text(proposal: &Proposal) -> String {
     let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
     own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())
 }
 
-/// The warning for a host name that can be mistaken for another.
+/// The warning about a host name that can be mistaken for another name.
 pub(super) fn lookalike_warning(host: &str) -> String {
     format!("{host} has letters outside ASCII and can be mistaken for another name")
 }

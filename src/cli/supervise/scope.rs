@@ -1,4 +1,4 @@
-//! The scope of an approval, and the bottle file that a saved approval extends.
+//! The scope of an approval, and the bottle manifest that an approval with the scope `save` extends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,15 +19,16 @@ use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifes
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::resolve::ResolveError;
 
-/// The requested scope.
+/// The scope that the user requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum RequestedScope {
-    /// Holds for the next request that the routes allow.
+    /// The approval is valid for the next request that the routes allow.
     Once,
-    /// Holds while the bottle runs.
+    /// The approval is valid while the bottle runs.
     #[default]
     Run,
-    /// Also adds the routes to this bottle's file; without a name, to the file that the bottle was started from.
+    /// The routes are also added to this bottle manifest. Without a name, they are added to the manifest that
+    /// the bottle was started from.
     Saved(Option<Name>),
 }
 
@@ -48,10 +49,11 @@ impl FromStr for RequestedScope {
 }
 
 impl RequestedScope {
-    /// Completes the scope with everything needed to apply it, and changes nothing. `text` is what would apply.
+    /// Prepares the scope, without changing anything: finds the manifest to extend and computes its new text.
+    /// `text` contains the routes to approve.
     ///
     /// # Errors
-    /// When the file is ambiguous or is not the user's.
+    /// If it is unclear which manifest to extend, or if the manifest does not belong to the user.
     pub(super) fn resolve(
         &self,
         host: &Host,
@@ -71,20 +73,20 @@ impl RequestedScope {
     }
 }
 
-/// A complete scope.
+/// A prepared scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum GrantScope {
-    /// The next request only.
+    /// The approval is valid for the next request only.
     Once,
-    /// While the bottle runs.
+    /// The approval is valid while the bottle runs.
     #[default]
     Run,
-    /// Saved, with the file's change that the user saw.
+    /// The routes are also saved. Contains the change of the manifest that the user saw.
     Saved(Box<Addition>),
 }
 
 impl GrantScope {
-    /// The scope in the keeper's protocol.
+    /// Returns the scope as the keeper's protocol expresses it.
     pub(super) fn scope(&self) -> Scope {
         match self {
             Self::Once => Scope::Once,
@@ -94,44 +96,44 @@ impl GrantScope {
     }
 }
 
-/// Routes to add to a bottle file of the user.
+/// Routes to add to one of the user's bottle manifests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Addition {
     name: Name,
     pub(in crate::cli) path: PathBuf,
     routes: Routes,
-    /// The current text; none for a new file.
+    /// The manifest's current text; none for a new manifest.
     before: Option<String>,
-    /// The new text, or why the file cannot be extended.
+    /// The manifest's new text, or why it cannot be extended.
     after: Result<String, AppendError>,
 }
 
-/// Why an addition was not written.
+/// Why the routes were not added to the manifest.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SaveError {
-    /// The file cannot be extended.
+    /// The manifest cannot be extended.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// The file cannot be read.
+    /// The manifest cannot be read.
     #[error("{}", .0.message)]
     Unreadable(CliError),
-    /// The file is no longer as it was shown.
+    /// The manifest was changed after it was shown to the user.
     #[error("it changed meanwhile")]
     Changed,
-    /// The new file exists by now.
+    /// Another program created the new manifest first.
     #[error("it was created meanwhile")]
     Created,
-    /// The file cannot be written.
+    /// The manifest cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Addition {
-    /// Prepares the change of this bottle's file; without a name, of the one that `slug` was started from. Writes
-    /// nothing.
+    /// Prepares the change of this bottle manifest; without a name, of the manifest that `slug` was started
+    /// from. Writes no file.
     ///
     /// # Errors
-    /// When the file is ambiguous or is not the user's.
+    /// If it is unclear which manifest to extend, or if the manifest does not belong to the user.
     pub(in crate::cli) fn new(
         host: &Host,
         slug: &Slug,
@@ -152,15 +154,15 @@ impl Addition {
         Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
     }
 
-    /// Diffs the file, or says why it cannot be extended.
+    /// Returns the change of the manifest line by line, or why it cannot be extended.
     pub(super) fn diff(&self) -> Result<Vec<Changed>, &AppendError> {
         Ok(changed(self.before.as_deref().unwrap_or_default(), self.after.as_ref()?))
     }
 
-    /// Writes the file as it was shown.
+    /// Writes the manifest's new text as the user saw it.
     ///
     /// # Errors
-    /// When the file changed meanwhile or cannot be written.
+    /// If the manifest changed after it was shown, or cannot be written.
     pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), SaveError> {
         let text = self.after.as_ref().map_err(Clone::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(SaveError::Unreadable)?;
@@ -174,13 +176,13 @@ impl Addition {
         if is_new { Ok(()) } else { Err(SaveError::Created) }
     }
 
-    /// Renders the routes, for the user to paste.
+    /// Renders the routes for the user to add by hand.
     pub(in crate::cli) fn to_paste(&self) -> String {
         self.routes.render()
     }
 }
 
-/// Returns the bottles that `slug` was started from and whose files are the user's.
+/// Returns those bottle manifests of `slug` that are files of the user.
 pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     let record = match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => record,
@@ -195,7 +197,7 @@ pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     record.bottles.into_iter().filter(|name| is_own(name) && seen.insert(name.clone())).collect()
 }
 
-/// Returns the only candidate.
+/// Returns the only candidate, or an error if there is none or more than one.
 fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     let (count, hint) = match &names[..] {
         [name] => return Ok(name.clone()),
@@ -212,7 +214,7 @@ fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     Err(CliError::usage(message).about("--scope").hint(hint))
 }
 
-/// Returns the text of the user's bottle of this name; none for a new one.
+/// Returns the text of the user's bottle manifest with this name; none for a new one.
 fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Source, String)>, CliError> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };

@@ -1,8 +1,9 @@
-//! Restores a terminal whose previous command was killed before it could restore it.
+//! Restores a terminal whose previous command was killed before it could restore the terminal.
 //!
-//! SIGKILL prevents any cleanup, and a shell restores at most the line discipline: mouse reports, a hidden cursor
-//! and the alternate screen remain. So a command that takes over a terminal writes a mark file meanwhile. The next
-//! command on that terminal that finds a dead process's mark restores everything.
+//! After SIGKILL a process cannot clean up. A shell restores at most the line discipline, so mouse reports, a
+//! hidden cursor and the alternate screen remain. Therefore a command that takes over a terminal writes a
+//! mark file, and removes it when it has restored the terminal. The next command on this terminal that finds
+//! the mark file of a dead process restores the terminal.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,18 +19,19 @@ use rustix::termios::{
 use super::modes::EVERYTHING;
 use crate::host::process::ProcessId;
 
-/// The folder of the mark files; without a runtime folder there are none.
+/// The folder of the mark files. Without a runtime folder there are no mark files.
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
-/// The longest mark file, in bytes.
+/// The maximum length of a mark file, in bytes.
 const MARK_MAX: u64 = 64;
 
-/// A terminal that is taken over, until dropped.
+/// The mark file of a terminal that is taken over. Dropping the value removes the file.
 #[derive(Debug)]
 pub(super) struct Mark(PathBuf);
 
 impl Mark {
-    /// Marks this terminal as taken over by this process. Ignores failures: the mark matters only after a kill.
+    /// Marks this terminal as taken over by this process. Failures are ignored, because the mark matters only
+    /// after a kill.
     pub(super) fn set(terminal: &File) -> Option<Self> {
         let folder = FOLDER.get()?;
         let path = path(folder, terminal).ok()?;
@@ -46,30 +48,31 @@ impl Drop for Mark {
     }
 }
 
-/// Restores the terminal after a killed command, and sets the folder for marks. `runtime` is the runtime folder of
-/// this home; it may not exist.
+/// Restores the terminal if a command on it was killed, and sets the folder for mark files. `runtime` is the
+/// runtime folder for this home; it may not exist.
 pub(crate) fn restore_after_kill(runtime: &Path) {
     let folder = FOLDER.get_or_init(|| runtime.join(".terminals"));
     if let Some(path) = stale_mark(folder) {
-        // A failure now would repeat next time, so the mark is removed first.
+        // The mark is removed even if restoring fails, because it would fail again next time.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
         let _ = restore_line_modes();
     }
 }
 
-/// Finds a dead process's mark for the terminal on standard error.
+/// Finds a dead process's mark file for the terminal on standard error.
 fn stale_mark(folder: &Path) -> Option<PathBuf> {
     let path = path(folder, &io::stderr()).ok()?;
     let mut mark = String::new();
     io::Read::read_to_string(&mut io::Read::take(File::open(&path).ok()?, MARK_MAX), &mut mark).ok()?;
     let is_alive = mark.parse::<ProcessId>().is_ok_and(ProcessId::is_alive);
-    // A background process must not change the terminal.
+    // A process in the background must not change the terminal.
     let ours = tcgetpgrp(io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp());
     (!is_alive && ours).then_some(path)
 }
 
-/// The terminal's device names the file, so that every descriptor of it maps to the same file.
+/// Returns the path of the mark file. It is named after the terminal's device, so that all descriptors of a
+/// terminal give the same path.
 fn path(folder: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
     if !rustix::termios::isatty(terminal) {
         return Err(io::ErrorKind::NotFound.into());
@@ -77,7 +80,7 @@ fn path(folder: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
     Ok(folder.join(format!("{:x}", rustix::fs::fstat(terminal)?.st_rdev)))
 }
 
-/// Restores line editing, echo and signals, if the shell has not.
+/// Restores line editing, echo and signals, if the shell has not done so.
 fn restore_line_modes() -> io::Result<()> {
     let mut modes = tcgetattr(io::stderr())?;
     modes.local_modes |= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN;

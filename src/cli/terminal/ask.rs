@@ -1,4 +1,4 @@
-//! Asks the user on `/dev/tty`, which works while standard input carries data.
+//! Asks the user on `/dev/tty`, which also works while standard input carries data.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -10,15 +10,15 @@ use zeroize::Zeroizing;
 use super::raw::{self, Restore};
 use crate::secrets::Ask;
 
-/// The longest answer in bytes; further input is ignored.
+/// The maximum length of an answer in bytes. Further input is ignored.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// Whether there is a user to ask: standard error is a terminal, and there is a controlling terminal.
+/// Whether there is a user to ask: standard error is a terminal, and the process has a controlling terminal.
 pub(crate) fn interactive() -> bool {
     io::stderr().is_terminal() && TerminalUser::find().is_ok()
 }
 
-/// The user at the controlling terminal.
+/// The controlling terminal, on which the user answers questions.
 #[derive(Debug)]
 pub(crate) struct TerminalUser {
     terminal: File,
@@ -31,9 +31,9 @@ pub(crate) enum Decision {
     Yes,
     /// Do not start.
     No,
-    /// Choose again.
+    /// Change the choices.
     Edit,
-    /// Show the whole preview.
+    /// Show the full preview.
     Explain,
 }
 
@@ -41,24 +41,24 @@ impl TerminalUser {
     /// Opens the controlling terminal.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no controlling terminal.
     pub(crate) fn find() -> io::Result<Self> {
         Ok(Self { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty")? })
     }
 
-    /// Asks for yes or no; only `y` and `yes` mean yes. Returns none on Ctrl-C.
+    /// Asks for yes or no. Only `y` and `yes` count as yes. Returns none on Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<Option<bool>> {
         let word = self.answered(&format!("{question} [y/N] "))?;
         Ok(word.map(|word| matches!(word.to_lowercase().as_str(), "y" | "yes")))
     }
 
-    /// Asks whether to start; only `y` and `yes` mean yes. Returns none on Esc or Ctrl-C.
+    /// Asks whether to start. Only `y` and `yes` count as yes. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn decide(&mut self, question: &str) -> io::Result<Option<Decision>> {
         let word = self.line(&format!("{question} [y/N/e/?]"))?;
         Ok(word.map(|word| match word.trim().to_lowercase().as_str() {
@@ -72,15 +72,16 @@ impl TerminalUser {
     /// Asks for a line of text. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal hung up, or the input is not UTF-8.
+    /// If the terminal hung up, or the input is not UTF-8.
     pub(crate) fn line(&mut self, question: &str) -> io::Result<Option<String>> {
         self.answer(&format!("{question} "), true)?.map(|bytes| text(&bytes)).transpose()
     }
 
-    /// Shows a numbered list and asks for a number or name until one matches. Returns none on Esc or Ctrl-C.
+    /// Shows a numbered list, and asks for a number or name until the answer is valid. Returns none on Esc or
+    /// Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn choose(&mut self, question: &str, names: &[String]) -> io::Result<Option<usize>> {
         let lines = names.iter().enumerate().map(|(index, name)| format!("  {}  {name}\r\n", index + 1));
         self.terminal.write_all(lines.collect::<String>().as_bytes())?;
@@ -96,11 +97,11 @@ impl TerminalUser {
         }
     }
 
-    /// Asks for one of these words, or its start, until one matches; an empty answer is the first word. Returns
-    /// none on Esc or Ctrl-C.
+    /// Asks for one of these words, or its first letters, until the answer is valid. An empty answer means
+    /// the first word. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn word(&mut self, question: &str, words: &[&str]) -> io::Result<Option<usize>> {
         loop {
             let Some(typed) = self.answered(&format!("{question} [{}] ", words.join("/")))? else {
@@ -112,13 +113,14 @@ impl TerminalUser {
         }
     }
 
-    /// Asks for a word; invalid UTF-8 in it matches nothing.
+    /// Asks for a word. Invalid UTF-8 is replaced, so that the answer matches no word.
     fn answered(&mut self, question: &str) -> io::Result<Option<String>> {
         Ok(self.answer(question, true)?.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 
-    /// Asks, and reads one line by key; none when the user cancels. Signals are off, so that Ctrl-C arrives as a key and needs no cleanup.
-    /// Drops input typed before the question was visible.
+    /// Asks a question, and reads one line key by key. Returns none if the user cancels. The terminal's
+    /// signals are disabled, so that Ctrl-C arrives as a key and needs no cleanup. Drops input that was typed
+    /// before the question was visible.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
         let _modes = read_keys(&self.terminal)?;
         self.terminal.write_all(question.as_bytes())?;
@@ -169,7 +171,7 @@ fn text(bytes: &[u8]) -> io::Result<String> {
     Ok(text.to_owned())
 }
 
-/// Removes the last character from the line and, with echo, from the screen.
+/// Removes the last character of the line and, if it is echoed, from the screen.
 fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> {
     while let Some(byte) = line.pop() {
         if byte & 0xc0 != 0x80 {
@@ -182,13 +184,13 @@ fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> 
     Ok(())
 }
 
-/// Disables line editing of the terminal until the result is dropped.
+/// Disables the terminal's line editing until the returned value is dropped.
 fn read_keys(terminal: &File) -> io::Result<Restore> {
     let before = tcgetattr(terminal)?;
     let mut keys = before.clone();
     keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
     keys.input_modes &= !InputModes::IXON;
-    // Saved first, so that a signal or a panic restores the echo.
+    // The previous modes are saved first, so that a signal or a panic restores the echo.
     let restore = raw::save(terminal, &before, false)?;
     tcsetattr(terminal, OptionalActions::Flush, &keys)?;
     Ok(restore)

@@ -1,21 +1,21 @@
-//! Finds the detach keys in typed input.
+//! Recognizes the detach keys in typed input.
 
 /// Searches a stream of typed bytes for the detach keys.
 #[derive(Debug)]
 pub(crate) struct Detach {
     keys: Vec<u8>,
-    /// A typed prefix of the keys, buffered until it is a match or not.
+    /// Typed bytes that match the start of the detach keys, buffered until the next byte decides.
     buffered: Vec<u8>,
 }
 
 impl Detach {
-    /// Creates a search for these keys; empty keys never match.
+    /// Creates a search for these keys. An empty sequence never matches.
     pub(crate) fn new(keys: &[u8]) -> Self {
         Self { keys: keys.to_owned(), buffered: Vec::new() }
     }
 
-    /// Takes typed bytes. Returns the bytes to forward, and whether the keys were completed; bytes after them are
-    /// dropped.
+    /// Processes typed bytes. Returns the bytes to forward, and whether the detach keys were typed
+    /// completely. Bytes after the detach keys are dropped.
     pub(crate) fn feed(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         if self.keys.is_empty() {
             return (typed.to_owned(), false);

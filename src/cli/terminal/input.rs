@@ -1,7 +1,8 @@
-//! Standard input as a stream of chunks.
+//! Reads standard input as a stream of chunks.
 //!
-//! A separate thread reads: only blocking reads work alike for a terminal, a pipe and a file. It stops when the
-//! stream is dropped, so that later keys go to the next reader.
+//! A separate thread reads, because only blocking reads work in the same way for a terminal, a pipe and a
+//! file. The thread stops when the stream is dropped, so that it does not take keys meant for the next
+//! reader.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,16 +12,16 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::mpsc;
 
-/// Bytes per read.
+/// The maximum number of bytes of one read.
 const CHUNK: usize = 16 * 1024;
 
-/// Buffered chunks; further input waits in the kernel.
+/// The number of buffered chunks. Further input stays in the kernel's buffer.
 const WAITING: usize = 4;
 
 /// A stream of chunks, until dropped.
 pub(crate) struct Chunks {
     receiver: mpsc::Receiver<Bytes>,
-    /// Its closing stops the thread.
+    /// Closing this descriptor stops the thread.
     _wanted: Option<OwnedFd>,
 }
 
@@ -31,7 +32,7 @@ impl Chunks {
     }
 }
 
-/// Starts reading.
+/// Starts the thread that reads standard input.
 pub(crate) fn chunks() -> Chunks {
     let (sender, receiver) = mpsc::channel(WAITING);
     let Ok((unwanted, wanted)) = pipe_with(PipeFlags::CLOEXEC) else {
@@ -55,7 +56,7 @@ pub(crate) fn chunks() -> Chunks {
     Chunks { receiver, _wanted: Some(wanted) }
 }
 
-/// Waits for input; false when the stream was dropped.
+/// Waits for input. Returns false when the stream was dropped.
 fn is_ready(unwanted: &OwnedFd) -> bool {
     loop {
         let stdin = rustix::stdio::stdin();
@@ -65,7 +66,7 @@ fn is_ready(unwanted: &OwnedFd) -> bool {
             Ok(_) if !both[0].revents().is_empty() => return false,
             Ok(_) if !both[1].revents().is_empty() => return true,
             Ok(_) | Err(Errno::INTR) => {}
-            // Input that cannot be polled is read at once.
+            // Input that does not support polling is read without waiting.
             Err(_) => return true,
         }
     }

@@ -1,4 +1,4 @@
-//! The user's terminal: taken over for a session, used for questions, and always restored.
+//! The user's terminal. A session takes it over, questions are asked on it, and it is restored in all cases.
 //!
 //! ```text
 //! raw      raw mode and window title, restored on drop, panic and signals
@@ -9,7 +9,7 @@
 //! ask      questions on /dev/tty: y/N, and secrets without echo
 //! screen   the full screen, for pickers and `supervise`
 //! ```
-//! This module does not know what runs on the terminal.
+//! This module is independent of the program that uses the terminal.
 
 mod after_kill;
 mod ask;
@@ -32,7 +32,7 @@ pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
 pub(crate) use screen::{FullScreen, Typed};
 
-/// The size when a terminal reports none or zero.
+/// The size to use if a terminal reports none, or reports zero.
 const FALLBACK: Size = Size { columns: 80, rows: 24 };
 
 /// Whether standard input and output are terminals.
@@ -40,12 +40,12 @@ pub(crate) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The size of the terminal on standard output.
+/// Returns the size of the terminal on standard output.
 pub(crate) fn size() -> Size {
     size_of(&io::stdout())
 }
 
-/// The size of this terminal, or the fallback.
+/// Returns the size of this terminal, or [`FALLBACK`].
 pub(crate) fn size_of(terminal: &impl AsFd) -> Size {
     match rustix::termios::tcgetwinsize(terminal) {
         Ok(found) if found.ws_col > 0 && found.ws_row > 0 => {

@@ -1,32 +1,34 @@
-//! Tracks the terminal modes that a program's output switches on, to switch them off afterwards.
+//! Tracks the terminal modes that a program's output switches on, so that they can be switched off
+//! afterwards.
 //!
-//! An agent that is killed or detached from leaves mouse reports, a hidden cursor or the alternate screen behind.
-//! Only tracked modes are undone: leaving an alternate screen that was never entered would move the cursor.
+//! An agent that is killed, or from which the user detaches, does not switch off mouse reports, show the
+//! cursor, or leave the alternate screen. Only modes that were switched on are undone, because leaving an
+//! alternate screen that was not entered would move the cursor.
 
 use std::collections::BTreeSet;
 
 use vte::{Params, Perform};
 
-/// Private modes that a shell has off, among those that the filter passes: keys, colours and margins, mouse, focus,
-/// alternate screens, paste, synchronized output.
+/// Private modes that are off in a shell, of those that the filter allows: keys, colours and margins, mouse,
+/// focus, alternate screens, paste, synchronized output.
 const OFF_IN_SHELL: [u16; 25] = [
     1, 5, 6, 9, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1045, 1047,
     1049, 2004, 2026, 2031,
 ];
 
-/// Private modes that a shell has on: line wrap, cursor.
+/// Private modes that are on in a shell: line wrap, cursor.
 const ON_IN_SHELL: [u16; 2] = [7, 25];
 
-/// Standard modes that a shell has off: insertion, line feed with carriage return.
+/// Standard modes that are off in a shell: insertion, line feed with carriage return.
 const STANDARD: [u16; 2] = [4, 20];
 
-/// Restores a terminal in an unknown state after a kill. Harmless when nothing was on: it saves the cursor first,
-/// so that leaving an alternate screen that is not shown does not move it.
+/// Restores a terminal whose state is unknown after a kill. If no mode was on, this has no visible effect:
+/// the cursor is saved first, so that leaving an alternate screen that is not shown does not move it.
 pub(super) const EVERYTHING: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\
     \x1b[?2026l\x1b[?1l\x1b>\x1b[>4m\x1b[=0u\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b]8;;\x1b\\\x1b[0 q\
     \x1b7\x1b[?1049l\x1b[?25h\x1b]112\x07\x1b[23;0t";
 
-/// The modes that a stream of output left on.
+/// The modes that the output so far has changed and not restored.
 #[derive(Default)]
 pub(crate) struct Modes {
     parser: vte::Parser,
@@ -34,12 +36,12 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// Tracks a chunk of output; sequences may be split anywhere between chunks.
+    /// Processes a chunk of output. Escape sequences may be split between chunks.
     pub(crate) fn note(&mut self, output: &[u8]) {
         self.parser.advance(&mut self.tracked, output);
     }
 
-    /// Returns the sequences that restore the terminal. The alternate screen is left last.
+    /// Returns the sequences that restore the terminal. Leaving the alternate screen comes last.
     pub(crate) fn undo(&self) -> Vec<u8> {
         self.tracked.undo()
     }
@@ -51,7 +53,8 @@ struct Tracked {
     on: BTreeSet<u16>,
     off: BTreeSet<u16>,
     standard: BTreeSet<u16>,
-    /// Whether each of these changed: colours, keypad, margins, cursor shape, hyperlinks, line-drawing characters.
+    /// Whether the output changed each of these: colours, keypad, margins, cursor shape, hyperlinks,
+    /// line-drawing characters.
     coloured: bool,
     keypad: bool,
     margins: bool,
@@ -66,7 +69,7 @@ struct Tracked {
 
 impl Perform for Tracked {
     fn execute(&mut self, control: u8) {
-        // Shift out and shift in select the character set.
+        // The control characters "shift out" and "shift in" select the character set.
         if matches!(control, 0x0e | 0x0f) {
             self.shifted_out = control == 0x0e;
         }
@@ -76,7 +79,7 @@ impl Perform for Tracked {
         match (intermediates, last) {
             (b"(", letters) => self.line_drawing = letters != b'B',
             (b"", b'=' | b'>') => self.keypad = last == b'=',
-            // The full reset.
+            // The sequence for a full reset.
             (b"", b'c') => *self = Self::default(),
             _ => {}
         }
@@ -133,7 +136,7 @@ impl Tracked {
         say(self.shifted_out, "\x0f");
         say(self.keypad, "\x1b>");
         say(self.cursor_shape, "\x1b[0 q");
-        // Setting margins moves the cursor.
+        // Setting the margins moves the cursor, so the cursor is saved and restored.
         say(self.margins, "\x1b7\x1b[r\x1b8");
         self.standard.iter().for_each(|mode| say(true, &format!("\x1b[{mode}l")));
         let (screens, others): (Vec<u16>, Vec<u16>) = self.on.iter().partition(|mode| is_screen(**mode));

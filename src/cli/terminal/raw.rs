@@ -1,7 +1,7 @@
-//! Raw mode, entered for one session and restored on every exit.
+//! Raw mode, which a session enters and which is restored on every exit.
 //!
-//! The saved state is a process-wide value, because panics and signals cannot drop a local one. The first caller
-//! restores; later calls do nothing.
+//! The saved state is a global value, because panics and signals do not drop a local one. The first call
+//! restores the terminal; later calls do nothing.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,25 +14,25 @@ use super::Modes;
 use super::after_kill::Mark;
 use crate::cli::style::label_color;
 
-/// The terminal's state before the session.
+/// The terminal's state before a session.
 struct Saved {
     terminal: File,
     termios: Termios,
     modes: Modes,
-    /// Titles pushed on the terminal's own stack.
+    /// The number of titles that were pushed on the terminal's title stack.
     titles: u8,
     color: bool,
-    /// Marks the terminal as taken over, for the next command.
+    /// The mark file that tells the next command that the terminal is taken over.
     mark: Option<Mark>,
 }
 
-/// Push and pop the window's title on the terminal's own stack.
+/// The sequences that push and pop the window's title on the terminal's title stack.
 const PUSH_TITLE: &[u8] = b"\x1b[22;0t";
 const POP_TITLE: &[u8] = b"\x1b[23;0t";
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
-/// Restores the terminal when dropped, unless [`restore`] did.
+/// Restores the terminal when dropped, unless [`restore`] has done so.
 #[derive(Debug)]
 pub(super) struct Restore(());
 
@@ -42,24 +42,24 @@ impl Drop for Restore {
     }
 }
 
-/// A terminal in raw mode; restored on drop, or by [`restore`].
+/// A terminal in raw mode. Dropping the value, or calling [`restore`], restores the terminal.
 #[derive(Debug)]
 pub(crate) struct RawTerminal {
     _restore: Restore,
 }
 
 impl RawTerminal {
-    /// Takes over the terminal of standard input. Sets the window's title, if given, and the cursor's colour.
+    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given.
     ///
     /// # Errors
-    /// When standard input is not a terminal; nothing has changed then.
+    /// If standard input is not a terminal. The terminal is then unchanged.
     pub(crate) fn enter(title: Option<&str>, color: Option<&str>) -> io::Result<Self> {
         let terminal = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
         raw.make_raw();
         let restore = save(&terminal, &termios, title.is_some())?;
-        // Keeps input typed ahead, which is meant for the program.
+        // Keeps input that was typed ahead, because it is meant for the program.
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         let mut words = Vec::new();
         if let Some(title) = title {
@@ -77,7 +77,8 @@ impl RawTerminal {
         Ok(Self { _restore: restore })
     }
 
-    /// Returns the sequence that pushes the title; restored at the end, or by [`RawTerminal::pop_title`].
+    /// Returns the sequence that pushes the title. The title is popped at the end, or by
+    /// [`RawTerminal::pop_title`].
     pub(crate) fn push_title(&self) -> &'static [u8] {
         if let Some(saved) = lock().as_mut() {
             saved.titles = saved.titles.saturating_add(1);
@@ -85,7 +86,7 @@ impl RawTerminal {
         PUSH_TITLE
     }
 
-    /// Returns the sequence that restores the pushed title.
+    /// Returns the sequence that pops the pushed title.
     pub(crate) fn pop_title(&self) -> &'static [u8] {
         if let Some(saved) = lock().as_mut() {
             saved.titles = saved.titles.saturating_sub(1);
@@ -93,7 +94,7 @@ impl RawTerminal {
         POP_TITLE
     }
 
-    /// Tracks the modes that this chunk of the agent's output switches on.
+    /// Tracks the terminal modes that this chunk of the agent's output switches on.
     pub(crate) fn track_output(&self, output: &[u8]) {
         track_output(output);
     }
@@ -105,9 +106,9 @@ pub(crate) fn title_sequence(title: &str) -> Vec<u8> {
     format!("\x1b]0;{plain}\x07").into_bytes()
 }
 
-/// Restores the terminal, if it is taken over. May be called from anywhere, any number of times.
+/// Restores the terminal, if it is taken over. May be called from any thread, and several times.
 pub(crate) fn restore() {
-    // Does not block: a panic with the lock held must not hang.
+    // Does not block, because a panic while the lock is held would cause a deadlock.
     let saved = match SAVED.try_lock() {
         Ok(mut saved) => saved.take(),
         Err(std::sync::TryLockError::Poisoned(saved)) => saved.into_inner().take(),
@@ -121,18 +122,18 @@ pub(crate) fn restore() {
     if saved.color {
         sequences.extend_from_slice(b"\x1b]112\x07");
     }
-    // Both fail after a hang-up, when there is nothing to restore.
+    // After a hang-up both calls fail, and there is nothing to restore.
     let _ = saved.terminal.write_all(&sequences);
     let _ = tcsetattr(&saved.terminal, OptionalActions::Now, &saved.termios);
     drop(saved.mark);
 }
 
-/// Whether the terminal is taken over.
+/// Whether a session has taken over the terminal.
 pub(super) fn is_taken() -> bool {
     lock().is_some()
 }
 
-/// Makes a panic restore the terminal before it prints.
+/// Installs a panic hook that restores the terminal before the panic message is printed.
 pub(crate) fn restore_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -141,10 +142,10 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Saves the terminal's state until it is restored; call it before any change.
+/// Saves the terminal's state for [`restore`]. Call it before any change of the terminal.
 ///
 /// # Errors
-/// When no file descriptor is left.
+/// If the process cannot open another file descriptor.
 pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<Restore> {
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);
@@ -154,7 +155,7 @@ pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<Re
     Ok(Restore(()))
 }
 
-/// Tracks the modes that this chunk of output switches on, for [`restore`].
+/// Tracks the terminal modes that this chunk of output switches on, so that [`restore`] can undo them.
 pub(super) fn track_output(output: &[u8]) {
     if let Some(saved) = lock().as_mut() {
         saved.modes.note(output);
@@ -173,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes the test below act as a program that takes over its terminal and panics.
+    /// Makes the test below run as a program that takes over its terminal and then panics.
     const VICTIM: &str = "BOTTLE_TEST_PANICS_ON_TERMINAL";
 
     #[test]

@@ -1,4 +1,5 @@
-//! Full-screen mode: an alternate screen and single keys. Restores the previous content.
+//! Full-screen mode: shows an alternate screen and reads single keys. Restores the previous content of the
+//! terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,28 +12,28 @@ use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::raw::{self, Restore};
 
-/// Enters the alternate screen and hides the cursor.
+/// The sequences that enter the alternate screen and hide the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 
-/// Switches on bracketed paste, so that pasted text does not act as keys.
+/// The sequence that switches on bracketed paste, so that pasted text is not handled as keys.
 const PASTES: &[u8] = b"\x1b[?2004h";
 
-/// The smallest usable screen: columns and rows.
+/// The minimum size of the screen: columns and rows.
 const MIN_SIZE: (u16, u16) = (40, 10);
 
-/// The user's terminal in full-screen mode, until dropped or [`super::restore`].
+/// The user's terminal in full-screen mode, until the value is dropped or [`super::restore`] is called.
 pub(crate) struct FullScreen {
-    // Dropped first: afterwards the backend shows the cursor.
+    // Must be dropped first: when the backend is dropped afterwards, it shows the cursor.
     _restore: Restore,
     terminal: Terminal<CrosstermBackend<File>>,
 }
 
 impl FullScreen {
-    /// Enters full-screen mode. Returns none when the terminal is too small, reports no size, or knows no escape
-    /// sequences; the caller then uses lines.
+    /// Enters full-screen mode. Returns none if the terminal is too small, reports no size, or does not
+    /// support escape sequences. The caller then prints lines instead.
     ///
     /// # Errors
-    /// When there is no terminal; nothing has changed then.
+    /// If there is no terminal. Nothing was changed then.
     pub(crate) fn enter() -> io::Result<Option<Self>> {
         let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
         let size = tcgetwinsize(&tty)?;
@@ -45,34 +46,34 @@ impl FullScreen {
         raw.make_raw();
         let restore = raw::save(&tty, &before, false)?;
         raw::track_output(ENTER);
-        // Drops input typed before the screen was visible.
+        // Drops input that was typed before the screen was visible.
         tcsetattr(&tty, OptionalActions::Flush, &raw)?;
         tty.write_all(ENTER)?;
         let terminal = Terminal::new(CrosstermBackend::new(tty))?;
         Ok(Some(Self { _restore: restore, terminal }))
     }
 
-    /// Switches on bracketed paste: pasted text arrives as [`Typed::Pasted`], if the terminal supports it.
+    /// Switches on bracketed paste. If the terminal supports it, pasted text arrives as [`Typed::Pasted`].
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn report_pastes(&mut self) -> io::Result<()> {
         raw::track_output(PASTES);
         self.terminal.backend_mut().write_all(PASTES)
     }
 
-    /// Columns and rows.
+    /// Returns the number of columns and rows.
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
 
-    /// Draws a frame; unchanged cells are not sent again.
+    /// Draws a frame. Only cells that changed are sent to the terminal.
     ///
     /// # Errors
-    /// When the terminal hung up or was restored.
+    /// If the terminal hung up or was restored.
     pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         if !raw::is_taken() {
             return Err(io::Error::other("the terminal was restored"));
@@ -80,10 +81,10 @@ impl FullScreen {
         self.terminal.draw(render).map(drop)
     }
 
-    /// Waits for input, up to `patience`.
+    /// Waits for input, for at most `patience`.
     ///
     /// # Errors
-    /// When the terminal hung up.
+    /// If the terminal hung up.
     pub(crate) fn typed_within(&self, patience: Duration) -> io::Result<Option<Typed>> {
         if !poll(patience)? {
             return Ok(None);
@@ -101,8 +102,8 @@ impl FullScreen {
 #[derive(Debug)]
 pub(crate) enum Typed {
     Key(KeyEvent),
-    /// Bracketed paste.
+    /// Text that was pasted with bracketed paste.
     Pasted(String),
-    /// The terminal has a new size.
+    /// The size of the terminal has changed.
     Resized,
 }

@@ -1,6 +1,7 @@
-//! Handles a crash of the screen: restores the terminal and writes a log whose path it reports.
+//! Handles a panic while the screen is shown: restores the terminal, writes a log, and reports the log's
+//! path.
 //!
-//! A panic message may contain an agent's text, so it is never printed unescaped.
+//! A panic message may contain an agent's text, so it is not printed unescaped.
 
 use std::backtrace::Backtrace;
 use std::fs::{DirBuilder, OpenOptions};
@@ -16,10 +17,11 @@ use crate::cli::error::CliError;
 use crate::cli::output::inert;
 use crate::cli::terminal;
 
-/// The log of this process's first crash, or why there is none.
+/// The log file of this process's first panic, or why it could not be written.
 static LOGGED: Mutex<Option<Result<PathBuf, String>>> = Mutex::new(None);
 
-/// Installs a panic hook that restores the terminal and writes a log below this home; it prints nothing.
+/// Installs a panic hook that restores the terminal and writes a log file below `home`. The hook prints
+/// nothing.
 pub(super) fn log_panics(home: &Path) {
     let folder = home.join("crashes");
     std::panic::set_hook(Box::new(move |panic| {
@@ -47,7 +49,7 @@ fn log(folder: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the error after a crash; none without one.
+/// Returns the error that reports a panic; none if there was no panic.
 pub(super) fn error() -> Option<CliError> {
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let whither = match logged {
@@ -68,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes the test below act as a program whose screen crashes.
+    /// Makes the test below run as a program that panics while its screen is shown.
     const VICTIM: &str = "BOTTLE_TEST_SCREEN_CRASHES";
 
     #[test]

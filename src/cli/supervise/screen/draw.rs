@@ -1,4 +1,5 @@
-//! Draws the screen. Uses ASCII only, so that it looks the same in every font; colours repeat what words say.
+//! Draws the screen. Uses only ASCII, so that the screen looks the same in every font. Every meaning of a
+//! colour is also expressed in words.
 
 use dialoguer::console::measure_text_width;
 use jiff::Timestamp;
@@ -15,17 +16,17 @@ use super::text::{request_title, time_left, time_left_sentence};
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The maximum columns of a bottle's name.
+/// The maximum width of a bottle's name, in columns.
 const NAME: usize = 24;
 
-/// Columns of the proposal's kind, and of the remaining time.
+/// The widths of the proposal's kind and of the remaining time, in columns.
 const KIND: usize = 6;
 const WAITS: usize = 11;
 
-/// Narrower screens omit the kind.
+/// A screen narrower than this omits the kind of a proposal.
 const NARROW: usize = 60;
 
-/// The keys, each with its effect.
+/// The keys, and what each one does.
 const HELP: &[(&str, &str)] = &[
     ("Up Down, k j", "move; scroll in the full view"),
     ("Enter, Right", "show in full; Left or Esc goes back"),
@@ -38,7 +39,7 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit; proposals stay pending"),
 ];
 
-/// Draws the state that [`State::lay_out`] prepared for a terminal of this size.
+/// Draws the state, which [`State::lay_out`] has prepared for a terminal of this size.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Timestamp) {
     let area = frame.area();
     let rows = state.layout().rows();
@@ -66,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Ti
     frame.render_widget(bottom(state, columns, styles), keys);
 }
 
-/// Returns the two heading lines.
+/// Returns the two lines of the heading.
 fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let total = state.rows().all().len();
     let (left, right, below) = match (state.view(), state.rows().current()) {
@@ -107,7 +108,7 @@ fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec
     vec![Line::from(top), below]
 }
 
-/// Returns the column titles.
+/// Returns the line of column titles.
 fn named(state: &State, columns: usize, styles: Styles) -> String {
     let wide = Columns::for_state(state, columns);
     let kind = if wide.kind > 0 { padded("KIND", wide.kind, styles) } else { String::new() };
@@ -119,7 +120,7 @@ fn named(state: &State, columns: usize, styles: Styles) -> String {
     )
 }
 
-/// The widths of a row's parts.
+/// The widths of the parts of a row.
 struct Columns {
     name: usize,
     kind: usize,
@@ -129,14 +130,14 @@ struct Columns {
 impl Columns {
     fn for_state(state: &State, whole: usize) -> Self {
         let name = |row: &Row| row.pending.proposal.bottle_slug.as_str().len();
-        // At least as wide as the heading "BOTTLE".
+        // The column is at least as wide as its title, "BOTTLE".
         let widest = state.rows().all().iter().map(name).max().unwrap_or(0).max(6);
         let kind = if whole < NARROW { 0 } else { KIND };
         Self { name: widest.min(NAME).min(whole / 3), kind, whole }
     }
 }
 
-/// Returns the part of the list around the cursor that fits.
+/// Returns the part of the list that fits around the cursor.
 fn list(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let (rows, at) = (state.rows().all(), state.rows().at());
     let height = usize::from(area.height.max(1));
@@ -176,7 +177,7 @@ fn line(
     ])
 }
 
-/// Replaces the last line with a remark when there are more lines.
+/// If there are more lines than are visible, replaces the last visible line with a note.
 fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let more = format!("{} {} more lines: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
     if seen.len() < all
@@ -208,7 +209,7 @@ fn message(state: &State, styles: Styles) -> Vec<Line<'static>> {
     lines.iter().map(|line| Line::styled(line.clone(), style)).collect()
 }
 
-/// Returns the bottom line: the prompt, or the key help as long as fits.
+/// Returns the bottom line: the prompt, or as much of the key help as fits.
 fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     if let Some((question, typed)) = prompt(state.overlay()) {
         let room = columns.saturating_sub(question.len() + 1);
@@ -236,7 +237,7 @@ fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     Line::styled(fits.copied().unwrap_or_default(), dim())
 }
 
-/// Returns the end of the typed text that fits.
+/// Returns as much of the end of the typed text as fits.
 fn last_of(typed: &str, columns: usize, styles: Styles) -> String {
     let typed = styles.displayable(typed);
     let mut from = 0;

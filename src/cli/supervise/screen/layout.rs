@@ -1,6 +1,6 @@
 //! The layout of the screen: text wrapped to the terminal, and the height of each part.
 //!
-//! Text is wrapped again only when it or the width changes: an agent's text may be long.
+//! Text is wrapped again only when the text or the width changes, because an agent's text may be long.
 
 use bottle_contract::queue::Id;
 use jiff::Timestamp;
@@ -11,13 +11,13 @@ use super::text;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::wrapped;
 
-/// The maximum lines of a message.
+/// The maximum number of lines of a message.
 const WORD_ROWS: usize = 3;
 
 /// The prepared lines and heights.
 #[derive(Debug, Default)]
 pub(super) struct ScreenLayout {
-    /// The prepared text, until [`ScreenLayout::forget`].
+    /// The prepared text; removed by [`ScreenLayout::forget`].
     made: Option<Prepared>,
     word: Vec<String>,
     message: Option<Message>,
@@ -37,7 +37,7 @@ struct Prepared {
 pub(super) struct Rows {
     /// The list, or one proposal in full.
     pub(super) body: u16,
-    /// The preview below the list.
+    /// The preview of a proposal below the list.
     pub(super) preview: u16,
     /// The message.
     pub(super) word: u16,
@@ -75,12 +75,12 @@ impl ScreenLayout {
         self.made = Some(Prepared { columns, whole, id: row.map(|row| row.id().clone()), lines });
     }
 
-    /// Whether the preview shows everything that an approval would open.
+    /// Whether the preview shows everything that approving this proposal would allow.
     pub(super) fn shows_all_of(&self, id: &Id) -> bool {
         self.made.as_ref().is_some_and(|made| made.whole && made.id.as_ref() == Some(id))
     }
 
-    /// Whether this proposal is on the screen.
+    /// Whether this proposal's text is on the screen.
     pub(super) fn is_of(&self, id: &Id) -> bool {
         self.made.as_ref().is_some_and(|made| made.id.as_ref() == Some(id))
     }
@@ -97,25 +97,26 @@ impl ScreenLayout {
         self.rows
     }
 
-    /// The visible lines of a proposal in full.
+    /// The number of visible lines in the view of one full proposal.
     pub(super) fn page_rows(&self) -> usize {
         usize::from(self.rows.body)
     }
 
-    /// Limits a scroll offset to the text.
+    /// Limits a scroll offset to the length of the text.
     pub(super) fn clamp(&self, scroll: usize) -> usize {
         scroll.min(self.lines().len().saturating_sub(self.page_rows()))
     }
 }
 
-/// Splits the height: two lines of heading, one of keys, and the message if there is one.
+/// Divides the height of the screen: two lines for the heading, one for the keys, and the message's lines if
+/// there is a message.
 fn parts(rows: u16, list: bool, word: usize) -> Rows {
     let word = u16::try_from(word).unwrap_or(u16::MAX).min(rows / 4);
     let left = rows.saturating_sub(3 + word);
     if !list {
         return Rows { body: left, preview: 0, word };
     }
-    // One line separates list and preview.
+    // One line separates the list from the preview.
     let preview = (rows / 3).clamp(3, 10).min(left / 2);
     Rows { body: left.saturating_sub(preview + 1), preview, word }
 }

@@ -2,14 +2,14 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The longest text, in characters.
+/// The maximum length of the text, in characters.
 const MAX_CHARACTERS: usize = 400;
 
 /// The typed text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TypedLine(String);
 
-/// The result of a key.
+/// The result of handling a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputResult {
     Open,
@@ -42,7 +42,7 @@ impl TypedLine {
         InputResult::Open
     }
 
-    /// Inserts text, without control characters.
+    /// Inserts pasted text, without its control characters.
     pub(super) fn paste(&mut self, text: &str) {
         let room = MAX_CHARACTERS.saturating_sub(self.0.chars().count());
         let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn ctrl_w_deletes_the_last_word() {
-        // The last space has several bytes.
+        // The last space is a no-break space, which is encoded in several bytes.
         for (typed, left) in
             [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")]
         {

@@ -1,15 +1,17 @@
-//! The full-screen view: pending proposals, live, and the user's answers.
+//! The full-screen view: shows pending proposals, and takes the user's answers.
 //!
 //! ```text
 //! the queue ──polls────┐      ┌──keys── terminal
 //! answers ───results───┼► state ──► layout ─► draw
 //! editor ────edited────┘    └──effects──► answers, editor
 //! ```
-//! - `state`: what is shown, and the effect of keys and events; pure, as are `rows` and `line`
-//! - `layout`: the layout for a terminal of this size, with lines from `text`; `draw`: draws it
+//! - `state`: the content of the screen, and how keys and events change it. Like `rows` and `line`, it does
+//!   no input or output
+//! - `layout`: arranges lines from `text` for a terminal of this size; `draw`: draws them
 //! - `crash`: the log of a panic
 //!
-//! The drawing thread only waits for keys. A second thread polls the queue, and each answer runs on its own thread.
+//! The drawing thread waits only for keys. A second thread polls the queue, and each answer runs on a
+//! separate thread.
 
 mod crash;
 mod draw;
@@ -49,26 +51,27 @@ use crate::host::Host;
 /// The poll interval of the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long the screen waits for a key before it handles events: shorter while an answer is in progress.
+/// How long the screen waits for a key before it handles other events. While an answer is in progress, it
+/// waits less.
 const TICK: Duration = Duration::from_millis(100);
 const BUSY_TICK: Duration = Duration::from_millis(20);
 
-/// How often the effect of the selected proposal is computed again.
+/// The interval at which the effect of the selected proposal is computed again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The capacity of the event channel.
 const NEWS: usize = 16;
 
-/// How long after the editor a signal may still be one that a key sent to it.
+/// How long after the editor's end a signal may still come from a key that the user pressed in the editor.
 const EDITOR_SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
 /// How long the screen may take to restore the terminal after a signal.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// SIGINT and SIGQUIT, which keys send to the foreground process.
+/// SIGINT and SIGQUIT, which the terminal sends to the foreground process when the user presses their keys.
 const KEYS: [u8; 2] = [2, 3];
 
-/// Shows the screen until the user leaves; false if the terminal cannot show it.
+/// Shows the screen until the user closes it. Returns false if the terminal cannot show the screen.
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     let Some(unsaved) = run(host, output)? else { return Ok(false) };
     for (path, Unsaved { why, routes }) in unsaved {
@@ -78,7 +81,7 @@ pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     Ok(true)
 }
 
-/// Routes that could not be written to the user's files.
+/// Routes that could not be saved to the user's manifests, by file.
 type UnsavedRoutes = Vec<(PathBuf, Unsaved)>;
 
 fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> {
@@ -94,7 +97,8 @@ fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> 
                         return Err(crashed);
                     }
                     let ended = ended.unwrap_or_else(|error| Err(CliError::failed(error.to_string())));
-                    // A terminal that hung up fails to read, and SIGHUP arrives at the same moment.
+                    // When a terminal hangs up, reading from it fails at the moment when SIGHUP arrives. The
+                    // signal decides the exit code.
                     if ended.is_err()
                         && let Ok(number) = tokio::time::timeout(ENDS_WITHIN, signals.end()).await
                     {
@@ -103,7 +107,7 @@ fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> 
                     return ended;
                 }
                 number = signals.end() => {
-                    // The editor owns the terminal, and the signal is meant for it.
+                    // The editor has taken over the terminal, so the signal is meant for the editor.
                     if flags.editing.load(Ordering::SeqCst) && KEYS.contains(&number) {
                         continue;
                     }
@@ -116,12 +120,12 @@ fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> 
     })
 }
 
-/// State shared with the signal handler.
+/// State that is shared with the signal handler.
 #[derive(Debug, Default)]
 struct SignalFlags {
-    /// The editor owns the terminal, or has just ended.
+    /// The editor has taken over the terminal, or has just ended.
     editing: AtomicBool,
-    /// The screen must restore the terminal and end.
+    /// The screen must restore the terminal and close.
     ending: AtomicBool,
 }
 
@@ -153,14 +157,14 @@ fn on_terminal(
     })
 }
 
-/// Takes over the terminal; none if it cannot show a screen.
+/// Takes over the terminal. Returns none if the terminal cannot show a screen.
 fn enter() -> Result<Option<FullScreen>, CliError> {
     let entered = FullScreen::enter()
         .and_then(|full| full.map(|mut full| full.report_pastes().map(|()| full)).transpose());
     entered.map_err(|error| CliError::cannot("take over the terminal", error))
 }
 
-/// Polls the queue until the receiver is gone.
+/// Polls the queue until the receiver is dropped.
 fn poll_queue(mut watcher: QueueWatcher, sender: &SyncSender<Event>) {
     loop {
         std::thread::sleep(POLL_INTERVAL);
@@ -184,7 +188,7 @@ struct Screen {
     receiver: Receiver<Event>,
     /// When the effect of the selected proposal was last computed.
     effect_updated: Option<Instant>,
-    /// When the editor ended, as long as a signal may be meant for it.
+    /// When the editor ended; reset when later signals can no longer be meant for the editor.
     edited_at: Option<Instant>,
 }
 
@@ -196,7 +200,7 @@ impl Screen {
             self.state.lay_out(full.size()?, self.styles, now);
             full.draw(|frame| draw::draw(frame, &self.state, self.styles, now))?;
             let mut patience = if self.state.is_busy() { BUSY_TICK } else { TICK };
-            // All available keys are handled before the next drawing.
+            // Handles all available keys before the screen is drawn again.
             while let Some(typed) = full.typed_within(patience)? {
                 patience = Duration::ZERO;
                 let effect = match typed {
@@ -235,7 +239,7 @@ impl Screen {
         }
     }
 
-    /// Computes the effect of the selected proposal, unless it is recent.
+    /// Computes the effect of the selected proposal, unless the last result is recent.
     fn update_effect(&mut self) {
         let Some(effect_input) = self.state.effect_input() else { return };
         let before = self.state.known();
@@ -251,12 +255,12 @@ impl Screen {
         let (host, sender) = (self.host.clone(), self.sender.clone());
         std::thread::spawn(move || {
             let outcome = answer::answer(&host, &pending, decision).map_err(|error| error.message);
-            // The receiver is gone when the user left; the audit log has the result.
+            // The receiver is dropped when the user closes the screen. The result is in the audit log too.
             let _ = sender.send(Event::Answered { id: pending.proposal.id, outcome });
         });
     }
 
-    /// Hands the terminal to the user's editor, and takes it back.
+    /// Gives the terminal to the user's editor, and takes it back when the editor ends.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
         self.edited_at = None;
         self.flags.editing.store(true, Ordering::SeqCst);
@@ -281,7 +285,8 @@ fn edit(host: &Host, text: &str) -> Edited {
     }
 }
 
-/// Computes the effect of proposed routes; `before` is the previous result.
+/// Computes the effect of proposed routes. `before` is the previous result, which is reused where it still
+/// applies.
 fn compute_effect(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
     let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
     let route_change = route_change(host, proposal, text);

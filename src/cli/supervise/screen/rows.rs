@@ -1,4 +1,5 @@
-//! The pending proposals and the cursor, which stays on its proposal when others come or go.
+//! The pending proposals and the cursor. When other proposals arrive or disappear, the cursor remains on its
+//! proposal.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -10,15 +11,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::supervise::pending::first_line;
 
-/// How long a deciding key is ignored after the cursor moved to another proposal by itself: the key was meant for
-/// the previous one.
+/// How long a key that decides is ignored after the cursor moved to another proposal without a key. The user
+/// meant such a key for the previous proposal.
 const MOVE_GUARD: SignedDuration = SignedDuration::from_millis(700);
 
 /// A proposal in the list.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) pending: Pending,
-    /// Computed when first shown.
+    /// A summary, computed when it is first shown.
     summary: OnceCell<String>,
 }
 
@@ -31,7 +32,7 @@ impl Row {
         &self.pending.proposal.id
     }
 
-    /// Summarizes the request in a few words, possibly the agent's.
+    /// Summarizes the request in a few words. The words may be the agent's.
     pub(super) fn summary(&self) -> &str {
         self.summary.get_or_init(|| {
             let proposal = &self.pending.proposal;
@@ -41,7 +42,7 @@ impl Row {
                 Some(hosts.join(", "))
             };
             let hosts = if proposal.tool.reports() { None } else { hosts() };
-            // The agent's own words get a bar here, too.
+            // As elsewhere, the agent's words are marked with a bar.
             hosts.unwrap_or_else(|| {
                 let why = first_line(&proposal.justification);
                 if proposal.tool.reports() { why } else { format!("| {why}") }
@@ -49,7 +50,7 @@ impl Row {
         })
     }
 
-    /// The kind of thing requested.
+    /// The kind of the request, in a word.
     pub(super) fn kind(&self) -> &'static str {
         match self.pending.proposal.tool {
             Tool::EgressAllow | Tool::EgressBlock => "hosts",
@@ -64,7 +65,7 @@ impl Row {
 pub(super) struct Rows {
     rows: Vec<Row>,
     at: usize,
-    /// When the cursor last moved to another proposal without a key.
+    /// When the cursor last moved to another proposal without a key from the user.
     moved: Option<Timestamp>,
 }
 
@@ -87,7 +88,7 @@ impl Rows {
         self.rows.iter().find(|row| row.id() == id)
     }
 
-    /// Replaces the rows with these, oldest first.
+    /// Replaces the rows with these proposals, oldest first.
     pub(super) fn replace(&mut self, pending: Vec<Pending>, now: Timestamp) {
         let current = self.current().map(|row| row.id().clone());
         let mut known: BTreeMap<Id, Row> =
@@ -104,7 +105,7 @@ impl Rows {
         }
     }
 
-    /// Removes a row.
+    /// Removes the row of this proposal.
     pub(super) fn remove(&mut self, id: &Id, now: Timestamp) {
         let Some(gone) = self.rows.iter().position(|row| row.id() == id) else { return };
         self.rows.remove(gone);
@@ -115,13 +116,13 @@ impl Rows {
         }
     }
 
-    /// Notes that the cursor is on another proposal without a key.
+    /// Records that the cursor has moved to another proposal without a key.
     fn land(&mut self, now: Timestamp) {
         self.at = self.at.min(self.rows.len().saturating_sub(1));
         self.moved = (!self.rows.is_empty()).then_some(now);
     }
 
-    /// Moves the cursor by one, around the ends.
+    /// Moves the cursor by one row; from the last row to the first, and back.
     pub(super) fn step(&mut self, by: isize) {
         let length = self.rows.len();
         if length > 0 {
@@ -135,7 +136,8 @@ impl Rows {
         self.moved = None;
     }
 
-    /// Whether a key cannot have been meant for the current proposal. The second call returns false.
+    /// Whether the cursor moved so recently that a key was meant for another proposal. Resets this, so that a
+    /// second call returns false.
     pub(super) fn take_recent_move(&mut self, now: Timestamp) -> bool {
         self.moved.take().is_some_and(|moved| now.duration_since(moved) < MOVE_GUARD)
     }

@@ -1,5 +1,5 @@
-//! The state of the screen, and the effect of keys, queue polls and results on it. Pure: it neither draws, reads
-//! files nor waits.
+//! The state of the screen, and how keys, polls of the queue and results change it. This module does not
+//! draw, read files or wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::cli::supervise::pending::{skipped_file, span, state_text};
 use crate::cli::supervise::route_change::RouteChange;
 use crate::cli::supervise::scope::{GrantScope, RequestedScope};
 
-/// Lines that a page key moves by in the list.
+/// The number of lines that a page key moves in the list.
 const PAGE: usize = 10;
 
 /// The state of the screen.
@@ -31,16 +31,16 @@ pub(super) struct State {
     overlay: Option<Overlay>,
     message: Option<Message>,
     known: Option<KnownEffect>,
-    /// Replacement routes that the user wrote.
+    /// Replacement routes that the user wrote, by proposal.
     drafts: BTreeMap<Id, Draft>,
-    /// Scopes that the user chose.
+    /// Scopes that the user chose, by proposal.
     scopes: BTreeMap<Id, RequestedScope>,
     /// Answers in progress.
     in_progress: BTreeMap<Id, InProgress>,
     damaged: Vec<String>,
     /// Routes that could not be saved, by file.
     unsaved: Vec<(PathBuf, Unsaved)>,
-    /// The user pressed `q` while an answer is in progress.
+    /// Whether the user has pressed `q` while an answer is in progress.
     leaving: bool,
     layout: ScreenLayout,
 }
@@ -51,23 +51,23 @@ pub(super) enum View {
     /// The list, with a preview of the selected proposal.
     #[default]
     List,
-    /// The selected proposal in full.
+    /// The full text of the selected proposal.
     Detail {
-        /// Lines above the visible part.
+        /// The number of lines above the visible part.
         scroll: usize,
     },
 }
 
-/// An overlay.
+/// A window above the view.
 #[derive(Debug)]
 pub(super) enum Overlay {
     /// The key help.
     Help,
-    /// The input of a reason.
+    /// The input line for the reason of an answer.
     Reason {
-        /// The proposal.
+        /// The proposal to answer.
         id: Id,
-        /// Whether it approves or rejects.
+        /// Whether the answer approves; otherwise it rejects.
         yes: bool,
         line: TypedLine,
     },
@@ -89,37 +89,38 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// The computed effect of the selected proposal.
+/// The effect of the selected proposal, as last computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownEffect {
     pub(super) id: Id,
-    /// The routes that would apply.
+    /// The routes that an approval would apply.
     pub(super) text: String,
-    /// The requested scope, and why it cannot be used.
+    /// The scope that the user requested, and the prepared scope or why it cannot be used.
     pub(super) wanted: RequestedScope,
     pub(super) grant: Result<GrantScope, String>,
-    /// Bottle files of the user that it can be saved to.
+    /// The user's bottle manifests to which the routes can be saved.
     pub(super) files: Vec<Name>,
-    /// None when the routes are unknown.
+    /// The change of the current routes; none if they are unknown.
     pub(super) route_change: Option<Result<RouteChange, ProposalError>>,
-    /// What became live after the proposal was made, or why that is unknown; none if nothing did.
+    /// What became allowed since the proposal was made, or why that is unknown; none if nothing became
+    /// allowed.
     pub(super) since: Option<Result<Vec<String>, String>>,
 }
 
-/// The input for computing [`KnownEffect`].
+/// The input from which [`KnownEffect`] is computed.
 pub(super) struct EffectInput<'a> {
     pub(super) pending: &'a Pending,
-    /// The routes that would apply.
+    /// The routes that an approval would apply.
     pub(super) text: &'a str,
     pub(super) scope: RequestedScope,
 }
 
-/// Replacement routes of the user.
+/// Replacement routes that the user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
-    /// The text as the user left it.
+    /// The text as the user wrote it.
     pub(super) text: String,
-    /// The canonical form, or the error in it.
+    /// The routes in their canonical form, or the error in the text.
     pub(super) checked: Result<String, ProposalError>,
 }
 
@@ -129,34 +130,34 @@ struct InProgress {
     what: &'static str,
 }
 
-/// An action outside the state.
+/// An action that the caller must carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
     Leave,
-    /// Carry out the answer, and report it to [`State::answered`].
+    /// Carry out this answer, and pass the result to [`State::answered`].
     Answer {
         pending: Box<Pending>,
         decision: Decision,
     },
-    /// Let the user edit this, and report it to [`State::edited`].
+    /// Open this text in the user's editor, and pass the result to [`State::edited`].
     Edit {
         id: Id,
         text: String,
     },
 }
 
-/// The result of an editor run.
+/// The result of running the editor.
 #[derive(Debug, Default)]
 pub(super) struct Edited {
-    /// The text of the file.
+    /// The edited text; none if the file cannot be read.
     pub(super) text: Option<String>,
-    /// Why the text may be unintended.
+    /// Why the text may not be what the user wants, for example an editor that failed.
     pub(super) failed: Option<String>,
 }
 
 impl State {
-    /// Creates the state from a first poll.
+    /// Creates the state from the first poll of the queue.
     pub(super) fn new(listing: Listing, now: Timestamp) -> Self {
         let mut state = Self::default();
         state.poll_succeeded(listing, now);
@@ -180,7 +181,7 @@ impl State {
         &self.layout
     }
 
-    /// Returns the effect of the selected proposal, if it is current.
+    /// Returns the effect of the selected proposal, if it was computed for the current text and scope.
     pub(super) fn known(&self) -> Option<&KnownEffect> {
         let EffectInput { pending, text, scope } = self.effect_input()?;
         let same = |known: &&KnownEffect| {
@@ -193,12 +194,12 @@ impl State {
         self.drafts.get(id)
     }
 
-    /// Names the answer in progress for a proposal.
+    /// Returns the name of the answer that is in progress for a proposal.
     pub(super) fn in_progress(&self, id: &Id) -> Option<&'static str> {
         self.in_progress.get(id).map(|in_progress| in_progress.what)
     }
 
-    /// Returns the routes that the user has to save by hand.
+    /// Returns the routes that the user has to save by hand, because they could not be saved.
     pub(super) fn into_unsaved(self) -> Vec<(PathBuf, Unsaved)> {
         self.unsaved
     }
@@ -207,7 +208,7 @@ impl State {
         !self.in_progress.is_empty()
     }
 
-    /// Returns what [`State::set_known`] needs about the selected proposal.
+    /// Returns the input for computing the effect of the selected proposal.
     pub(super) fn effect_input(&self) -> Option<EffectInput<'_>> {
         let row = self.rows.current().filter(|row| !row.pending.proposal.tool.reports())?;
         let edited = self.drafts.get(row.id()).and_then(|draft| draft.checked.as_deref().ok());
@@ -223,7 +224,7 @@ impl State {
         }
     }
 
-    /// Prepares the drawing for a terminal of this size.
+    /// Prepares the text and heights for drawing on a terminal of this size.
     pub(super) fn lay_out(&mut self, size: (u16, u16), styles: Styles, now: Timestamp) {
         let mut layout = std::mem::take(&mut self.layout);
         layout.fit(self, size, styles, now);
@@ -233,7 +234,8 @@ impl State {
         self.layout = layout;
     }
 
-    /// Returns the message: the latest one, else the answer in progress, else a problem of the queue.
+    /// Returns the message to show: the latest message, otherwise the answer in progress, otherwise a problem
+    /// of the queue.
     pub(super) fn current_message(&self, now: Timestamp) -> Option<Message> {
         let plain = |words| Message { words, tone: Tone::Plain };
         let doing = || {
@@ -257,12 +259,14 @@ impl State {
 
     // Events.
 
-    /// Handles a poll of the queue.
+    /// Handles a successful poll of the queue.
     pub(super) fn poll_succeeded(&mut self, listing: Listing, now: Timestamp) {
         let Listing { mut pending, damaged } = listing;
-        // A proposal that another process is answering may come back, and its draft with it.
+        // Drafts are kept for all proposals in the queue, even answered ones: if the other process's answer
+        // fails, the proposal is shown again with its draft.
         let there: BTreeSet<Id> = pending.iter().map(|pending| pending.proposal.id.clone()).collect();
-        // Another process's answer will be consumed soon; an answer of this screen stays until it is done.
+        // Hides proposals that another process has answered. A proposal that this screen is answering remains
+        // until the answer is complete.
         pending.retain(|pending| {
             pending.state != ProposalState::Answered && !self.in_progress.contains_key(&pending.proposal.id)
         });
@@ -286,7 +290,7 @@ impl State {
         self.set_message(Tone::Bad, why);
     }
 
-    /// Handles the loss of a proposal that the user was looking at.
+    /// Handles the disappearance of the proposal that the user was looking at.
     fn selected_removed(&mut self, id: &Id, name: &str) {
         let asked = matches!(&self.overlay, Some(Overlay::Reason { id: of, .. }) if of == id);
         if asked {
@@ -300,7 +304,7 @@ impl State {
         }
     }
 
-    /// Handles the result of an answer.
+    /// Handles the result of an answer to a proposal.
     pub(super) fn answered(&mut self, id: &Id, outcome: Result<AnswerOutcome, String>, now: Timestamp) {
         self.in_progress.remove(id);
         self.leaving = false;
@@ -326,7 +330,7 @@ impl State {
         self.layout.forget();
     }
 
-    /// Handles the end of an editor run; `given` is the text before it.
+    /// Handles the end of the editor. `given` is the text that was opened in it.
     pub(super) fn edited(&mut self, id: &Id, given: &str, edited: Edited) {
         self.layout.forget();
         let Edited { text, failed } = edited;
@@ -396,7 +400,7 @@ impl State {
         }
     }
 
-    /// Inserts pasted text into a reason; pasted text never acts as keys.
+    /// Inserts pasted text into the input line. Pasted text is never handled as keys.
     pub(super) fn paste(&mut self, text: &str) {
         match &mut self.overlay {
             Some(Overlay::Reason { line, .. }) => line.paste(text),
@@ -455,7 +459,7 @@ impl State {
         self.view = View::Detail { scroll: self.layout.clamp(to) };
     }
 
-    /// Returns the proposal that a key decides on, or sets a message why it decides nothing.
+    /// Returns the proposal that a key decides on. If the key must not decide, sets a message that says why.
     fn selected_to_decide(&mut self, now: Timestamp) -> Option<Pending> {
         let moved = self.rows.take_recent_move(now);
         let (id, pending) = self.rows.current().map(|row| (row.id().clone(), row.pending.clone()))?;
@@ -472,7 +476,8 @@ impl State {
         Some(pending)
     }
 
-    /// The same for an approval, which a process must be waiting for.
+    /// Like [`State::selected_to_decide`], but for an approval, which requires that a process waits for the
+    /// answer.
     fn selected_to_approve(&mut self, now: Timestamp) -> Option<Pending> {
         let pending = self.selected_to_decide(now)?;
         if pending.state == ProposalState::Waiting && pending.proposal.expires_at > now {
@@ -492,7 +497,7 @@ impl State {
             return Effect::Nothing;
         }
         let draft = self.drafts.get(&id).map(|draft| draft.checked.clone());
-        // A draft or a saved scope is shown in full first.
+        // A draft or a scope that saves routes must be shown in full before the approval.
         let more = draft.is_some() || matches!(self.scopes.get(&id), Some(RequestedScope::Saved(_)));
         if self.view == View::List && (more || !self.layout.shows_all_of(&id)) {
             self.view = View::Detail { scroll: 0 };
@@ -502,7 +507,7 @@ impl State {
         let Some(KnownEffect { route_change, grant, .. }) =
             self.known().filter(|_| self.layout.is_of(&id)).cloned()
         else {
-            // A key typed ahead: the text was not visible yet.
+            // The user typed the key before the text was visible.
             return self
                 .set_message(Tone::Plain, "it was not on the screen yet: press `a` again to approve it");
         };
@@ -546,7 +551,7 @@ impl State {
             return Effect::Edit { id: id.clone(), text: draft.text.clone() };
         }
         match proposal::parse(proposed_file) {
-            // Shows the canonical form, never the agent's text.
+            // Opens the canonical form in the editor, never the text as the agent wrote it.
             Ok(routes) => Effect::Edit {
                 id: id.clone(),
                 text: format!("{}{}", editor_header(&pending.proposal), routes.render()),
@@ -555,7 +560,7 @@ impl State {
         }
     }
 
-    /// Cycles the scope: this run, one request, each of the user's files.
+    /// Selects the next scope: `run`, `once`, then `save` for each of the user's manifests.
     fn choose_scope(&mut self) -> Effect {
         let Some(EffectInput { pending, scope, .. }) = self.effect_input() else {
             return match self.rows.current() {
@@ -564,7 +569,7 @@ impl State {
             };
         };
         let id = pending.proposal.id.clone();
-        // Works before the effect of the last choice is computed.
+        // Uses an effect computed for another scope too, so that the key works before the effect is computed again.
         let Some(known) = self.known.as_ref().filter(|known| known.id == id) else {
             return Effect::Nothing;
         };
@@ -639,17 +644,17 @@ impl State {
     }
 }
 
-/// Names a proposal in a sentence.
+/// Names a proposal as part of a sentence.
 pub(super) fn name(proposal: &Proposal) -> String {
     format!("{} of {}", proposal.tool.name(), proposal.bottle_slug)
 }
 
-/// Whether a text has only blank lines and comments.
+/// Whether a text consists only of blank lines and comments.
 fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-/// The comment above the routes in the editor.
+/// Returns the comment that precedes the routes in the editor.
 fn editor_header(proposal: &Proposal) -> String {
     format!(
         "# Routes that {} requests ({}).\n# Edit them; nothing applies before you see the effect and press `a`.\n",

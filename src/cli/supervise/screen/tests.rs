@@ -49,7 +49,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
 }
 
-/// The time of all these tests.
+/// The current time in all these tests.
 fn now() -> Timestamp {
     at(300)
 }
@@ -103,7 +103,7 @@ fn state(pending: Vec<Pending>) -> State {
     state
 }
 
-/// Does what the loop does before it draws.
+/// Computes the effect and prepares the layout, as the main loop does before it draws.
 fn show(state: &mut State, size: (u16, u16)) {
     set_known(state, ROUTES, 1);
     state.lay_out(size, Styles::PLAIN, now());
@@ -143,7 +143,7 @@ fn key(letter: char) -> KeyEvent {
     KeyEvent::new(code, KeyModifiers::NONE)
 }
 
-/// Presses keys and lays the screen out after each; returns the last effect.
+/// Presses keys, and prepares the layout after each one. Returns the effect of the last key.
 fn press(state: &mut State, keys: &str) -> Effect {
     let mut effect = Effect::Nothing;
     for letter in keys.chars() {
@@ -161,7 +161,7 @@ fn cursor(state: &State) -> Option<Id> {
     state.rows().current().map(|row| row.id().clone())
 }
 
-/// Abbreviates the answer.
+/// Returns a short form of the effect.
 fn given(effect: &Effect) -> String {
     match effect {
         Effect::Answer { pending, decision } => {
@@ -185,7 +185,8 @@ fn given(effect: &Effect) -> String {
 fn each_key_has_its_effect() {
     let stale = || Pending { state: ProposalState::Stale, ..hosts(4) };
     for (keys, effect, words) in [
-        // 1: hosts, 2: a secret, 3: a push, 4: hosts that no process waits for.
+        // Proposal 1 asks for hosts, 2 for a secret, 3 for a push, and 4 for hosts although no process waits
+        // for the answer.
         ("a", "yes to 01: -", "approving"),
         ("\na", "yes to 01: -", "approving"),
         ("aa", "nothing", "it is already being answered"),
@@ -271,7 +272,7 @@ fn approves_only_a_proposal_shown_in_full() {
         ("this is all of it: press `a` again to approve it", View::Detail { scroll: 0 })
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
-    // Typed ahead, without drawing in between.
+    // The key is typed ahead: the screen was not drawn since the previous key.
     assert_eq!(state.press(key('n'), now()), Effect::Nothing);
     assert_eq!(state.press(key('a'), now()), Effect::Nothing);
     assert_eq!(message(&state), "it was not on the screen yet: press `a` again to approve it");
@@ -304,7 +305,7 @@ fn ignores_a_deciding_key_right_after_the_cursor_moved_by_itself() {
         "egress-allow of claude-demo has just moved here; press the key again to decide it"
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
-    // After the delay the key is meant.
+    // After the delay the key is accepted.
     state.poll_succeeded(listing(vec![hosts(4)]), now());
     state.answered(&id(3), Ok(outcome()), now());
     show(&mut state, USUAL);
@@ -327,7 +328,7 @@ fn reports_an_answer_and_keeps_the_proposal_when_it_fails() {
     press(&mut state, "\na");
     assert!(state.is_busy());
     assert_eq!(message(&state), "approving for claude-demo … 0 s");
-    // The process that asked removed it before the result arrived: it stays in the list.
+    // The process that made the proposal removed it before the result arrived, but it remains in the list.
     state.poll_succeeded(listing(vec![secret(2)]), now());
     assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
     state.answered(&id(1), Err("this proposal has an answer already".to_owned()), now());
@@ -363,7 +364,7 @@ fn hides_a_proposal_that_another_process_answers_and_shows_it_again_if_that_fail
     assert_eq!(state.rows().all().len(), 1);
     state.poll_succeeded(listing(vec![hosts(1), secret(2)]), now());
     assert_eq!(state.rows().all().len(), 2);
-    // The draft comes back with it.
+    // When the proposal reappears, so does its draft.
     let edited = Edited { text: Some("- host: nodejs.org\n".to_owned()), failed: None };
     state.edited(&id(1), "", edited);
     state.poll_succeeded(
@@ -490,7 +491,7 @@ fn letters(terminal: &Terminal<TestBackend>) -> String {
         let mut at = 0;
         while let Some(cell) = row.get(at) {
             line.push_str(cell.symbol());
-            // A wide character covers the next cell too.
+            // A wide character also covers the next cell.
             at += measure_text_width(cell.symbol()).max(1);
         }
         line.trim_end().to_owned() + "\n"
@@ -590,7 +591,7 @@ fn draws_the_smallest_screen() {
     insta::assert_snapshot!(format!("{list}----\n{detail}----\n{empty}"));
 }
 
-/// Text from a bottle that is long, has escape sequences, or imitates bottle's own lines.
+/// Proposals whose text is long, contains escape sequences, or imitates lines of bottle itself.
 fn hostile() -> Vec<Pending> {
     let why = format!(
         "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nApproval would allow\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
@@ -657,7 +658,7 @@ fn uses_only_the_terminals_own_colours() {
                 assert_eq!(cell.bg, Color::Reset);
                 seen.insert(format!("{:?}", cell.fg));
             }
-            // Lays out again: the next colours need new lines.
+            // Prepares the layout again, because the next colours need newly styled lines.
             state.poll_succeeded(listing(some()), now());
         }
         assert_eq!(seen.len() > 1, any, "{seen:?}");

@@ -1,7 +1,7 @@
 //! Formats a proposal as lines of the screen.
 //!
-//! Bottle's own lines start at the edge or with a diff sign. Text from a bottle stands behind a bar, so that it
-//! cannot imitate them.
+//! Bottle's own lines start at the left edge or with a diff sign. Text from a bottle is placed behind a bar,
+//! so that it cannot imitate bottle's lines.
 
 use bottle_queue::{Pending, State};
 use dialoguer::console::truncate_str;
@@ -19,22 +19,22 @@ use crate::cli::supervise::route_change::{Changed, RouteChange, lookalike_warnin
 use crate::cli::supervise::scope::GrantScope;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
 
-/// Lines of the justification shown first; the rest follows below.
+/// The number of lines of the justification that are shown first. The remaining lines follow at the end.
 const WHY_FIRST: usize = 6;
 
-/// Lines of the justification in the preview.
+/// The number of lines of the justification in the preview.
 const WHY_SHORT: usize = 2;
 
-/// The maximum depth and number of lines of a report.
+/// The maximum nesting and the maximum number of lines of a report.
 const DEEP: usize = 6;
 const LONG: usize = 400;
 
-/// Names the bottle and its request.
+/// Names the bottle and what it asks for.
 pub(super) fn request_title(pending: &Pending) -> String {
     format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.predicate())
 }
 
-/// Returns the remaining time, and whether a process waits for the answer.
+/// Returns the remaining time as text, and whether a process waits for the answer.
 pub(super) fn time_left(pending: &Pending, now: Timestamp) -> (String, bool) {
     match pending.state {
         State::Waiting | State::Answered if pending.proposal.expires_at > now => {
@@ -45,7 +45,7 @@ pub(super) fn time_left(pending: &Pending, now: Timestamp) -> (String, bool) {
     }
 }
 
-/// The same as a sentence.
+/// Describes the remaining time as a sentence.
 pub(super) fn time_left_sentence(pending: &Pending, now: Timestamp) -> String {
     let ago = span(now.duration_since(pending.proposal.arrival_timestamp));
     let state_text = match time_left(pending, now) {
@@ -56,7 +56,7 @@ pub(super) fn time_left_sentence(pending: &Pending, now: Timestamp) -> String {
     format!("{state_text}; asked {ago} ago")
 }
 
-/// Builds lines for a width.
+/// Collects lines that are wrapped to a width.
 struct Lines {
     lines: Vec<Line<'static>>,
     columns: usize,
@@ -74,8 +74,8 @@ impl Lines {
         }
     }
 
-    /// Appends text behind `sign`; wrapped lines start with `below`, which has the same width. Appends at most
-    /// `most` lines, and returns whether that was all.
+    /// Appends text whose first line starts with `sign`. Wrapped lines start with `below`, which has the same
+    /// width. Appends at most `most` lines, and returns whether the whole text was appended.
     fn put(
         &mut self,
         sign: &'static str,
@@ -103,12 +103,12 @@ impl Lines {
         self.put("", "", text, style, usize::MAX);
     }
 
-    /// Appends text from a bottle.
+    /// Appends text that comes from a bottle.
     fn untrusted(&mut self, text: &str, most: usize) -> bool {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
-    /// Appends how many times the same proposal was made before.
+    /// Appends a note on how many times the agent made the same proposal before.
     fn before(&mut self, count: u32) {
         if count > 0 {
             let words = format!("Proposed {} since it was rejected.", times(count));
@@ -116,7 +116,7 @@ impl Lines {
         }
     }
 
-    /// Appends what an approval changes, or why that is not possible, and its scope.
+    /// Appends the effect of an approval, or why it cannot be approved, and its scope.
     fn effect(&mut self, known: &KnownEffect) {
         let bad = tinted(Color::Red, self.styles);
         match &known.route_change {
@@ -143,7 +143,7 @@ impl Lines {
         }
     }
 
-    /// Appends the scope, unless it is the default.
+    /// Appends the scope of an approval, unless it is the default.
     fn grant(&mut self, known: &KnownEffect) {
         let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
         match &known.grant {
@@ -163,7 +163,7 @@ impl Lines {
         }
     }
 
-    /// Appends the change of the bottle file.
+    /// Appends the change of the bottle manifest.
     fn addition(&mut self, known: &KnownEffect) {
         if let Ok(GrantScope::Saved(addition)) = &known.grant
             && let Ok(diff) = addition.diff()
@@ -187,7 +187,7 @@ impl Lines {
     }
 }
 
-/// Formats the preview below the list.
+/// Formats the preview of a proposal below the list.
 pub(super) fn preview(
     row: &Row,
     known: Option<&KnownEffect>,
@@ -213,7 +213,7 @@ pub(super) fn preview(
     lines.lines
 }
 
-/// Formats a proposal in full, below the heading.
+/// Formats the full text of a proposal, below the heading.
 pub(super) fn page(
     row: &Row,
     known: Option<&KnownEffect>,
@@ -267,7 +267,7 @@ pub(super) fn page(
     lines.lines
 }
 
-/// Appends that the routes changed since the agent asked.
+/// Appends a note that the routes changed since the agent made the proposal.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     let style = tinted(Color::Yellow, lines.styles);
     lines.plain("The routes changed meanwhile: approval merges into the current ones.", style);
@@ -284,7 +284,7 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     lines.blank();
 }
 
-/// Formats a JSON report with one line per field; returns other text unchanged.
+/// Formats a JSON report with one line per field. Text that is not JSON is returned unchanged.
 fn report(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {
@@ -297,7 +297,7 @@ fn report(text: &str) -> String {
     }
 }
 
-/// Formats `key: value`, nested values indented; list entries start with a dash.
+/// Formats a field as `key: value`. Nested values are indented, and list entries start with a dash.
 fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
     let plain = |value: &Value| match value {
@@ -328,7 +328,7 @@ fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// The text of an empty list.
+/// The text that is shown when there are no proposals.
 pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
     lines.plain("Requests that need your approval appear here:", Style::new());
