@@ -1,9 +1,9 @@
-//! Prints errors together with their causes.
+//! Formats errors together with their causes.
 
 use std::error::Error;
 
-/// The messages of `error` and of its causes, outermost first. Omits a cause that the message before it repeats, as
-/// some libraries do.
+/// Returns the messages of `error` and its causes, outermost first. Omits a cause whose message is already
+/// contained in the message before it, as in errors of some libraries.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut chain = vec![error.to_string()];
     for cause in anyhow::Chain::new(error).skip(1).map(ToString::to_string) {
@@ -15,7 +15,7 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> Vec<String> {
     chain
 }
 
-/// `error` and its causes on one line: `cannot read X: permission denied`.
+/// Returns `error` and its causes on one line, for example `cannot read X: permission denied`.
 pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
     chain(error).join(": ")
 }

@@ -1,23 +1,23 @@
 //! Runs coding agents in isolated bottles whose only route to the network is an egress proxy.
 //!
-//! Data flows in one direction, and the modules follow its order:
+//! Data flows through the modules in this direction:
 //!
 //! ```text
 //! manifest → resolve → plan → launch(backend) → instance → {freeze, resume, cleanup}
 //!   text      pure    complete   phases that     facts       one transition each
 //!                     immutable  undo themselves
 //! ```
-//! - `cli`: the only module that reads flags and prints
+//! - `cli`: the only module that parses flags and prints
 //! - `keeper`: the process that owns a running bottle
-//! - `host`: environment, folders and settings of the host as one value
-//! - `backend/<name>`: the only module that knows a container engine or sandbox
-//! - `forge`: the only module that knows a git forge
+//! - `host`: the host's environment, folders and settings, as one value
+//! - `backend/<name>`: the only modules that contain code for a specific container engine or sandbox
+//! - `forge`: the only module that contains code for a specific git forge
 //! - `learn`: derives routes from denied requests
-//! - `secrets`: reads the values that a plan names
+//! - `secrets`: reads the values of the secrets that a plan lists
 //!
-//! A module imports only from modules above it in this order: causes, archive, host, manifest, provider,
-//! resolve, forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask layers` prints the imports, and
-//! its tests refuse one against the order.
+//! A module imports only from modules that come earlier in this list: causes, archive, host, manifest,
+//! provider, resolve, forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask
+//! layers` prints the imports, and fails if one of them violates the order.
 
 mod archive;
 pub mod backend;

@@ -1,4 +1,5 @@
-//! The `bottle` program: the first argument selects a role (guest, sidecar, keeper), or it is the command line.
+//! The `bottle` program. The first argument can select an internal role (guest, sidecar or keeper); otherwise
+//! the program is the command line.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,12 +11,13 @@ use bottle::host::Host;
 use bottle_contract::names::ASK_COMMAND;
 
 fn main() -> ExitCode {
-    // In a bottle, a link to this program is the agent's `ask` command.
+    // In a bottle, the agent's `ask` command is a link to this program.
     let invoked_as = std::env::args_os().next().unwrap_or_default();
     if Path::new(&invoked_as).file_name() == Some(OsStr::new(ASK_COMMAND)) {
         return bottle_supervise::ask::run(std::env::args_os().skip(1));
     }
-    // Internal roles run before any set-up of the command line: some of them need a process in its initial state.
+    // Internal roles run before the command line is set up, because some of them need a process in its
+    // initial state.
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
         Some("__guest") => guest_entry::run(),
         Some("__bundle") => local::bundle::run(),
@@ -33,8 +35,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the keeper, the process that owns a bottle. It reports a failure to read the host only by exiting: its
-/// client sees the connection close.
+/// Runs the keeper, the process that owns a bottle. If the keeper cannot read the host's environment and
+/// folders, it only exits; its client then sees that the connection was closed.
 fn keeper() -> ExitCode {
     if bottle_harden::process::leave_folder().is_err() {
         return ExitCode::FAILURE;

@@ -1,4 +1,4 @@
-//! Limits the disk space that extracting an archive may use.
+//! Limits the disk space that the extraction of an archive may use.
 
 use std::io;
 use std::path::Path;
@@ -6,27 +6,27 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-/// Bytes that always stay free; a twentieth of a small disk.
+/// The number of bytes that always remain free. On a small disk, it is a twentieth of the disk.
 const RESERVE: u64 = 1 << 30;
 
-/// Minimum bytes per entry: its directory entry and inode.
+/// The minimum number of bytes counted for an entry, because it needs a directory entry and an inode.
 const ENTRY: u64 = 4096;
 
-/// The bytes that may still be written below a folder. The agent chooses the size of an archive, and other programs
-/// use the same disk.
+/// The number of bytes that may still be written below a folder. Such a limit is needed because the agent
+/// chooses the size of an archive, and because other programs use the same disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskBudget {
     left: u64,
-    /// Free bytes at the start.
+    /// The number of bytes that were free at the start.
     free: u64,
     reserve: u64,
 }
 
 impl DiskBudget {
-    /// The free space on the disk of this folder, less the reserve.
+    /// Creates a budget from the free space on the disk that contains this folder, minus the reserve.
     ///
     /// # Errors
-    /// When `statvfs` fails.
+    /// If `statvfs` fails.
     pub(crate) fn for_folder(folder: &Path) -> io::Result<Self> {
         let disk = statvfs(folder)?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
@@ -38,10 +38,10 @@ impl DiskBudget {
         Self { left: free.saturating_sub(reserve), free, reserve }
     }
 
-    /// Subtracts an entry of `bytes` bytes.
+    /// Subtracts an entry of this size from the budget.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] when the budget is exceeded; the message names the free space.
+    /// [`io::ErrorKind::StorageFull`] if the budget is exceeded. The message names the free space.
     pub(crate) fn take(&mut self, bytes: u64) -> io::Result<()> {
         match self.left.checked_sub(bytes.max(ENTRY)) {
             Some(left) => {

@@ -1,4 +1,4 @@
-//! Adds host files to a tar archive, without following links. Sparse files stay sparse.
+//! Adds files of the host to a tar archive. Links are not followed, and sparse files remain sparse.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use tar::{Builder, Header};
 /// Adds the entry at `path` to the archive as `name`. A folder is added without its content.
 ///
 /// # Errors
-/// When the entry cannot be read, or the archive cannot be written.
+/// If the entry cannot be read, or the archive cannot be written.
 pub(crate) fn append<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
     if !path.symlink_metadata()?.is_file() {
         archive.follow_symlinks(false);
@@ -28,7 +28,7 @@ pub(crate) fn append<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Pat
 /// Adds the entry at `path` and, for a folder, everything in it.
 ///
 /// # Errors
-/// As [`append`].
+/// As for [`append`].
 pub(crate) fn append_all<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
     append(archive, path, name)?;
     if path.symlink_metadata()?.is_dir() {

@@ -1,4 +1,4 @@
-//! Receives a tar stream from a bottle: channel frames become a blocking reader on a thread.
+//! Receives a tar stream from a bottle, and passes it from the channel to a blocking reader on a thread.
 
 use std::io::{self, Read};
 
@@ -7,7 +7,7 @@ use bottle_contract::session::guest::{Failure, GuestEvent, STDOUT};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-/// Chunks buffered between the channel and the thread.
+/// The number of chunks that are buffered between the channel and the thread.
 const CHUNKS: usize = 8;
 
 /// Why a stream was not received completely.
@@ -16,10 +16,10 @@ pub(crate) enum ReceiveError {
     /// The guest reported a failure.
     #[error("{}", .0.message)]
     Refused(Failure),
-    /// The received archive could not be processed.
+    /// The thread could not process the received archive.
     #[error(transparent)]
     Unpacked(io::Error),
-    /// The stream ended before the guest reported its end.
+    /// The stream ended before the guest reported that the archive was complete.
     #[error("the copy broke off")]
     BrokeOff,
     /// The thread ended without a result.
@@ -27,10 +27,10 @@ pub(crate) enum ReceiveError {
     Stopped(#[source] tokio::task::JoinError),
 }
 
-/// Runs `take` on a blocking thread, with a reader for the archive on `stream`.
+/// Runs `take` on a blocking thread. `take` gets a reader for the archive that arrives on `stream`.
 ///
 /// # Errors
-/// [`ReceiveError`]; the output of `take` is then incomplete.
+/// [`ReceiveError`]. The output of `take` may be incomplete in this case.
 pub(crate) async fn receive<T: Send + 'static>(
     mut stream: Stream,
     take: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
@@ -39,7 +39,7 @@ pub(crate) async fn receive<T: Send + 'static>(
     let taking = tokio::task::spawn_blocking(move || {
         let mut archive = Archive { ready, chunk: Bytes::new(), whole: false };
         let taken = take(&mut archive)?;
-        // Reads the archive's padding, and fails when the stream is truncated.
+        // Reads the padding of the archive. Fails if the stream is truncated.
         io::copy(&mut archive, &mut io::sink())?;
         Ok(taken)
     });
@@ -47,7 +47,7 @@ pub(crate) async fn receive<T: Send + 'static>(
     while let Some(event) = stream.next().await {
         match event {
             Event::Data { fd: STDOUT, bytes } => {
-                // A thread that stopped early has its reason ready below.
+                // If the thread has stopped early, its result below contains the reason.
                 if chunks.send(bytes).await.is_err() {
                     break;
                 }
@@ -60,7 +60,8 @@ pub(crate) async fn receive<T: Send + 'static>(
             Event::End | Event::Reset(_) => break,
         }
     }
-    // Only the guest's `Done` marks the stream as complete: a broken stream must not become a shorter copy.
+    // Only the guest's `Done` marks the stream as complete, so that a connection that broke does not result
+    // in a shorter copy.
     if matches!(answer, Some(GuestEvent::Done)) {
         let _ = chunks.send(Bytes::new()).await;
     }
@@ -74,7 +75,8 @@ pub(crate) async fn receive<T: Send + 'static>(
     }
 }
 
-/// Reads an archive from the received chunks. An empty chunk marks the end; without it the stream is truncated.
+/// Reads an archive from received chunks. An empty chunk marks its end. If the chunks end without one, the
+/// stream is truncated.
 struct Archive {
     ready: mpsc::Receiver<Bytes>,
     chunk: Bytes,

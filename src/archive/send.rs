@@ -1,5 +1,5 @@
-//! Streams a tar archive into a bottle or an engine: a thread reads the files, with backpressure from the receiver.
-//! The caller writes the archive and reads the receiver's answer.
+//! Streams a tar archive into a bottle or a container engine. A thread reads the files, and waits while the
+//! receiver is slower. The caller writes the archive and reads the receiver's answer.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Chunks buffered between the thread and the channel.
+/// The number of chunks that are buffered between the thread and the channel.
 const CHUNKS: usize = 8;
 
-/// Bytes of one chunk.
+/// The size of a chunk in bytes.
 const CHUNK: usize = 32 * 1024;
 
 /// Why a stream was not sent completely.
@@ -29,18 +29,20 @@ pub(crate) enum SendError {
     Stopped(#[source] tokio::task::JoinError),
 }
 
-/// Sends the archive that `archive` writes, and ends this side of the stream. A guest that refuses reports the cause
-/// in its answer, so an early stop is no error here.
+/// Sends the archive that the closure `archive` writes, and then closes this side of the stream. If the guest
+/// refuses the archive, it reports the cause in its answer, so that a stream which the guest stops early is
+/// not an error here.
 ///
 /// # Errors
-/// [`SendError`]; this side is then not ended, so that the guest never accepts a truncated archive.
+/// [`SendError`]. This side of the stream is not closed in this case, so that the guest does not accept a
+/// truncated archive.
 pub(crate) async fn send(
     stream: &Stream,
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<(), SendError> {
     let (mut ready, writer) = chunks(archive);
     while let Some(chunk) = ready.recv().await {
-        // The thread ends with the channel.
+        // The thread ends when the receiver of its chunks is dropped.
         if stream.data(STDIN, &chunk).await.is_err() {
             break;
         }
@@ -53,8 +55,8 @@ pub(crate) async fn send(
     }
 }
 
-/// Runs `archive` on a thread and returns its output in chunks. The thread ends when the receiver is dropped; its
-/// result is `Ok` when all chunks were sent.
+/// Runs `archive` on a thread, and returns its output in chunks. The thread ends when the receiver is
+/// dropped. Its result is `Ok` if all chunks were sent.
 fn chunks(
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> (mpsc::Receiver<Vec<u8>>, JoinHandle<io::Result<()>>) {
@@ -67,8 +69,8 @@ fn chunks(
     (ready, writer)
 }
 
-/// Returns the archive as a stream. The stream ends with an error when the files cannot be read, so that a truncated
-/// archive is never accepted.
+/// Returns the archive as a stream. If the files cannot be read, the stream ends with an error, so that the
+/// receiver does not accept a truncated archive.
 pub(crate) fn stream(
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static {

@@ -1,9 +1,10 @@
-//! Extracts an untrusted tar stream from a bottle onto the user's disk.
+//! Extracts an untrusted tar stream from a bottle to the user's disk.
 //!
-//! The agent controls the stream, so it counts as hostile. It is extracted into a fresh folder, which the caller
-//! moves into place when it is complete. Only files, folders and links are created; every parent is a folder created
-//! here, never a link; a link may not point out of the copy; only rwx bits are set. Sparse files stay sparse, and
-//! [`DiskBudget`] keeps the disk from filling up.
+//! The agent controls the stream, so the stream is treated as hostile. It is extracted into a new folder,
+//! which the caller moves to its destination when the extraction is complete. Only files, folders and links
+//! are created. The parent of an entry is always a folder that was created here, never a link. A link must
+//! not point outside the copy. Only the permission bits `rwx` are set. Sparse files remain sparse, and
+//! [`DiskBudget`] prevents the disk from filling up.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -16,28 +17,28 @@ use bottle_scan::Redactor;
 
 use super::DiskBudget;
 
-/// Skipped entries that are reported by name.
+/// The maximum number of skipped entries that are reported by name.
 const MAX_NAMED: usize = 20;
 
-/// The largest file that is buffered for masking.
+/// The size of the largest file in which secrets are masked, in bytes. Such a file is buffered in memory.
 const MASKED_MAX: u64 = 64 << 20;
 
-/// Limits of an extraction.
+/// The limits of an extraction.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// The most bytes of all files together; a file beyond it is skipped. Independently, exceeding the
-    /// [`DiskBudget`] is an error.
+    /// The maximum total size of all files in bytes. A file that exceeds it is skipped. In contrast,
+    /// exceeding the [`DiskBudget`] is an error.
     pub(crate) max_bytes: Option<u64>,
-    /// Masks secrets in every file.
+    /// Masks secrets in every file, if present.
     pub(crate) mask: Option<Redactor>,
 }
 
 /// The result of an extraction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unpacked {
-    /// The first path component, which all entries share; `None` for an empty archive.
+    /// The first path component, which all entries have in common; `None` for an empty archive.
     pub(crate) top: Option<PathBuf>,
-    /// Number of files created.
+    /// The number of files that were created.
     pub(crate) files: u64,
     /// Names of the first skipped entries.
     pub(crate) skipped: Vec<String>,
@@ -46,7 +47,7 @@ pub(crate) struct Unpacked {
 /// Extracts the archive into the empty folder `root`.
 ///
 /// # Errors
-/// When the archive is malformed, truncated or exceeds a bound, or the disk cannot be written.
+/// If the archive is malformed, truncated or exceeds a limit, or if the disk cannot be written.
 pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
     let mut extractor = Extractor::new(root, rules, DiskBudget::for_folder(root)?);
     let mut archive = tar::Archive::new(archive);
@@ -62,9 +63,9 @@ struct Extractor<'a> {
     rules: &'a Rules,
     budget: DiskBudget,
     folders: HashSet<PathBuf>,
-    /// The first path component; all entries share it.
+    /// The first path component, which all entries have in common.
     top: Option<PathBuf>,
-    /// Bytes extracted so far.
+    /// The number of bytes extracted so far.
     bytes: u64,
     files: u64,
     skipped: Vec<String>,
@@ -90,13 +91,13 @@ impl<'a> Extractor<'a> {
         Ok(())
     }
 
-    /// Creates one entry. Returns false when its kind or path is not allowed.
+    /// Creates one entry. Returns false if its kind or path is not allowed.
     fn create(&mut self, member: &mut Member<'_, impl Read>, relative: &Path) -> io::Result<bool> {
         let target = self.root.join(relative);
         match &member.what {
             What::Folder => self.folder(relative),
             What::File => {
-                // A masked file is written without holes.
+                // A masked file is written without holes, so it needs its full size.
                 let masked = self.rules.mask.is_some();
                 let size = if masked { member.content.size() } else { member.content.taken() };
                 let mode = member.mode;
@@ -131,15 +132,16 @@ impl<'a> Extractor<'a> {
 
     fn write_content(&self, file: &mut File, content: &mut Content<'_, impl Read>) -> io::Result<()> {
         let Some(mask) = &self.rules.mask else { return content.copy_to(file) };
-        // In one piece: a secret that spans two chunks would be missed.
+        // The file is read completely, because a secret that spans two chunks would not be found.
         let mut bytes = Vec::new();
         content.take(MASKED_MAX).read_to_end(&mut bytes)?;
         file.write_all(&mask.redact_bytes(&bytes))
     }
 
-    /// The entry's path under the shared top component; `None` when it is under another one.
+    /// Returns the entry's path below the common first component; `None` if the entry has another first
+    /// component.
     fn under_top(&mut self, name: &Path, path: PathBuf) -> Option<PathBuf> {
-        // `.` is the requested folder itself: its entries have no top component.
+        // `.` stands for the requested folder itself, so the entries in it do not have a first component.
         let own = name.starts_with(".") || path.as_os_str().is_empty();
         let relative = if own { Path::new("workspace").join(path) } else { path };
         let top = PathBuf::from(relative.components().next()?.as_os_str());
@@ -159,7 +161,8 @@ impl<'a> Extractor<'a> {
         Ok(true)
     }
 
-    /// Creates the parent folders. Returns false when something else is in their place.
+    /// Creates the parent folders of an entry. Returns false if one of their paths exists but is not a
+    /// folder.
     fn parents(&mut self, relative: &Path) -> io::Result<bool> {
         let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
             return Ok(true);
@@ -168,10 +171,10 @@ impl<'a> Extractor<'a> {
     }
 }
 
-/// Whether a link at `relative` resolves to a path under the copy's top component.
+/// Whether the target of a link at `relative` is inside the copy, below the common first component.
 ///
-/// `..` is allowed only at the beginning, where it goes through folders created here. After a name, `..` would be
-/// relative to the target of that name, which may be another link.
+/// `..` is allowed only at the beginning of the target, where it refers to folders that were created here.
+/// After a name, `..` would be relative to the target of this name, which may be another link.
 fn stays_within(relative: &Path, link: &Path) -> bool {
     let mut depth = relative.components().count() - 1;
     let mut named = false;
@@ -182,7 +185,7 @@ fn stays_within(relative: &Path, link: &Path) -> bool {
                 depth += 1;
             }
             Component::CurDir => {}
-            // One component is the top itself; a link must stay under it.
+            // One component is the common first component itself; a link must not leave it.
             Component::ParentDir if depth > 1 && !named => depth -= 1,
             _ => return false,
         }

@@ -1,12 +1,12 @@
-//! Lists this machine's addresses, which bottles must not reach.
+//! Lists the addresses of this machine, which bottles must not be able to reach.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-/// Every current address of every interface, loopback included.
+/// Returns all current addresses of all interfaces, including loopback.
 ///
 /// # Errors
-/// When the kernel cannot list them; the caller must then fail.
+/// If the kernel cannot list the addresses. The caller must then refuse to continue.
 pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = nix::ifaddrs::getifaddrs()?
         .filter_map(|interface| {
@@ -20,11 +20,12 @@ pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The non-loopback addresses by which another machine or a bottle could reach this one, with port 0. Link-local ones
-/// come last, those of the newest interface first, with their scope id.
+/// Returns the addresses, except loopback addresses, with which another machine or a bottle could reach this
+/// machine, with port 0. Link-local addresses have their scope id and come last; among them, those of the
+/// newest interface come first.
 ///
 /// # Errors
-/// As [`of_this_host`].
+/// As for [`of_this_host`].
 pub fn reachable() -> io::Result<Vec<SocketAddr>> {
     let (mut wide, mut local) = (Vec::new(), Vec::new());
     for address in nix::ifaddrs::getifaddrs()?.filter_map(|interface| interface.address) {

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `512MiB`, `4G`.
+//! Sizes in the form in which people write them: `512MiB`, `4G`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// Units by rising size; each is 1024 of the one before.
+/// The units in ascending order. Each one is 1024 times the one before it.
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// A size that cannot be read.
+/// Why a text is not a valid size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSize {
-    /// No number, no unit, or another unit.
+    /// There is no number or no unit, or the unit is unknown.
     #[error("must be a whole number and a unit")]
     NoSize,
-    /// Nothing would fit in it, or it fits in nothing.
+    /// The size is zero, or too large for a number of bytes.
     #[error("is out of range")]
     OutOfRange,
 }

@@ -1,22 +1,24 @@
-//! Detects whether this machine's clock was set back.
+//! Detects whether the clock of this machine was set back.
 //!
-//! File time stamps use the realtime clock, which users can set. After it was set back, a later change can have an
-//! older time stamp.
+//! Time stamps of files come from the realtime clock, which users can set. If it was set back, a later change
+//! can have an earlier time stamp.
 
 use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Smallest difference that counts as a step: less is the delay between two clock reads.
+/// The smallest difference that counts as setting the clock. A smaller difference can be the time between two
+/// reads of a clock.
 const MIN_STEP: SignedDuration = SignedDuration::from_millis(50);
 
-/// Most time for three consecutive clock reads, unless the process was interrupted.
+/// The maximum time that three consecutive reads of clocks take if the process is not interrupted.
 const UNINTERRUPTED: SignedDuration = SignedDuration::from_millis(1);
 
-/// Most attempts at an uninterrupted read.
+/// The maximum number of attempts to read the clocks without interruption.
 const TRIES: usize = 20;
 
-/// The offset of the realtime clock to the time since boot. It changes only when the clock is set: both are adjusted
-/// alike, and both advance during suspend.
+/// Returns the difference between the realtime clock and the time since boot. It changes only when the clock
+/// is set, because gradual adjustments affect both clocks equally, and because both advance while the machine
+/// is suspended.
 #[must_use]
 pub fn boot_offset() -> SignedDuration {
     let mut best: Option<(SignedDuration, SignedDuration)> = None;
@@ -34,7 +36,8 @@ pub fn boot_offset() -> SignedDuration {
     best.map_or(SignedDuration::ZERO, |(_, offset)| offset)
 }
 
-/// How far the clock was set back between the offsets `then` and `now`. After a reboot the offset is larger.
+/// Returns how far the clock was set back between the two offsets `then` and `now`. A reboot makes the offset
+/// larger.
 #[must_use]
 pub fn set_back(then: SignedDuration, now: SignedDuration) -> Option<SignedDuration> {
     Some(then.saturating_sub(now)).filter(|back| *back > MIN_STEP)

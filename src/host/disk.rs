@@ -1,11 +1,11 @@
-//! Messages and hints for I/O errors of bottle's folders.
+//! Messages and hints for I/O errors in bottle's folders.
 
 use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
-/// Removes the temporary file's path from an error of the `tempfile` crate, which appends it to the message; users do
-/// not know that path.
+/// Removes the path of the temporary file from an error. The `tempfile` crate appends this path to the
+/// message, but users do not know it.
 #[must_use]
 pub fn plain(error: io::Error) -> io::Error {
     let text = error.to_string();
@@ -15,7 +15,7 @@ pub fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// The hint for an unusable folder.
+/// Returns the hint for a folder that cannot be used.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     if error.raw_os_error() == Some(Errno::NOLCK.raw_os_error()) {
@@ -35,7 +35,8 @@ pub fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Locks distinguish a running bottle from the remains of one.
+/// The hint for a disk without file locks. Locks are needed to distinguish a running bottle from the
+/// leftovers of an ended one.
 const NO_LOCKS: &str =
     "that disk has no file locks, like some network disks: set BOTTLE_HOME to a folder on another disk";
 

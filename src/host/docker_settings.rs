@@ -1,4 +1,4 @@
-//! Parses `docker:` of `settings.yml`: how bottles use a container engine.
+//! Parses the section `docker:` of `settings.yml`, which sets how bottles use a container engine.
 
 use std::net::Ipv4Addr;
 
@@ -9,26 +9,27 @@ use serde::Deserialize;
 /// The settings of the Docker backend, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerSettings {
-    /// `transport`: how a bottle reaches its bundle.
+    /// `transport`: how a bottle is connected to its sidecars.
     pub transport: DockerTransport,
-    /// `subnets`: the range of the bottles' networks.
+    /// `subnets`: the address range for the networks of bottles.
     pub subnets: Ipv4Net,
-    /// `runtime`: the OCI runtime of the agent's container (`runsc`); the engine's default when absent.
+    /// `runtime`: the OCI runtime for the agent's container, for example `runsc`. None means the default of
+    /// the engine.
     pub runtime: Option<String>,
 }
 
-/// The connection between a bottle and its bundle.
+/// How a bottle is connected to its bundle of sidecars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DockerTransport {
-    /// A private network of bottle and bundle.
+    /// Through a private network that contains only the bottle and its bundle.
     Network,
-    /// Sockets in a shared volume; the bottle has no network.
+    /// Through sockets in a shared volume. The bottle has no network.
     Socket,
 }
 
 impl DockerTransport {
-    /// The value in `settings.yml`.
+    /// Returns the value as written in `settings.yml`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -38,10 +39,10 @@ impl DockerTransport {
     }
 }
 
-/// The default range: private, and not in an engine's default pools.
+/// The default range. It is private, and not in the default address pools of container engines.
 const SUBNETS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 213, 0, 0), 16);
 
-/// The longest prefix that has room for one bottle's two networks.
+/// The longest prefix of a range that has room for the two networks of one bottle.
 const LONGEST_PREFIX: u8 = 27;
 
 impl Default for DockerSettings {
@@ -50,7 +51,7 @@ impl Default for DockerSettings {
     }
 }
 
-/// The section as written.
+/// The section as it is written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
@@ -59,7 +60,7 @@ pub(super) struct Written {
     runtime: Option<Spanned<String>>,
 }
 
-/// Renames the keys of the section from their old names.
+/// Renames keys that have their former names.
 pub(super) fn rename_old_keys(section: &mut Node) {
     for (key, _) in section.entries_mut().into_iter().flatten() {
         if key.text() == "door" {
@@ -69,10 +70,10 @@ pub(super) fn rename_old_keys(section: &mut Node) {
 }
 
 impl Written {
-    /// Applies defaults and checks values.
+    /// Applies defaults and checks the values.
     ///
     /// # Errors
-    /// The value with its position, and the message.
+    /// The invalid value with its position, and the message.
     pub(super) fn settle(self) -> Result<DockerSettings, (Spanned<String>, &'static str)> {
         let default = DockerSettings::default();
         Ok(DockerSettings {

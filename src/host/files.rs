@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::disk;
 
-/// A file or folder that cannot be used.
+/// Why a file or folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct FileError {
@@ -20,41 +20,43 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// The file or folder cannot be read.
+    /// Creates the error for a file or folder that cannot be read.
     #[must_use]
     pub fn read(path: &Path, source: io::Error) -> Self {
         Self { action: "read", path: path.to_owned(), source }
     }
 
-    /// The file or folder cannot be written.
+    /// Creates the error for a file or folder that cannot be written.
     #[must_use]
     pub fn write(path: &Path, source: io::Error) -> Self {
         Self { action: "write", path: path.to_owned(), source }
     }
 
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         disk::hint(&self.source)
     }
 }
 
-/// Creates a folder, and missing parents, that only this user can access; succeeds if it exists.
+/// Creates a folder that only this user can access, and its missing parents. Succeeds if the folder exists.
 ///
 /// # Errors
-/// When it cannot be created.
+/// If the folder cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The buffered writer for a file's new content.
+/// The buffered writer for the new content of a file.
 pub type Filled<'a> = BufWriter<&'a mut File>;
 
-/// Replaces the file at `path` with what `fill` writes, with mode 0600. A reader sees the old or the new content;
-/// after a loss of power the file may have either, or be empty.
+/// Replaces the file at `path` with the output of `fill`. The new file has mode 0600. A reader sees either
+/// the old or the new content. After a power failure, the file may contain the old or new content, or may be
+/// empty.
 ///
 /// # Errors
-/// Those of `fill`, and when the folder of `path` cannot be written; the old file then stays.
+/// The errors of `fill`, and an error if the file's folder cannot be written. The old file is unchanged in
+/// this case.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     persist(write_temporary(path, fill)?, path)
 }
@@ -62,7 +64,7 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>
 /// Like [`replace`], and syncs the new content to disk before the rename.
 ///
 /// # Errors
-/// Those of [`replace`].
+/// As for [`replace`].
 pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     let file = write_temporary(path, fill)?;
     file.as_file().sync_data()?;

@@ -1,6 +1,7 @@
 //! Parses `known_hosts` files (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
 //!
-//! By hand: the `ssh-key` crate splits lines but matches no host, port, pattern or hash.
+//! Implemented here because the `ssh-key` crate parses the lines but does not match hosts, ports, patterns or
+//! hashes.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
@@ -11,13 +12,13 @@ use ring::hmac;
 
 use super::files::FileError;
 
-/// Most bytes read of a file.
+/// The maximum number of bytes read from a file.
 const FILE_MAX: u64 = 256 << 10;
 
-/// The text of those files that exist.
+/// Returns the text of those files that exist.
 ///
 /// # Errors
-/// [`FileError`] with the unreadable file.
+/// [`FileError`], which names the file that cannot be read.
 pub fn read(files: &[PathBuf]) -> Result<String, FileError> {
     let mut text = String::new();
     for path in files {
@@ -30,8 +31,8 @@ pub fn read(files: &[PathBuf]) -> Result<String, FileError> {
     Ok(text)
 }
 
-/// Whether `text` has a key or a certificate authority for the host and port. As in ssh, an entry without a port
-/// applies to every port.
+/// Whether `text` contains a key or a certificate authority for the host and port. As in ssh, an entry
+/// without a port is valid for every port.
 #[must_use]
 pub fn knows(text: &str, host: &str, port: Option<u16>) -> bool {
     let host = host.to_ascii_lowercase();
@@ -42,7 +43,7 @@ pub fn knows(text: &str, host: &str, port: Option<u16>) -> bool {
     text.lines().any(|line| names.iter().any(|name| is_for(line, name)))
 }
 
-/// Whether a line has a key for this name.
+/// Whether a line contains a key for this host name.
 fn is_for(line: &str, name: &str) -> bool {
     let mut words = line.split_ascii_whitespace().peekable();
     // Skips comments and revoked keys.
@@ -63,16 +64,17 @@ fn is_for(line: &str, name: &str) -> bool {
     }
 }
 
-/// Compares a name with a hashed entry, `SALT|HASH`.
+/// Whether a name matches a hashed entry, `SALT|HASH`.
 fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let [salt, hash] = [BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?];
-    // The format requires SHA-1; security does not depend on its strength here.
+    // The file format requires SHA-1. Security does not depend on the strength of this hash.
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
 
-/// Glob matching: `*` matches anything, `?` one character. Backtracks to the last `*` only, which bounds its time.
+/// Matches a pattern: `*` stands for any text, `?` for one character. Backtracks only to the last `*`, so
+/// that the time is limited.
 fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut pos, mut star) = (0, 0, None);
     while pos < name.len() {
@@ -127,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Uses `ssh-keygen`, if it is installed, as the reference.
+    /// Compares with `ssh-keygen`, if it is installed.
     #[test]
     fn finds_names_hashed_by_ssh_keygen() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,6 +1,6 @@
-//! The host machine: environment, folders and settings as one value that tests replace.
+//! The host machine: its environment, folders and settings, as one value that tests can replace.
 //!
-//! Everything before a launch reads the machine through this value and is otherwise deterministic.
+//! Before a launch, all code reads the machine through this value, and is otherwise deterministic.
 
 pub mod addresses;
 pub mod byte_size;
@@ -32,44 +32,45 @@ pub struct Host {
     pub env: BTreeMap<OsString, OsString>,
     /// The working directory.
     pub cwd: PathBuf,
-    /// `$BOTTLE_HOME`, absolute.
+    /// The absolute path of `$BOTTLE_HOME`.
     pub home: PathBuf,
-    /// The user's home directory.
+    /// The user's home folder.
     pub user_home: PathBuf,
-    /// The folder for sockets of running bottles: private to this user and this `$BOTTLE_HOME`, with a short path.
+    /// The folder for the sockets of running bottles. It is private to this user, specific to this
+    /// `$BOTTLE_HOME`, and has a short path.
     pub runtime: PathBuf,
     /// The path of this program.
     pub program: PathBuf,
 }
 
 impl Host {
-    /// `$BOTTLE_HOME/state`.
+    /// Returns the path of `$BOTTLE_HOME/state`.
     #[must_use]
     pub fn state(&self) -> PathBuf {
         self.home.join("state")
     }
 
-    /// The value of a variable; none if it is unset, empty or not UTF-8.
+    /// Returns the value of an environment variable; none if it is not set, is empty or is not UTF-8.
     #[must_use]
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
     }
 
-    /// Eight hex digits that distinguish this home from others on the same machine.
+    /// Returns eight hexadecimal digits that distinguish this `$BOTTLE_HOME` from others on the same machine.
     #[must_use]
     pub fn home_hash(&self) -> String {
         home_hash(&self.home)
     }
 }
 
-/// Omits the environment, which contains secrets.
+/// The output omits the environment, because it contains secrets.
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host").field("home", &self.home).field("cwd", &self.cwd).finish_non_exhaustive()
     }
 }
 
-/// The hash of a home's path, as in [`Host::home_hash`].
+/// Returns the hash of this path, as described for [`Host::home_hash`].
 #[must_use]
 pub fn home_hash(home: &Path) -> String {
     use sha2::Digest;

@@ -1,4 +1,4 @@
-//! Opens and reads regular files safely, even if they were replaced since their check.
+//! Opens and reads regular files safely, even if a file was replaced after it was checked.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a file for reading. A link in the path's last component is refused, and a pipe does not block.
+/// Opens a file for reading. Refuses a link in the last component of the path, and does not block on a pipe.
 ///
 /// # Errors
-/// When it cannot be opened; of kind `InvalidInput` when it is no regular file.
+/// If the file cannot be opened. The kind is `InvalidInput` if it is not a regular file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -20,7 +20,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads up to `most` bytes of a file whose path the caller resolved, and one byte more if it is longer.
+/// Reads up to `most` bytes of a file, and one more byte if the file is longer. The caller must have resolved
+/// the path.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -1,9 +1,9 @@
-//! Identifies processes safely against reused process ids.
+//! Identifies processes in a way that is safe even if the kernel reuses a process id.
 //!
-//! On disk and in the ledger a process is `pid:start`, its id and the kernel's start time (field 22
-//! of `/proc/PID/stat`, clock ticks since boot). A zombie counts as ended, because it has no resources.
-//! Signals use a pidfd that is opened before the start time is compared, so a signal reaches the identified process
-//! or none.
+//! In files and in the ledger, a process is written as `pid:start`: its id and its start time, which is field
+//! 22 of `/proc/PID/stat` in clock ticks since boot. A zombie counts as ended, because it has no resources.
+//! To send a signal, a pidfd is opened before the start time is compared, so that the signal reaches the
+//! identified process or none.
 
 use std::fmt;
 use std::io;
@@ -17,17 +17,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// A process id with the process's start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
-    /// Its id in the PID namespace of this program.
+    /// The process id, in the PID namespace of this program.
     pub pid: u32,
-    /// Clock ticks from boot to its start.
+    /// The start time of the process, in clock ticks since boot.
     pub start: u64,
 }
 
 impl ProcessId {
-    /// The process that has this id now; `None` without one, or for a zombie.
+    /// Returns the process that currently has this id. Returns `None` if there is none, or if it is a zombie.
     ///
     /// # Errors
-    /// When `/proc` cannot be read for another reason.
+    /// If `/proc` cannot be read for another reason.
     pub fn of(pid: u32) -> io::Result<Option<Self>> {
         let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
             Ok(stat) => stat,
@@ -41,24 +41,24 @@ impl ProcessId {
         }
     }
 
-    /// This process.
+    /// Returns this process.
     ///
     /// # Errors
-    /// When `/proc` is not mounted.
+    /// If `/proc` is not mounted.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not list this process"))
     }
 
-    /// Whether it still runs.
+    /// Whether the process is still running.
     #[must_use]
     pub fn is_alive(self) -> bool {
         matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
     }
 
-    /// Kills it and waits until it has ended; succeeds if it has ended already.
+    /// Kills the process and waits until it has ended. Succeeds if it has already ended.
     ///
     /// # Errors
-    /// When it may not be signalled, or does not end within `patience`.
+    /// If this user may not signal the process, or if it does not end within `patience`.
     pub fn kill(self, patience: Duration) -> io::Result<()> {
         let Some(process) = self.signal(Signal::KILL)? else { return Ok(()) };
         let deadline = Instant::now() + patience;
@@ -74,15 +74,15 @@ impl ProcessId {
         }
     }
 
-    /// Sends SIGINT, like Ctrl-C; succeeds if it has ended already.
+    /// Sends SIGINT to the process, as Ctrl-C does. Succeeds if the process has already ended.
     ///
     /// # Errors
-    /// When it may not be signalled.
+    /// If this user may not signal the process.
     pub fn interrupt(self) -> io::Result<()> {
         self.signal(Signal::INT).map(drop)
     }
 
-    /// Sends a signal; none if it has ended.
+    /// Sends a signal to the process. Returns none if it has already ended.
     fn signal(self, signal: Signal) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -117,23 +117,24 @@ impl FromStr for ProcessId {
     }
 }
 
-/// A text that is not `pid:start`.
+/// The error for a text that does not have the form `pid:start`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a process in the form pid:start")]
 pub struct BadProcessId(String);
 
-/// Whether an error from `/proc/PID` means that the process ended meanwhile.
+/// Whether an error for a file in `/proc/PID` means that the process has ended.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
-/// The state and start time. The name in parentheses may contain anything, so fields count from the last `)`.
+/// Returns the state and start time. The program name in parentheses may contain any character, so fields are
+/// counted from the last `)`.
 fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
     let name_end = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
-    // The state is field 3, so field 22 is the nineteenth after it.
+    // The state is field 3, so field 22 is the nineteenth field after it.
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 

@@ -1,7 +1,7 @@
-//! Reads the [`Host`] of this process, and creates the private folder for its sockets.
+//! Reads the [`Host`] value for this process, and creates the private folder for its sockets.
 //!
-//! A command reads the machine here once, at its start, and then uses the value. Only [`Host::open_runtime`] creates
-//! a folder.
+//! A command reads this value once when it starts, and then uses only the value. Only [`Host::open_runtime`]
+//! creates a folder.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,36 +12,38 @@ use bottle_contract::names::SLUG_MAX;
 
 use super::{Host, disk, files};
 
-/// The longest socket path that every system supports (104 on macOS, 108 on Linux), with a margin.
+/// The maximum length of a socket path that every system supports (104 on macOS, 108 on Linux), with a
+/// margin.
 const SOCKET_PATH_MAX: usize = 100;
 
-/// The longest name in the runtime folder: the bundle socket of the fake backend.
+/// The length of the longest path inside the runtime folder, which is that of the bundle socket in the fake
+/// backend.
 const SOCKET_NAME_MAX: usize = "/.fake/".len() + SLUG_MAX + "/bundle".len();
 
-/// Why this process has no usable host.
+/// Why this process cannot use the host.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The working directory was removed or may not be read.
+    /// The working directory was removed, or may not be read.
     #[error("cannot find the working directory")]
     Cwd(#[source] io::Error),
-    /// Neither `HOME` nor the user database names a home directory.
+    /// Neither `HOME` nor the user database contains a home folder.
     #[error("cannot find your home directory: HOME is not set to an absolute path")]
     NoHome,
-    /// The path of `$BOTTLE_HOME` is not UTF-8, which records and messages need.
+    /// The path of `$BOTTLE_HOME` is not UTF-8. It has to be, because records and messages contain it.
     #[error("the path {} is not UTF-8", .0.display())]
     HomeNotText(PathBuf),
     /// `$BOTTLE_HOME` exists and is not a folder.
     #[error("{} is not a folder", .0.display())]
     HomeNotFolder(PathBuf),
-    /// `$BOTTLE_HOME` belongs to another user, who would control what this user's agents may reach.
+    /// `$BOTTLE_HOME` belongs to another user. This user could control what agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
         /// The folder.
         path: PathBuf,
-        /// Its owner's name, or number.
+        /// The name of its owner, or the user id.
         owner: String,
     },
-    /// `$BOTTLE_HOME` cannot be inspected.
+    /// `$BOTTLE_HOME` cannot be accessed.
     #[error("cannot use {}", path.display())]
     Home {
         /// The folder.
@@ -49,16 +51,16 @@ pub enum HostError {
         /// The cause.
         source: io::Error,
     },
-    /// This program's own path is unknown.
+    /// The path of this program cannot be found.
     #[error("cannot find the path of this program")]
     Program(#[source] io::Error),
-    /// Socket paths below the runtime folder would be too long.
+    /// The paths of sockets in the runtime folder would be too long.
     #[error("the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes with a slug)", .0.display())]
     RuntimeTooLong(PathBuf),
-    /// The runtime folder belongs to another user or is accessible to others.
+    /// The runtime folder belongs to another user, or other users can access it.
     #[error("{} is not private: it must be a folder of yours with mode 0700", .0.display())]
     RuntimeNotPrivate(PathBuf),
-    /// Sockets cannot be created in the runtime folder, as on some network disks.
+    /// Sockets cannot be created in the runtime folder. This is the case on some network disks.
     #[error("cannot create a socket in {}", path.display())]
     RuntimeNoSockets {
         /// The folder.
@@ -77,7 +79,7 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -99,10 +101,10 @@ impl HostError {
 }
 
 impl Host {
-    /// Reads the machine of this process. Creates nothing.
+    /// Reads the host's environment for this process. Creates no files.
     ///
     /// # Errors
-    /// [`HostError`] when the working directory, the home or this program cannot be found.
+    /// [`HostError`] if the working directory, the home folder or the path of this program cannot be found.
     pub fn of_this_process() -> Result<Self, HostError> {
         let env: std::collections::BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         let cwd = std::env::current_dir().map_err(HostError::Cwd)?;
@@ -120,10 +122,11 @@ impl Host {
         Ok(Self { env, cwd, home, user_home, runtime, program })
     }
 
-    /// Checks that the path of `$BOTTLE_HOME` is UTF-8 and that, if it exists, it is a folder of this user.
+    /// Checks that the path of `$BOTTLE_HOME` is UTF-8. If it exists, also checks that it is a folder of this
+    /// user.
     ///
     /// # Errors
-    /// [`HostError`] otherwise.
+    /// [`HostError`] if one of these checks fails.
     pub fn check_home(&self) -> Result<(), HostError> {
         let path = self.home.clone();
         if path.to_str().is_none() {
@@ -143,7 +146,8 @@ impl Host {
     /// Creates the runtime folder if it is missing, and checks that it is private to this user.
     ///
     /// # Errors
-    /// [`HostError`] when it cannot be created, is not private, or its path is too long for a socket.
+    /// [`HostError`] if the folder cannot be created or is not private, or if its path is too long for a
+    /// socket.
     pub fn open_runtime(&self) -> Result<&Path, HostError> {
         let path = self.runtime.as_path();
         if path.as_os_str().len() + SOCKET_NAME_MAX > SOCKET_PATH_MAX {
@@ -152,7 +156,7 @@ impl Host {
         let is_new = !path.exists();
         files::create_private_folder(path)
             .map_err(|source| HostError::Runtime { path: path.to_owned(), source })?;
-        // A disk's support for sockets does not change, so a new folder is tested once.
+        // Whether a disk supports sockets does not change, so this is tested only when the folder is created.
         if is_new && let Err(source) = try_socket(path) {
             let _ = std::fs::remove_dir(path);
             return Err(HostError::RuntimeNoSockets { path: path.to_owned(), source });
@@ -161,7 +165,8 @@ impl Host {
     }
 }
 
-/// `$XDG_RUNTIME_DIR/bottle/<hash>` if that directory is private, else `run` in the home.
+/// Returns `$XDG_RUNTIME_DIR/bottle/<hash>` if `$XDG_RUNTIME_DIR` is private, otherwise the folder `run` in
+/// `$BOTTLE_HOME`.
 fn runtime_folder(xdg: Option<&Path>, home: &Path) -> PathBuf {
     match xdg {
         Some(xdg) if xdg.is_absolute() && is_private(xdg) => xdg.join("bottle").join(super::home_hash(home)),
@@ -175,7 +180,7 @@ fn try_socket(folder: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Whether a path is a folder (not a link) of this user without access for others.
+/// Whether a path is a folder of this user, and not a link, that other users cannot access.
 fn is_private(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| {
         found.is_dir()
@@ -184,8 +189,8 @@ fn is_private(path: &Path) -> bool {
     })
 }
 
-/// Resolves the links of the path's existing part, so that a home has the same path and hash before and after its
-/// creation.
+/// Resolves the links in the existing part of a path, so that `$BOTTLE_HOME` has the same path and hash
+/// before and after it is created.
 fn resolve_existing(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// Most bytes of a bundle; one of all public roots has about 220 KB.
+/// The maximum size of a bundle in bytes. A bundle of all public root certificates has about 220 KB.
 const BUNDLE_MAX: u64 = 4 << 20;
 
-/// The label before a certificate in a PEM file (RFC 7468).
+/// The label that precedes a certificate in a PEM file (RFC 7468).
 const OPENING: &str = "-----BEGIN CERTIFICATE-----";
 
-/// The machine's root certificates as PEM; empty if it has none. The proxy then uses its built-in ones.
+/// Returns the machine's root certificates as PEM. If there are none, the text is empty, and the proxy uses
+/// its built-in ones.
 #[must_use]
 pub fn of_this_machine() -> String {
     let has_folder = std::env::var_os("SSL_CERT_DIR").is_some();
@@ -22,8 +23,8 @@ pub fn of_this_machine() -> String {
     bundle.unwrap_or_else(read_store)
 }
 
-/// The distribution's bundle file, which curl uses too. Reading it is fifty times faster than its folder of hundreds of
-/// files. Not used if the user sets `SSL_CERT_DIR`.
+/// Reads the distribution's bundle file, which curl uses too. This is fifty times faster than reading a
+/// folder with hundreds of files. The bundle file is not used if the user has set `SSL_CERT_DIR`.
 fn read_bundle_file() -> Option<String> {
     if cfg!(not(target_os = "linux")) {
         return None;
@@ -39,7 +40,7 @@ fn read_store() -> String {
     pem
 }
 
-/// Reads a file up to [`BUNDLE_MAX`].
+/// Reads a file of at most [`BUNDLE_MAX`] bytes.
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(BUNDLE_MAX + 1).read_to_string(&mut text)?;
@@ -49,10 +50,10 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The machine's root certificates and those of the bottle's `egress.ca_bundle`.
+/// Returns the machine's root certificates and those of the bottle's `egress.ca_bundle`.
 ///
 /// # Errors
-/// [`CaBundleError`].
+/// [`CaBundleError`] if the bundle cannot be used.
 pub fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, CaBundleError> {
     let own = ca_bundle.map(bundle).transpose()?.unwrap_or_default();
     Ok(format!("{machine}{own}"))
@@ -61,7 +62,7 @@ pub fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, Ca
 /// Reads a PEM file of additional root certificates.
 ///
 /// # Errors
-/// [`CaBundleError`] when the file cannot be read or contains no certificate.
+/// [`CaBundleError`] if the file cannot be read, or contains no certificate.
 fn bundle(path: &Path) -> Result<String, CaBundleError> {
     let about = |source| CaBundleError { path: path.to_owned(), source };
     let text = read(path).map_err(about)?;
@@ -71,7 +72,7 @@ fn bundle(path: &Path) -> Result<String, CaBundleError> {
     Ok(text)
 }
 
-/// An unusable file of additional root certificates.
+/// Why a file with additional root certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("egress.ca_bundle {}", path.display())]
 pub struct CaBundleError {
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn the_bundle_file_has_no_more_roots_than_the_store() {
         let Some(one) = read_bundle_file() else {
-            // Without a bundle file, the store is used.
+            // Without a bundle file, the folder of certificates is used.
             return assert!(openssl_probe::probe().cert_file.is_none() || cfg!(not(target_os = "linux")));
         };
         let all = read_store();

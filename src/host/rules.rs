@@ -1,7 +1,8 @@
-//! Loads the user's scanner rules: `$BOTTLE_HOME/rules/*.toml`.
+//! Loads the user's rules for the scanner from `$BOTTLE_HOME/rules/*.toml`.
 //!
-//! The format is gitleaks' configuration. They are parsed before anything starts, so that errors are reported with
-//! their position, and sent to the sidecars at launch. Projects cannot add rules.
+//! The files have the format of gitleaks' configuration. They are parsed before a bottle is started, so that
+//! an error is reported with its position. At launch they are sent to the sidecars. Projects cannot add
+//! rules.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,42 +13,42 @@ use bottle_scan::{BadRuleFile, RuleFiles};
 use super::files::FileError;
 use super::{Host, plain_file};
 
-/// Most files: every launch sends all of them.
+/// The maximum number of files, because every launch sends all of them.
 const MAX_FILES: usize = 64;
 
-/// Most bytes of all files together. The longest published list has half of it.
+/// The maximum total size of the files in bytes. It is twice the size of the longest published list.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// The rules of this home.
+/// The user's rules for the scanner.
 #[derive(Debug, Default)]
 pub struct OwnRules {
-    /// The files for the sidecars, sorted by name.
+    /// The files that are sent to the sidecars, sorted by name.
     pub files: Vec<RuleFile>,
     /// The parsed rules.
     pub rules: RuleFiles,
 }
 
-/// Why rules cannot be used.
+/// Why the rules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnRulesError {
-    /// A file or the folder exists and cannot be read.
+    /// A file or the folder exists but cannot be read.
     #[error(transparent)]
     Unreadable(FileError),
-    /// Too many files or bytes.
+    /// There are too many files, or they are too large.
     #[error("{} contains more than {MAX_FILES} rule files or more than {} KiB of rules", .0.display(), MAX_BYTES >> 10)]
     TooLarge(PathBuf),
-    /// A file is invalid.
+    /// A file is not valid.
     #[error("{}/{error}", folder.display())]
     Wrong {
         /// The folder.
         folder: PathBuf,
-        /// The file, line and problem.
+        /// The name of the file, the line and the problem.
         error: BadRuleFile,
     },
 }
 
 impl OwnRulesError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> &str {
         match self {
@@ -66,10 +67,10 @@ impl OwnRulesError {
 }
 
 impl OwnRules {
-    /// Loads the rules of this home; none without the folder.
+    /// Loads the rules from this user's `$BOTTLE_HOME`. If the folder does not exist, there are none.
     ///
     /// # Errors
-    /// [`OwnRulesError`] with the file, and the line if known.
+    /// [`OwnRulesError`], which names the file and, if known, the line.
     pub fn load(host: &Host) -> Result<Self, OwnRulesError> {
         let folder = host.home.join("rules");
         let mut files = Vec::new();
@@ -94,14 +95,14 @@ impl OwnRules {
         Ok(Self { files, rules })
     }
 
-    /// The ignored parts of each file, as `FILE: note`.
+    /// Returns notes about the parts of files that are ignored, as `FILE: note`.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let notes = self.files.iter().zip(self.rules.notes());
         notes.flat_map(|(file, notes)| notes.iter().map(move |note| format!("{}: {note}", file.name)))
     }
 }
 
-/// The names that end in `.toml`, sorted, without hidden files.
+/// Returns the names of files that end in `.toml`, sorted. Hidden files are left out.
 fn names(folder: &Path) -> Result<Vec<String>, OwnRulesError> {
     let unreadable = |source| OwnRulesError::Unreadable(FileError::read(folder, source));
     let entries = match folder.read_dir() {

@@ -1,7 +1,7 @@
-//! Loads `$BOTTLE_HOME/settings.yml`: the user's settings for every bottle.
+//! Loads `$BOTTLE_HOME/settings.yml`, the user's settings for all bottles.
 //!
-//! A missing file means the defaults. Unknown keys are refused, and so are known keys without an effect, because an
-//! ignored setting would mislead.
+//! If the file is missing, the defaults apply. Unknown keys are refused. Known keys that would have no effect
+//! are refused too, because the user would expect an effect.
 
 use std::fmt;
 use std::fs::File;
@@ -22,23 +22,25 @@ use crate::host::byte_size::ByteSize;
 /// The user's settings, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `backend`: used when neither a flag, nor `BOTTLE_BACKEND`, nor the bottle names one.
+    /// `backend`: the backend to use if it is not set by a flag, by `BOTTLE_BACKEND` or by the bottle
+    /// manifest.
     pub backend: Option<String>,
-    /// `detach_keys`: the key sequence that detaches from a session; absent disables it.
+    /// `detach_keys`: the key sequence with which the user detaches from a session. None means that detaching
+    /// with keys is disabled.
     pub detach_keys: Option<DetachKeys>,
-    /// `terminal.pass`: terminal features that an agent's output may use besides text and colours.
+    /// `terminal.pass`: the terminal features that an agent's output may use in addition to text and colours.
     pub terminal_pass: Pass,
-    /// `home_allow`: paths in the user's home that a bottle may see read-only.
+    /// `home_allow`: paths in the user's home that a bottle may read.
     pub home_allow: Vec<PathBuf>,
-    /// `logs.keep`: most bytes of each bottle's proxy log.
+    /// `logs.keep`: the maximum size of each bottle's proxy log in bytes.
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
-    /// `supervise.notify`: a program and its arguments, run for each new proposal.
+    /// `supervise.notify`: a program and its arguments, which run for each new proposal.
     pub notify: Option<Vec<String>>,
-    /// `keep_days`: how long usage records stay.
+    /// `keep_days`: how many days usage records are kept.
     pub keep_days: u32,
     /// `docker`: how bottles use a container engine.
     pub docker: DockerSettings,
@@ -47,14 +49,14 @@ pub struct Settings {
 /// The default of `logs.keep`.
 const LOG_KEEP: u64 = 64 << 20;
 
-/// How long proposals wait for the user, in seconds.
+/// How long proposals wait for the user's answer, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// `supervise.token_timeout`: for a blocked request.
+    /// `supervise.token_timeout`: how long a blocked request waits.
     pub token_seconds: u64,
-    /// `supervise.git_timeout`: for a blocked push.
+    /// `supervise.git_timeout`: how long a blocked push waits.
     pub git_seconds: u64,
-    /// `supervise.call_wait`: for the agent's tool call, before it returns without a decision.
+    /// `supervise.call_wait`: how long an agent's tool call waits before it returns without a decision.
     pub call_seconds: u64,
 }
 
@@ -67,16 +69,17 @@ impl Default for Waits {
 /// The default of `keep_days`.
 const KEEP_DAYS: u32 = 90;
 
-/// The least `logs.keep`: smaller log files would lose the latest entries.
+/// The minimum of `logs.keep`. Smaller log files would lose the latest entries.
 const LOG_KEEP_MIN: u64 = 1 << 20;
 
-/// The least `egress.body_limit` and `egress.spool_quota`: the size that is buffered in memory anyway.
+/// The minimum of `egress.body_limit` and `egress.spool_quota`. This amount is always buffered in memory.
 const LIMIT_MIN: u64 = 1 << 20;
 
-/// The longest wait for the user. A pending request uses one of few slots, and its client has given up by then.
+/// The maximum time to wait for the user. A waiting request occupies one of a small number of slots, and its
+/// client gives up long before this time.
 const WAIT_MAX: u64 = 24 * 60 * 60;
 
-/// The longest wait of a tool call: clients time out after a minute.
+/// The maximum time that a tool call waits, because clients time out after a minute.
 const CALL_WAIT_MAX: u64 = 55;
 
 impl Default for Settings {
@@ -96,19 +99,19 @@ impl Default for Settings {
     }
 }
 
-/// A key sequence, as the bytes that a terminal sends.
+/// A sequence of keys, as the bytes that a terminal sends for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachKeys {
-    /// Never empty.
+    /// The bytes; not empty.
     bytes: Vec<u8>,
-    /// As written, for messages.
+    /// The sequence as the user wrote it, for messages.
     text: String,
 }
 
-/// Why settings cannot be used.
+/// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file exists and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
         /// The file.
@@ -116,20 +119,20 @@ pub enum SettingsError {
         /// The cause.
         source: io::Error,
     },
-    /// The file is invalid.
+    /// The file is not valid.
     #[error("{}:{problem}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// The position and problem.
+        /// The position and the problem.
         problem: String,
-        /// The next step.
+        /// What the user can do next.
         hint: Option<String>,
     },
 }
 
 impl SettingsError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
@@ -140,10 +143,10 @@ impl SettingsError {
 }
 
 impl Settings {
-    /// Loads the settings of this home.
+    /// Loads the settings from this user's `$BOTTLE_HOME`.
     ///
     /// # Errors
-    /// [`SettingsError`] with file, line and column, and the nearest known key.
+    /// [`SettingsError`] with file, line and column. For an unknown key, it names the most similar known key.
     pub fn load(host: &Host) -> Result<Self, SettingsError> {
         let path = host.home.join("settings.yml");
         let text = match read(&path) {
@@ -163,19 +166,19 @@ impl Settings {
 }
 
 impl DetachKeys {
-    /// The default: rarely used by programs.
+    /// The default sequence, which programs rarely use.
     pub const DEFAULT: &str = "ctrl-],d";
 
-    /// Parses `ctrl-X` or single characters, separated by commas.
+    /// Parses keys that are separated by commas. Each key is `ctrl-X` or a single character.
     ///
     /// # Errors
-    /// A fragment with the invalid key.
+    /// A sentence fragment that names the invalid key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bytes = text.split(',').map(key).collect::<Result<Vec<u8>, String>>()?;
         Ok(Self { bytes, text: text.to_owned() })
     }
 
-    /// The bytes, never none.
+    /// Returns the bytes, of which there is at least one.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -188,7 +191,7 @@ impl fmt::Display for DetachKeys {
     }
 }
 
-/// The byte a terminal sends for one key.
+/// Returns the byte that a terminal sends for a key.
 fn key(word: &str) -> Result<u8, String> {
     let word = word.trim();
     let control = word.strip_prefix("ctrl-").or_else(|| word.strip_prefix("Ctrl-"));
@@ -203,7 +206,7 @@ fn key(word: &str) -> Result<u8, String> {
     }
 }
 
-/// The file as written.
+/// The settings as they are written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
@@ -267,7 +270,8 @@ struct Supervise {
     notify: Option<Spanned<CommandLine>>,
 }
 
-/// A program and its arguments: as a list, or as a line that is split like in a shell, without expansion.
+/// A program and its arguments, written as a list or as one line. A line is split into words as in a shell,
+/// but without expansion.
 struct CommandLine(Result<Vec<String>, &'static str>);
 
 impl<'de> Deserialize<'de> for CommandLine {
@@ -303,7 +307,7 @@ impl CommandLine {
     }
 }
 
-/// The position and problem, and the hint.
+/// A problem with its position, and the hint.
 type Problem = (String, Option<String>);
 
 fn parse(text: &str) -> Result<Settings, Problem> {
@@ -409,7 +413,7 @@ fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem>
     }
 }
 
-/// `line:column: problem`.
+/// Formats `line:column: problem`.
 fn at<T>(place: &Spanned<T>, problem: &str) -> String {
     format!("{}: {problem}", place.at)
 }
@@ -421,7 +425,7 @@ fn problem(error: YamlError) -> Problem {
 
 fn read(path: &std::path::Path) -> io::Result<String> {
     let mut text = String::new();
-    // One byte over the bound is enough for the parser to refuse it.
+    // One byte more than the limit is read, so that the parser can refuse a file that is too long.
     File::open(path)?.take(yaml::MAX_DOCUMENT as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -1,4 +1,5 @@
-//! Agent manifests. They may come from a project, so nothing in them widens the agent's access.
+//! Agent manifests. An agent manifest may come from a project, so none of its settings can give the agent
+//! more access.
 
 use bottle_contract::names::Name;
 
@@ -14,22 +15,23 @@ use super::source::{Kind, Source};
 /// A checked agent manifest.
 #[derive(Debug, Clone)]
 pub struct AgentManifest {
-    /// Its name, from the file name.
+    /// The agent's name, which is the name of the file.
     pub name: Name,
-    /// The file.
+    /// The file that contains the manifest.
     pub source: Source,
-    /// `bottle`: the default bottles, in order. Only a suggestion if the agent comes from a project.
+    /// `bottle`: the default bottles, in order. If the agent comes from a project, they are only a
+    /// suggestion.
     pub bottles: Vec<Spanned<Name>>,
     /// `skills`, in order, without duplicates.
     pub skills: Vec<Spanned<Name>>,
     /// `git-gate.user`.
     pub user: UserLayer,
-    /// The body, byte for byte: the agent's prompt.
+    /// The body of the file, unchanged: the agent's prompt.
     pub prompt: String,
 }
 
 impl AgentManifest {
-    /// Parses a file's text. A file without frontmatter is all prompt.
+    /// Parses the text of a file. If a file has no frontmatter, its whole text is the prompt.
     ///
     /// # Errors
     /// [`ManifestError`] with the position of the first problem.
@@ -67,7 +69,8 @@ fn check(schema: AgentSchema) -> Result<Checked, Fault> {
     Ok((bottles, skills, user.unwrap_or_default().checked()?))
 }
 
-/// Parses the name of a manifest, skill or repository in `key`.
+/// Parses the name of a manifest, skill or repository. `key` is the key that contains the name, for error
+/// messages.
 pub(super) fn parse_name(key: &str, text: Spanned<String>) -> Result<Spanned<Name>, Fault> {
     let at = text.at;
     text.try_map(|text| Name::try_from(text).map_err(|bad| Fault::new(at, format!("`{key}`: {bad}"))))

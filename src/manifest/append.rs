@@ -1,7 +1,8 @@
-//! Appends approved routes to a bottle's file and preserves the rest of its text.
+//! Appends approved routes to a bottle manifest, and preserves the rest of its text.
 //!
-//! It only inserts lines, at one position, and parses the result: unless that has exactly the old content and the
-//! new routes after the old ones, the user must edit the file by hand.
+//! The new lines are inserted at one position, and the result is parsed again. If its content is not the old
+//! content with the new routes after the old ones, the append is refused, and the user must edit the file by
+//! hand.
 
 use bottle_contract::names::Name;
 use bottle_contract::proposal::Proposal;
@@ -17,34 +18,34 @@ use super::source::Source;
 /// Why routes cannot be appended to a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The file is not a valid bottle.
+    /// The file is not a valid bottle manifest.
     #[error(transparent)]
     Broken(#[from] ManifestError),
-    /// It has a route for these hosts already, which would have to be merged.
+    /// The file already has a route for this host, so the user must merge the new route into it.
     #[error("line {} has a route for `{own}` already: merge the route for `{host}` into it", at.line)]
     Listed {
-        /// Its position.
+        /// The position of the existing route.
         at: Position,
-        /// The existing route's host.
+        /// The host of the existing route.
         own: HostPattern,
-        /// The new route's host.
+        /// The host of the new route.
         host: HostPattern,
     },
-    /// Its layout does not allow inserted lines.
+    /// The layout of the file does not allow inserted lines.
     #[error("its routes are not written one per line, so none can be added")]
     Shape,
 }
 
-/// The text of a bottle with only these routes.
+/// Returns the text of a bottle manifest that contains only these routes.
 #[must_use]
 pub fn from_routes(routes: &Proposal) -> String {
     format!("---\negress:\n  routes:\n{}---\n", items(routes, 4, "\n"))
 }
 
-/// Appends `routes` to those in `text`, and returns the new text.
+/// Appends `routes` to the routes in `text`, and returns the new text.
 ///
 /// # Errors
-/// [`AppendError`]; the user then adds the routes by hand.
+/// [`AppendError`]. The user must then add the routes by hand.
 pub fn append(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, AppendError> {
     let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
     for own in &before.egress.routes {
@@ -64,7 +65,7 @@ pub fn append(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Re
     if same { Ok(new) } else { Err(AppendError::Shape) }
 }
 
-/// Inserts the routes after the last one; none when no position is found.
+/// Inserts the routes after the last route in the text. Returns none if no position is found.
 fn insert_lines(text: &str, routes: &Proposal) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
     let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
@@ -94,7 +95,7 @@ fn insert_lines(text: &str, routes: &Proposal) -> Option<String> {
     Some(format!("{}{more}{}", &text[..at], &text[at..]))
 }
 
-/// The routes as list items, `indent` columns in.
+/// Renders the routes as list items, indented by `indent` columns.
 fn items(routes: &Proposal, indent: usize, newline: &str) -> String {
     let text = routes.render();
     let lines = text.lines().skip_while(|line| !line.trim_start().starts_with('-'));
@@ -102,7 +103,7 @@ fn items(routes: &Proposal, indent: usize, newline: &str) -> String {
     lines.map(|line| format!("{:indent$}{}{newline}", "", line.get(drop..).unwrap_or_default())).collect()
 }
 
-/// The lines of a document, interpreted by indentation.
+/// The lines of a YAML document, whose structure is derived from their indentation.
 struct Lines<'y>(Vec<&'y str>);
 
 impl<'y> Lines<'y> {
@@ -114,7 +115,7 @@ impl<'y> Lines<'y> {
         self.0.len()
     }
 
-    /// The indentation of a line; none for an empty line, a comment, or the opening `---`.
+    /// Returns the indentation of a line; none for an empty line, a comment, or the opening `---`.
     fn indent(&self, line: usize) -> Option<usize> {
         let text = self.0.get(line)?;
         let words = text.trim_start_matches(' ');
@@ -123,7 +124,7 @@ impl<'y> Lines<'y> {
         (!blank).then_some(text.len() - words.len())
     }
 
-    /// The line of a key with this indentation and no value on the same line.
+    /// Returns the line that contains this key with this indentation, and no value.
     fn key(&self, name: &str, indent: usize, within: std::ops::Range<usize>) -> Option<usize> {
         within.into_iter().find(|line| {
             let rest = self.0[*line].get(indent..).and_then(|text| text.strip_prefix(name));
@@ -133,13 +134,13 @@ impl<'y> Lines<'y> {
         })
     }
 
-    /// The lines nested in a key.
+    /// Returns the lines nested below a key.
     fn below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
         let further = |line: &usize| self.indent(*line).is_none_or(|own| own > indent);
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
     }
 
-    /// The lines of a list under a key, whose dashes may have the key's own indentation.
+    /// Returns the lines of a list below a key. Its dashes may have the same indentation as the key.
     fn list_below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
         let further = |line: &usize| {
             let item = self.0[*line].trim_start().starts_with('-');
@@ -148,19 +149,19 @@ impl<'y> Lines<'y> {
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
     }
 
-    /// The line after the last one with content.
+    /// Returns the line that follows the last line with content.
     fn end(&self, within: std::ops::Range<usize>) -> usize {
         let start = within.start;
         within.rev().find(|line| self.indent(*line).is_some()).map_or(start.max(1), |line| line + 1)
     }
 
-    /// The byte offset of a line.
+    /// Returns the byte offset of a line.
     fn start(&self, line: usize) -> usize {
         self.0.iter().take(line).map(|text| text.len()).sum()
     }
 }
 
-/// A file's content without its routes.
+/// Returns the content of a file without its routes.
 fn rest(text: &str) -> Option<Node> {
     let mut root = yaml::parse(frontmatter::split(text).ok()?.yaml?).ok()?;
     if let Value::Map(keys) = &mut root.value {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any file gains exactly the new routes, or is refused.
+        /// For any file, the append either adds exactly the new routes or is refused.
         #[test]
         fn changes_only_the_routes(
             parts in proptest::collection::vec(prop::sample::select(vec![

@@ -1,4 +1,5 @@
-//! Bottle manifests as layers: every field is optional, and an absent one inherits from earlier layers.
+//! Bottle manifests before they are merged. Every field is optional; an absent field inherits its value from
+//! earlier layers.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +20,18 @@ use super::secret_ref::is_variable;
 use super::source::{Kind, Source};
 use super::{Position, Spanned};
 
-/// A checked bottle manifest, before it is merged with others.
+/// A checked bottle manifest, before it is merged with others. Such a manifest is a layer.
 #[derive(Debug, Clone)]
 pub struct BottleLayer {
-    /// Its name, from the file name.
+    /// The bottle's name, which is the name of the file.
     pub name: Name,
-    /// The file.
+    /// The file that contains the manifest.
     pub source: Source,
     /// `extends`, in order.
     pub extends: Vec<Spanned<Name>>,
     /// `env`.
     pub env: BTreeMap<String, Spanned<EnvValue>>,
-    /// `agent_provider`; boxed, since it is most of a layer's size and absent in most layers.
+    /// `agent_provider`. Boxed, because it is large and absent in most layers.
     pub provider: Option<Box<Spanned<ProviderLayer>>>,
     /// `git-gate`.
     pub git_gate: GitGateLayer,
@@ -45,8 +46,8 @@ pub struct BottleLayer {
 }
 
 impl BottleLayer {
-    /// Parses a file's text and drops the body, which is documentation. A file without frontmatter is an error:
-    /// otherwise a forgotten `---` would silently mean a bottle with every default.
+    /// Parses the text of a file. The body is documentation and is dropped. A file without frontmatter is an
+    /// error: otherwise, a forgotten `---` would give a bottle in which every setting has its default.
     ///
     /// # Errors
     /// [`ManifestError`] with the position of the first problem.

@@ -1,4 +1,4 @@
-//! `egress` in one layer.
+//! The key `egress` of one layer.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use super::host_path;
 use super::schema::EgressSchema;
 use super::secret_ref::{BadSecretRef, SecretRef, is_variable};
 
-/// `egress` of one layer; an absent field inherits.
+/// The key `egress` of one layer. An absent field inherits its value from earlier layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressLayer {
     /// `egress.log`.
     pub log: Option<Spanned<LogLevel>>,
-    /// `egress.routes`, in order. Every `token_ref` is in its canonical form.
+    /// `egress.routes`, in order. Every `token_ref` is in canonical form.
     pub routes: Vec<Spanned<Route>>,
-    /// `egress.ca_bundle`, as in [`host_path::on_host`].
+    /// `egress.ca_bundle`: a path in the form that [`host_path::on_host`] returns.
     pub ca_bundle: Option<Spanned<PathBuf>>,
     /// `egress.upstream_proxy`.
     pub upstream_proxy: Option<Spanned<UpstreamProxy>>,
@@ -70,12 +70,13 @@ fn bundle_path(text: Spanned<String>) -> Result<Spanned<PathBuf>, Fault> {
         .map_err(|error| Fault::new(at, format!("`egress.ca_bundle` {error}")))
 }
 
-/// The corporate proxy for upstream connections.
+/// The corporate proxy through which the egress proxy connects to upstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamProxy {
     /// An `http://` URL without a password.
     Url(String),
-    /// `$NAME`: the host variable with the URL; a secret, because it may contain a password.
+    /// `$NAME`: the host variable that contains the URL. The URL is a secret, because it may contain a
+    /// password.
     Variable(String),
 }
 

@@ -1,4 +1,4 @@
-//! Parses values of a bottle's `env`: a literal, a host variable, or a prompt.
+//! Parses the values of a bottle's `env`. A value is a literal, a reference to a host variable, or a prompt.
 
 use std::str::FromStr;
 
@@ -6,21 +6,21 @@ use serde::{Serialize, Serializer};
 
 use super::secret_ref::is_variable;
 
-/// The source of an environment variable's value.
+/// The source from which an environment variable gets its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvValue {
-    /// As written.
+    /// A literal value.
     Literal(String),
-    /// `$NAME` or `${NAME}`: the host's variable, read at launch; a missing one is an error then. The scanner
-    /// treats the value as a known secret.
+    /// `$NAME` or `${NAME}`: the value of a host variable, read at launch. If the variable is not set then,
+    /// the launch fails. The scanner treats the value as a known secret.
     Variable(String),
-    /// `?text`: prompted on the terminal with this text, without echo. The scanner treats the value as a known
-    /// secret.
+    /// `?text`: the user is asked for the value on the terminal with this text, without echo. The scanner
+    /// treats the value as a known secret.
     Prompt(String),
 }
 
 impl EnvValue {
-    /// Whether the value is resolved at launch and is a secret.
+    /// Whether the value is read at launch and is a secret.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         !matches!(self, Self::Literal(_))
@@ -30,19 +30,19 @@ impl EnvValue {
 /// An invalid environment value. The message never quotes the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEnvValue {
-    /// `$` without exactly one name. Accepted as a literal, a typo would give the agent a dollar sign instead of
-    /// the value.
+    /// The value begins with `$` but is not exactly one variable name. Treating it as a literal would turn a
+    /// typo into a value that contains a dollar sign.
     #[error(
         "begins with `$` but is not one host variable, `$NAME` or `${{NAME}}`, with nothing before or after"
     )]
     NoVariable,
-    /// `?` without a text.
+    /// The value is `?` without a text.
     #[error("is a prompt without a text; write it after the `?`")]
     NoQuestion,
-    /// A NUL character.
+    /// The value contains a NUL character.
     #[error("contains a NUL character, which is invalid in an environment variable")]
     Nul,
-    /// Control characters, which could change the terminal.
+    /// The text of a prompt contains control characters, which could change the terminal.
     #[error("is a prompt with control characters in its text")]
     ControlInQuestion,
 }
@@ -70,7 +70,7 @@ impl FromStr for EnvValue {
     }
 }
 
-/// As written in a manifest.
+/// Formats the value as it is written in a manifest.
 impl std::fmt::Display for EnvValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Manifest errors with position and hint.
+//! Errors in manifests, with position and hint.
 
 use std::fmt;
 
@@ -6,34 +6,34 @@ use super::Position;
 use super::frontmatter::Unclosed;
 use super::source::Source;
 
-/// A manifest that cannot be used.
+/// Why a manifest cannot be used.
 ///
-/// Displayed as `file:line:column: message`, with the hint on a line of its own. The message never
-/// contains a value from the file that could be a secret: keys, names, types and positions only.
+/// Displayed as `file:line:column: message`, with the hint on a separate line. The message contains keys,
+/// names, types and positions, but no value from the file that could be a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestError {
-    /// The file, as displayed.
+    /// The path of the file, as displayed.
     pub file: String,
-    /// The position in the file; none when the file could not be read.
+    /// The position in the file; none if the file could not be read.
     pub position: Option<Position>,
-    /// The problem, with its subject.
+    /// A sentence fragment that names the problem and its subject.
     pub message: String,
-    /// The next step.
+    /// What the user can do next.
     pub hint: Option<String>,
 }
 
 impl ManifestError {
-    /// An error of the whole file, without a position.
+    /// Creates an error about a whole file, without a position.
     pub(crate) fn whole(file: &Source, message: impl Into<String>) -> Self {
         Self { file: file.to_string(), position: None, message: message.into(), hint: None }
     }
 
-    /// An error at one position.
+    /// Creates an error at a position in a file.
     pub(crate) fn at(file: &Source, position: Position, message: impl Into<String>) -> Self {
         Self { file: file.to_string(), position: Some(position), message: message.into(), hint: None }
     }
 
-    /// The same error with a hint.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -42,7 +42,7 @@ impl ManifestError {
 }
 
 impl ManifestError {
-    /// `file:line:column: message`, for callers that show the hint separately.
+    /// Formats `file:line:column: message`, for callers that show the hint separately.
     #[must_use]
     pub fn without_hint(&self) -> String {
         match self.position {
@@ -64,31 +64,31 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// An error in one value, without its file.
+/// An error in a value of a file that is not known yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The position.
+    /// The position of the value.
     pub(crate) at: Position,
-    /// The problem, with its subject.
+    /// A sentence fragment that names the problem and its subject.
     pub(crate) message: String,
-    /// The next step.
+    /// What the user can do next.
     pub(crate) hint: Option<String>,
 }
 
 impl Fault {
-    /// An error at one position.
+    /// Creates an error at this position.
     pub(crate) fn new(at: Position, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), hint: None }
     }
 
-    /// The same error with a hint.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds the file.
+    /// Converts the fault to an error in this file.
     pub(crate) fn in_file(self, file: &Source) -> ManifestError {
         ManifestError {
             file: file.to_string(),

@@ -1,27 +1,28 @@
 //! Splits a manifest file into its YAML frontmatter and its body.
 //!
-//! Frontmatter is a first line `---`, YAML, and a line `---`. Nothing is trimmed or converted: the YAML keeps its
-//! opening line (the document start in YAML), so that positions in it are positions in the file, and the body is
-//! every byte after the closing line. A leading byte-order mark is skipped; both `\n` and `\r\n` end a line.
+//! The frontmatter consists of a first line `---`, YAML, and another line `---`. The text is not changed. The
+//! YAML includes its opening line, which is a document start in YAML, so that a position in the YAML is also
+//! the position in the file. The body consists of every byte after the closing line. A leading byte-order
+//! mark is skipped. A line ends in `\n` or `\r\n`.
 
-/// The two halves of a file.
+/// The two parts of a manifest file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// The YAML from the opening `---` line up to the closing one; none when the file has no frontmatter.
+    /// The YAML from the opening `---` line up to the closing line; none if the file has no frontmatter.
     pub yaml: Option<&'a str>,
-    /// Everything after the closing line, or the whole file.
+    /// The text after the closing line, or the whole file if it has no frontmatter.
     pub body: &'a str,
 }
 
-/// Frontmatter without its closing line.
+/// The error for frontmatter that has no closing line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the frontmatter opened by `---` is never closed")]
 pub struct Unclosed;
 
-/// Splits a file. Text that does not begin with a `---` line is all body.
+/// Splits a file. If the text does not begin with a `---` line, all of it is the body.
 ///
 /// # Errors
-/// [`Unclosed`] when there is an opening line and no closing one.
+/// [`Unclosed`] if the text has an opening line but no closing line.
 pub fn split(text: &str) -> Result<Split<'_>, Unclosed> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.split_inclusive('\n');
@@ -38,7 +39,7 @@ pub fn split(text: &str) -> Result<Split<'_>, Unclosed> {
     Err(Unclosed)
 }
 
-/// Whether a line is `---`, ignoring trailing whitespace.
+/// Whether a line is `---`. Trailing whitespace is ignored.
 fn is_fence(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.chars().all(|c| matches!(c, ' ' | '\t' | '\r' | '\n')))
 }

@@ -1,4 +1,4 @@
-//! `git-gate` in one layer: a git identity and the allowed repositories.
+//! The key `git-gate` of one layer: a git identity and the repositories that the agent may use.
 
 use std::collections::BTreeMap;
 
@@ -12,45 +12,46 @@ use super::error::Fault;
 use super::git_key::KeySource;
 use super::schema::{GitGateSchema, RefsSchema, RepoSchema};
 
-/// `git-gate` of one layer.
+/// The key `git-gate` of one layer.
 #[derive(Debug, Clone, Default)]
 pub struct GitGateLayer {
     /// `user`.
     pub user: UserLayer,
-    /// `repos`: an absent map inherits, an explicit empty one removes the repositories of the file's ancestors.
+    /// `repos`. An absent map inherits from earlier layers. An explicit empty map removes the repositories of
+    /// the manifests that this one extends.
     pub repos: Option<Spanned<BTreeMap<Name, Spanned<RepoLayer>>>>,
 }
 
-/// `git-gate.user` of one layer, also of an agent, as in its schema.
+/// The key `git-gate.user` of one layer or of an agent manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserLayer {
-    /// `user.name`; an empty one is absent.
+    /// `user.name`. An empty value counts as absent.
     pub name: Option<Spanned<String>>,
-    /// `user.email`; an empty one is absent.
+    /// `user.email`. An empty value counts as absent.
     pub email: Option<Spanned<String>>,
 }
 
-/// One repository in one layer. Required fields are checked after all layers are merged.
+/// A repository in one layer. Missing fields are reported after all layers are merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepoLayer {
-    /// The upstream.
+    /// The upstream's address.
     pub url: Option<Spanned<RepoUrl>>,
-    /// The credential.
+    /// The source of the upstream credential.
     pub key: Option<Spanned<KeySource>>,
     /// The upstream's public host key.
     pub host_key: Option<Spanned<String>>,
-    /// A second name of the host in remotes.
+    /// A second name for the upstream's host, which remotes may use.
     pub alias: Option<Spanned<String>>,
-    /// Which refs a push may change.
+    /// The refs that a push may change.
     pub refs: Option<Spanned<RefRules>>,
-    /// The effect of a finding.
+    /// What happens after a finding in a push.
     pub on_match: Option<Spanned<OnMatch>>,
     /// Whether the mirror is served when the upstream is unreachable.
     pub stale_ok: Option<Spanned<bool>>,
 }
 
-/// An upstream's address, as written.
+/// The address of an upstream, as written in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "transport", content = "url")]
 pub enum RepoUrl {
@@ -61,7 +62,7 @@ pub enum RepoUrl {
 }
 
 impl RepoUrl {
-    /// The address as written.
+    /// Returns the address as it is written in the manifest.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -69,13 +70,13 @@ impl RepoUrl {
         }
     }
 
-    /// Its host, in lower case.
+    /// Returns the host of the address, in lower case.
     #[must_use]
     pub fn host(&self) -> String {
         let text = self.as_str();
         let host = match Url::parse(text) {
             Ok(url) if url.has_host() => url.host_str().unwrap_or_default().to_owned(),
-            // The scp form.
+            // The scp form, `user@host:path`.
             _ => {
                 let login = text.split_once(':').map_or(text, |(login, _)| login);
                 login.rsplit_once('@').map_or(login, |(_, host)| host).to_owned()
@@ -85,13 +86,14 @@ impl RepoUrl {
     }
 }
 
-/// Which refs a push may change. Globs match full names (`refs/heads/feature/*`).
+/// The refs that a push may change. Patterns match full ref names, for example `refs/heads/feature/*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RefRules {
-    /// Allowed refs; none: any branch except the upstream's default branch. An empty list allows nothing.
+    /// The allowed refs. None allows every branch except the upstream's default branch. An empty list allows
+    /// nothing.
     #[serde(serialize_with = "allowed")]
     pub allow: Option<Vec<String>>,
-    /// Denied refs; takes precedence over `allow`.
+    /// The denied refs. A denied ref takes precedence over `allow`.
     pub deny: Vec<String>,
     /// Whether non-fast-forward updates are allowed.
     pub force: bool,
@@ -101,7 +103,7 @@ pub struct RefRules {
     pub tags: bool,
 }
 
-/// Serialises the default as words, because an empty list means that nothing is allowed.
+/// Serialises none as words, because an empty list would mean that no ref is allowed.
 fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     match allow {
         Some(globs) => globs.serialize(serializer),
@@ -109,11 +111,11 @@ fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<
     }
 }
 
-/// The effect of a finding in a push.
+/// What happens after a finding in a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnMatch {
-    /// The user decides.
+    /// The user decides whether the push may proceed.
     #[default]
     Supervise,
     /// The push is refused.
@@ -166,7 +168,8 @@ impl RepoLayer {
     }
 }
 
-/// Checks a value that is written to a git configuration: one line, without control characters.
+/// Checks a value that is written to a git configuration file: it must be one line without control
+/// characters.
 fn config_value(path: &str, text: Spanned<String>) -> Result<Spanned<String>, Fault> {
     if text.value.is_empty() || text.value.chars().any(char::is_control) {
         return Err(Fault::new(text.at, format!("`{path}` must be one line without control characters")));
@@ -202,14 +205,14 @@ fn repo_url(path: &str, text: Spanned<String>) -> Result<Spanned<RepoUrl>, Fault
     Ok(Spanned::new(url, text.at))
 }
 
-/// `user@host:path`.
+/// Whether a text has the form `user@host:path`.
 fn is_scp_form(text: &str) -> bool {
     let Some((login, path)) = text.split_once(':') else { return false };
     let Some((user, host)) = login.split_once('@') else { return false };
     is_ssh_word(user) && is_ssh_word(host) && !path.is_empty() && !path.starts_with("//")
 }
 
-/// Whether a user or host cannot be mistaken for an option of ssh.
+/// Whether ssh cannot mistake this user or host for an option.
 fn is_ssh_word(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '[')
         && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']' | ':'))

@@ -1,4 +1,4 @@
-//! `git-gate.repos.<name>.key`: the source of a repository's credential.
+//! `git-gate.repos.<name>.key`: the source of the credential for a repository's upstream.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use super::schema::{KeyProviderSchema, KeySchema};
 use super::secret_ref::SecretRef;
 use super::{Position, Spanned};
 
-/// The source of a repository's credential. Serialised as in a manifest.
+/// The source of the credential for a repository's upstream. Serialised as in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "provider")]
 pub enum KeySource {
-    /// A private key file on the host, as in [`host_path::on_host`].
+    /// A private key file on the host. Its path has the form that [`host_path::on_host`] returns.
     Static {
         /// The file.
         path: PathBuf,
@@ -25,22 +25,22 @@ pub enum KeySource {
     Gitea(DeployKey),
     /// A deploy key created at launch through GitHub's API.
     Github(DeployKey),
-    /// A token, for https.
+    /// A token, for an `https` upstream.
     Token {
         /// The token.
         token_ref: SecretRef,
     },
 }
 
-/// How a deploy key is requested from a forge.
+/// How a deploy key is requested from a git forge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeployKey {
-    /// The API's URL, if it differs from the forge's default.
+    /// The URL of the forge's API, if it differs from the forge's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
-    /// The token for the API.
+    /// The token for the forge's API.
     pub token_ref: SecretRef,
-    /// Whether the key is read-only.
+    /// Whether the deploy key allows only fetches.
     pub read_only: bool,
 }
 
@@ -76,7 +76,7 @@ fn word(provider: KeyProviderSchema) -> &'static str {
     }
 }
 
-/// A key being parsed, for error messages.
+/// The key being parsed, with its path for error messages.
 struct Key<'a> {
     path: &'a str,
     at: Position,

@@ -1,35 +1,36 @@
-//! Parses and resolves host paths in manifests.
+//! Parses and resolves paths of the host in manifests.
 //!
-//! A path is relative to `$BOTTLE_HOME`, relative to the user's home (`~/`), or absolute. It is never relative to the
-//! working directory: that is a project, which must not choose a Dockerfile, a root certificate or a key.
+//! A path is absolute, relative to `$BOTTLE_HOME`, or relative to the user's home (`~/`). It is never
+//! relative to the working directory, because that may be a project, which must not choose a Dockerfile, a
+//! root certificate or a key.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// A path that cannot be used.
+/// Why a path cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// Empty, or with a NUL character.
+    /// The path is empty, or contains a NUL character.
     #[error("must be a path")]
     NoPath,
-    /// An absolute path, or one in `~`, where only `$BOTTLE_HOME` is allowed.
+    /// The path is absolute or begins with `~`, where only a path relative to `$BOTTLE_HOME` is allowed.
     #[error("must be a path relative to $BOTTLE_HOME")]
     NotRelative,
-    /// `..` points outside `$BOTTLE_HOME`.
+    /// The path leaves `$BOTTLE_HOME` through `..`.
     #[error("points outside $BOTTLE_HOME")]
     Outside,
-    /// `~name`.
+    /// The path has the form `~name`.
     #[error(
         "must begin with `/` or `~/`, or be relative to $BOTTLE_HOME; another user's home is not supported"
     )]
     OthersHome,
 }
 
-/// Parses a path relative to `$BOTTLE_HOME` that stays inside it. Resolves `.` and inner `..` lexically; links are
-/// checked when the file is used.
+/// Parses a path relative to `$BOTTLE_HOME` that stays inside this folder. Resolves `.` and inner `..`
+/// lexically. Links are checked when the file is used.
 ///
 /// # Errors
-/// [`BadPath`].
+/// [`BadPath`] if the path has another form.
 pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with(['/', '~']) {
@@ -47,10 +48,10 @@ pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
     if folded.as_os_str().is_empty() { Err(BadPath::NoPath) } else { Ok(folded) }
 }
 
-/// Parses a path anywhere on the host: absolute, in `~/`, or relative to `$BOTTLE_HOME` and inside it.
+/// Parses a path on the host: absolute, in `~/`, or relative to `$BOTTLE_HOME` and inside it.
 ///
 /// # Errors
-/// [`BadPath`].
+/// [`BadPath`] if the path has another form.
 pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with('/') || text.starts_with("~/") {
@@ -62,10 +63,11 @@ pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     }
 }
 
-/// Resolves every link of a path from [`within_home`].
+/// Resolves all links in a path that [`within_home`] returned.
 ///
 /// # Errors
-/// When it does not exist, or a link points outside `$BOTTLE_HOME`; a fragment that follows the path.
+/// If the path does not exist, or a link points outside `$BOTTLE_HOME`. The error is a sentence fragment that
+/// follows the path.
 pub fn real_within(bottle_home: &Path, path: &Path) -> Result<PathBuf, String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
     let real = bottle_home.join(path).canonicalize().map_err(cannot)?;
@@ -76,7 +78,7 @@ pub fn real_within(bottle_home: &Path, path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The absolute path of one from [`on_host`] or [`within_home`].
+/// Returns the absolute path for a path that [`on_host`] or [`within_home`] returned.
 #[must_use]
 pub fn absolute(path: &Path, bottle_home: &Path, user_home: &Path) -> PathBuf {
     match path.strip_prefix("~") {

@@ -1,7 +1,8 @@
-//! Imports manifests from a home of bot-bottle, the predecessor of `bottle`, and notes their changed meaning.
+//! Imports manifests from a home folder of bot-bottle, the predecessor of `bottle`, and notes which settings
+//! have another meaning.
 //!
-//! Its manifests are Markdown with YAML frontmatter, like ours, and are copied unchanged; the notes describe what
-//! means something else here.
+//! The manifests of bot-bottle are Markdown with YAML frontmatter, as in `bottle`. They are copied unchanged,
+//! and the notes describe the settings whose meaning differs.
 
 use std::path::Path;
 
@@ -14,23 +15,25 @@ use super::frontmatter;
 use super::locate::{Homes, Manifests};
 use super::source::{Kind, Place};
 
-/// A manifest of the other home.
+/// A manifest of the bot-bottle home.
 #[derive(Debug)]
 pub struct Imported {
-    /// Agent or bottle.
+    /// Whether it is an agent or bottle manifest.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the manifest.
     pub name: Name,
-    /// The file, byte for byte; or why it cannot be read.
+    /// The text of the file, unchanged; or why it cannot be read.
     pub text: Result<String, ManifestError>,
-    /// Changes of meaning, a sentence each.
+    /// Notes on settings whose meaning differs, one sentence each.
     pub notes: Vec<&'static str>,
 }
 
-/// Reads every manifest of the other home, agents first. Also returns warnings about skipped files, a sentence each.
+/// Reads every manifest of the bot-bottle home, agents first. Also returns warnings about skipped files, one
+/// sentence each.
 #[must_use]
 pub fn read(folder: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
-    // Project agents are found in each project; the queue, state and audit log are not imported.
+    // Agents in projects are found in each project, so they need no import. The queue, state and audit log
+    // are not imported.
     let manifests =
         Manifests::new(Homes { bottle_home: folder.to_owned(), cwd: folder.to_owned(), ..homes.clone() });
     let mut found = Vec::new();
@@ -47,10 +50,10 @@ pub fn read(folder: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
     (found, warnings)
 }
 
-/// The notes for a file.
+/// Returns the notes for a file.
 fn notes(kind: Kind, text: &str) -> Vec<&'static str> {
     let Some(front) = frontmatter::split(text).ok().and_then(|split| split.yaml) else { return Vec::new() };
-    // The parser reports an unreadable file.
+    // If the YAML is invalid there are no notes, and parsing the manifest later reports the error.
     let Ok(front) = yaml::from_str::<Value>(front) else { return Vec::new() };
     if kind == Kind::Agent {
         return Vec::new();

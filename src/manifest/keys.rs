@@ -1,5 +1,5 @@
-//! Decodes frontmatter into its schema, with hints for unknown keys: the keys to offer, and where a misplaced key
-//! belongs.
+//! Decodes frontmatter into its schema. The error for an unknown key has a hint: the most similar key, or the
+//! kind of manifest in which the key belongs.
 
 use bottle_contract::yaml::{self, Node, Problem, Value, YamlError};
 use serde::de::DeserializeOwned;
@@ -8,7 +8,8 @@ use super::error::Fault;
 use super::schema::BottleSchema;
 use super::{Kind, Position};
 
-/// The fields of Claude Code's subagent files, accepted and ignored so that one file can serve both.
+/// The fields of Claude Code's subagent files. They are accepted and ignored in an agent manifest, so that
+/// one file can be used for both.
 const SUBAGENT_KEYS: &[&str] = &[
     "name",
     "description",
@@ -27,10 +28,11 @@ const SUBAGENT_KEYS: &[&str] = &[
     "initialPrompt",
 ];
 
-/// Keys of a bottle that are refused until they are enforced.
+/// Keys of a bottle manifest that are refused, because this version does not enforce them.
 const UNAVAILABLE_KEYS: &[&str] = &["budget", "cutoff"];
 
-/// Keys of a route that a manifest must not have: one is for generated routes, one is reserved.
+/// Keys of a route that a manifest must not contain: `provider` is for generated routes, and `role` is
+/// reserved.
 const GENERATED_ROUTE_KEYS: &[&str] = &["provider", "role"];
 
 /// Decodes the frontmatter of a manifest.
@@ -66,13 +68,13 @@ fn fault(kind: Kind, error: &YamlError) -> Fault {
     Fault { at: error.at.unwrap_or(Position::START), message: error.message("the frontmatter"), hint }
 }
 
-/// The known keys without those that a manifest must not have.
+/// Returns the known keys without those that a manifest must not contain.
 fn offered_keys(known: &[&'static str]) -> Vec<&'static str> {
     let hidden = if known.contains(&"host") { GENERATED_ROUTE_KEYS } else { &[] };
     known.iter().copied().filter(|key| !hidden.contains(key)).collect()
 }
 
-/// The hint for a top-level key that belongs in the other kind of manifest.
+/// Returns the hint for a top-level key that belongs in the other kind of manifest.
 fn misplaced_key(kind: Kind, key: &str) -> Option<&'static str> {
     match (kind, key) {
         (Kind::Agent, _) if bottle_keys().contains(&key) || UNAVAILABLE_KEYS.contains(&key) => Some(
@@ -84,7 +86,7 @@ fn misplaced_key(kind: Kind, key: &str) -> Option<&'static str> {
     }
 }
 
-/// The keys of a bottle, from the error for an unknown one.
+/// Returns the keys of a bottle manifest. They are read from the error message for an unknown key.
 fn bottle_keys() -> &'static [&'static str] {
     let text = |text: &str| Node { at: Position::START, value: Value::Text(text.to_owned()) };
     let unknown = Node { at: Position::START, value: Value::Map(vec![(text(""), text(""))]) };

@@ -1,13 +1,14 @@
-//! Finds the manifest file for a name.
+//! Finds the file of the manifest with a given name.
 //!
 //! ```text
 //! agent   <cwd>/.bottle/agents/NAME.md   then   $BOTTLE_HOME/agents/NAME.md    then   shipped
 //! bottle                                        $BOTTLE_HOME/bottles/NAME.md   then   shipped
 //! ```
-//! Listing reads names only, so one broken manifest never hides the others. All reads use one function, [`read`]: it
-//! accepts a regular UTF-8 file of bounded size inside its root, and refuses links that point outside. A file that
-//! exists and cannot be used is an error; the search never continues in the next folder, where the same name may mean
-//! something else.
+//! Listing manifests uses only file names, so that a broken manifest does not prevent the listing of the
+//! others. Every file is read with the function [`read`]. It accepts only a regular UTF-8 file of limited
+//! size inside its root folder, and refuses links that point outside. If a file exists but cannot be used,
+//! this is an error: the search does not continue in the next folder, where the same name may mean something
+//! else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +26,7 @@ use super::summary::summary;
 use super::write_manifest::path_of;
 use crate::host::{Host, plain_file};
 
-/// Most files listed of one folder; more were not written by hand.
+/// The maximum number of files that are listed in a folder. People do not write more by hand.
 const MAX_LISTED: usize = 10_000;
 
 /// The folders that may contain manifests.
@@ -33,9 +34,9 @@ const MAX_LISTED: usize = 10_000;
 pub struct Homes {
     /// `$BOTTLE_HOME`, absolute.
     pub bottle_home: PathBuf,
-    /// The user's home directory.
+    /// The user's home folder.
     pub user_home: PathBuf,
-    /// The working directory, which may be a project with agents.
+    /// The working directory, which may be a project that contains agent manifests.
     pub cwd: PathBuf,
 }
 
@@ -45,36 +46,38 @@ impl From<&Host> for Homes {
     }
 }
 
-/// The manifests of all homes.
+/// The manifests in all these folders.
 #[derive(Debug, Clone)]
 pub struct Manifests {
     homes: Homes,
-    /// `<cwd>/.bottle`, unless it is `$BOTTLE_HOME` itself (the working directory is the user's home).
+    /// `<cwd>/.bottle`; none if this folder is `$BOTTLE_HOME`, because the working directory is the user's
+    /// home folder.
     project: Option<PathBuf>,
 }
 
-/// The manifests of one kind, by name.
+/// The manifests of one kind, listed by name.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
-    /// Sorted by name.
+    /// The manifests, sorted by name.
     pub entries: Vec<Entry>,
-    /// Skipped files and why, a sentence each.
+    /// Which files were skipped and why, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// A manifest's name and file, unread.
+/// The name and file of a manifest that has not been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// The name of the manifest.
     pub name: Name,
-    /// Its file.
+    /// The file of the manifest.
     pub source: Source,
-    /// The origin of a manifest of the same name that this file shadows.
+    /// Where the manifest comes from that this one shadows, because it has the same name.
     pub replaces: Option<Place>,
 }
 
 impl Manifests {
-    /// The manifests of these homes. Only checks whether the project's folder is the home.
+    /// Creates a view of the manifests in these folders. The only file access is to check whether the
+    /// project's folder is `$BOTTLE_HOME`.
     #[must_use]
     pub fn new(homes: Homes) -> Self {
         let project = homes.cwd.join(".bottle");
@@ -83,13 +86,13 @@ impl Manifests {
         Self { project: (!same).then_some(project), homes }
     }
 
-    /// The folders that may contain manifests.
+    /// Returns the folders that may contain manifests.
     #[must_use]
     pub fn homes(&self) -> &Homes {
         &self.homes
     }
 
-    /// Lists the manifests of a kind by file name, without reading them.
+    /// Lists the manifests of a kind by file name, without reading the files.
     #[must_use]
     pub fn list(&self, kind: Kind) -> Listing {
         let mut found: BTreeMap<Name, Entry> = BTreeMap::new();
@@ -115,7 +118,7 @@ impl Manifests {
         Listing { entries: found.into_values().collect(), warnings }
     }
 
-    /// The warning about a `bottles/` folder in the project, if there is one.
+    /// Returns a warning if the project contains a folder `bottles/`, which is ignored.
     #[must_use]
     pub fn ignored_bottles(&self) -> Option<String> {
         let folder = self.project.as_ref()?.join(Kind::Bottle.folder());
@@ -126,10 +129,10 @@ impl Manifests {
         ))
     }
 
-    /// Finds the file for a name.
+    /// Finds the file of the manifest with this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when a folder cannot be searched.
+    /// [`ManifestError`] if a folder cannot be searched.
     pub fn find(&self, kind: Kind, name: &Name) -> Result<Option<Entry>, ManifestError> {
         let mut found: Option<Entry> = None;
         for (place, root) in self.roots(kind) {
@@ -158,23 +161,23 @@ impl Manifests {
         Ok(found)
     }
 
-    /// Reads an agent; none if there is no file of this name.
+    /// Reads an agent manifest; none if no file has this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when the file cannot be used.
+    /// [`ManifestError`] if the file cannot be used.
     pub fn agent(&self, name: &Name) -> Result<Option<AgentManifest>, ManifestError> {
         self.load(Kind::Agent, name, AgentManifest::parse)
     }
 
-    /// Reads a bottle; none if there is no file of this name.
+    /// Reads a bottle manifest; none if no file has this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when the file cannot be used.
+    /// [`ManifestError`] if the file cannot be used.
     pub fn bottle(&self, name: &Name) -> Result<Option<BottleLayer>, ManifestError> {
         self.load(Kind::Bottle, name, BottleLayer::parse)
     }
 
-    /// Every built-in manifest: kind, name, text.
+    /// Returns every shipped manifest: its kind, name and text.
     pub fn shipped() -> impl Iterator<Item = (Kind, Name, &'static str)> {
         [Kind::Agent, Kind::Bottle].into_iter().flat_map(|kind| {
             let named = move |(name, text): &(&str, &'static str)| Some((kind, (*name).parse().ok()?, *text));
@@ -182,10 +185,10 @@ impl Manifests {
         })
     }
 
-    /// The one-line summary of a manifest. None when it has none, or there is no file of this name.
+    /// Returns the one-line summary of a manifest; none if it has no summary, or no file has this name.
     ///
     /// # Errors
-    /// [`ManifestError`] when the file cannot be used.
+    /// [`ManifestError`] if the file cannot be used.
     pub fn summary(&self, kind: Kind, name: &Name) -> Result<Option<String>, ManifestError> {
         let summary = self.load(kind, name, |name, source, text| {
             match kind {
@@ -208,10 +211,10 @@ impl Manifests {
         parse(name.clone(), source, &text).map(Some)
     }
 
-    /// The text of a manifest's file.
+    /// Returns the text of a manifest.
     ///
     /// # Errors
-    /// [`ManifestError`] when it cannot be read, is not UTF-8, or is too large.
+    /// [`ManifestError`] if the file cannot be read, is not UTF-8, or is too large.
     pub fn text(&self, kind: Kind, name: &Name, source: &Source) -> Result<String, ManifestError> {
         match source.place {
             Place::Shipped => Ok(shipped::text(kind, name.as_str()).unwrap_or_default().to_owned()),
@@ -220,7 +223,7 @@ impl Manifests {
         }
     }
 
-    /// The roots with manifests of a kind, in the order of precedence.
+    /// Returns the folders with manifests of this kind, in the order of precedence.
     fn roots(&self, kind: Kind) -> Vec<(Place, PathBuf)> {
         let home = (Place::Home, self.homes.bottle_home.clone());
         match (kind, &self.project) {
@@ -234,12 +237,12 @@ fn shipped_source(kind: Kind, name: &Name) -> Source {
     Source { place: Place::Shipped, path: path_of(Path::new(""), kind, name).into() }
 }
 
-/// Whether a path does not exist, or has a file in place of a folder.
+/// Whether the error means that the path does not exist, or that a part of it is not a folder.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The names of the manifests in a folder, sorted. Hidden files are ignored without a warning.
+/// Returns the names of the manifests in a folder, sorted. Hidden files are ignored without a warning.
 fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
     let entries = match folder.read_dir() {
         Ok(entries) => entries,
@@ -268,7 +271,7 @@ fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
     names
 }
 
-/// Reads a manifest file inside `root`.
+/// Reads a manifest file, which must be inside `root`.
 fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
     let fault = |message: String| ManifestError::whole(source, message);
     let unreadable = |error: io::Error| fault(format!("cannot be read: {error}"));

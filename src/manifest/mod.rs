@@ -11,9 +11,9 @@
 //! skills     a skill's name → its files
 //! ```
 //!
-//! Nothing here merges manifests, applies defaults, or reads any file but the requested one. Every error names file,
-//! line and column. Bottle manifests are never read from a project: a repository that an agent can write to must not
-//! widen the agent's access.
+//! This module does not merge manifests or apply defaults, and reads only the requested file. An error in a
+//! file's content names file, line and column. Bottle manifests are never read from a project, because an
+//! agent with write access to the repository must not be able to give itself more access.
 
 pub mod agent;
 pub mod append;

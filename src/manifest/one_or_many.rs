@@ -1,4 +1,5 @@
-//! Deserializes two shapes of value that serde lacks: one or many strings, and ordered maps.
+//! Deserializes two kinds of value that serde does not support directly: one string or a list of strings, and
+//! maps in the order of the file.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,7 +17,7 @@ pub(super) enum OneOrMany {
 }
 
 impl OneOrMany {
-    /// Converts both forms to a list.
+    /// Returns the value as a list in both cases.
     pub(super) fn into_list(this: Spanned<Self>) -> Vec<Spanned<String>> {
         match this.value {
             Self::One(only) => vec![Spanned::new(only, this.at)],

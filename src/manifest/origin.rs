@@ -1,4 +1,4 @@
-//! The origin of a value: file, line, and the chain of `extends`.
+//! Where a value comes from: file, line, and the chain of `extends`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,42 +8,42 @@ use serde::{Serialize, Serializer};
 
 use super::{AgentManifest, Position, Source};
 
-/// The origin of a value.
+/// Where a value comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// The built-in default.
+    /// The value is the built-in default.
     #[default]
     Default,
-    /// A position in a file.
+    /// The value is in a file.
     File {
         /// The file.
         source: Source,
-        /// The position.
+        /// The position of the value in the file.
         at: Position,
-        /// The chain of `extends` to that file; none for a selected bottle.
+        /// The chain of `extends` that leads to the file; none if the user or the agent selected this bottle.
         via: Option<Arc<Via>>,
     },
 }
 
 impl Origin {
-    /// A position in an agent's file.
+    /// Creates the origin of a value at a position in an agent manifest.
     #[must_use]
     pub fn in_agent(agent: &AgentManifest, at: Position) -> Self {
         Self::File { source: agent.source.clone(), at, via: None }
     }
 }
 
-/// A link in a chain of `extends`. Layers with the same chain share it.
+/// A link in a chain of `extends`. Layers with the same chain share its links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
-    /// The bottle that extends the next one.
+    /// The bottle that extends the next bottle in the chain.
     pub name: Name,
-    /// The chain to it; none for a selected bottle.
+    /// The chain that leads to this bottle; none if it was selected.
     pub from: Option<Arc<Via>>,
 }
 
 impl Via {
-    /// The bottles of the chain, beginning with the selected one.
+    /// Returns the bottles of the chain, starting with the selected bottle.
     #[must_use]
     pub fn names(&self) -> Vec<&Name> {
         let mut names: Vec<&Name> =
@@ -53,7 +53,7 @@ impl Via {
     }
 }
 
-/// `PATH:LINE via PICKED → PARENT`, or `default`.
+/// Formats `PATH:LINE via PICKED → PARENT`, or `default`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::File { source, at, via } = self else { return f.write_str("default") };
@@ -71,17 +71,17 @@ impl Serialize for Origin {
     }
 }
 
-/// A value with its origin.
+/// A value, and where it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Traced<T> {
     /// The value.
     pub value: T,
-    /// Its origin.
+    /// Where the value comes from.
     pub origin: Origin,
 }
 
 impl<T> Traced<T> {
-    /// The built-in default.
+    /// Creates a built-in default value.
     pub const fn default_of(value: T) -> Self {
         Self { value, origin: Origin::Default }
     }

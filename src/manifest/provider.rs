@@ -1,4 +1,5 @@
-//! `agent_provider` in one layer. Layers replace it as a whole, so its fields are checked together here.
+//! The key `agent_provider` of one layer. A later layer replaces the whole key, so the fields of one layer
+//! are checked together.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// `agent_provider` of one layer. An absent field has its default and does not inherit.
+/// The key `agent_provider` of one layer. An absent field gets its default value and does not inherit.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderLayer {
     /// `template`.
@@ -48,37 +49,38 @@ pub struct ProviderLayer {
     pub dockerfile: Option<Spanned<PathBuf>>,
     /// `image`.
     pub image: Option<Spanned<Image>>,
-    /// `command`: the agent's argv; never empty for [`Template::Command`], else absent.
+    /// `command`: the agent's argv. Not empty for [`Template::Command`]; absent for the other templates.
     pub command: Option<Spanned<Vec<String>>>,
     /// `auth_token`.
     pub auth_token: Option<Spanned<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Option<Spanned<bool>>,
-    /// `route`: restricts the provider route.
+    /// `route`: limits the provider route to fewer requests.
     pub route: Option<Spanned<Narrowing>>,
     /// `settings`.
     pub settings: SettingsLayer,
 }
 
-/// `agent_provider.settings` of one layer, as in its schema. All but `startup_args` are for pi.
+/// The key `agent_provider.settings` of one layer. All fields except `startup_args` are only for pi.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingsLayer {
-    /// Arguments after the template's.
+    /// Arguments that are added after those of the template.
     pub startup_args: Option<Spanned<Vec<String>>>,
     /// The name of the model provider in pi's settings.
     pub provider: Option<Spanned<String>>,
-    /// The model API's address.
+    /// The URL of the model API.
     pub base_url: Option<Spanned<String>>,
-    /// The API's kind.
+    /// The kind of the model API.
     pub api: Option<Spanned<String>>,
-    /// Pi's key in the bottle; a [`Secret`], in case it is a real one.
+    /// The API key that pi gets in the bottle. Its type is [`Secret`], because a user may write a real key
+    /// here.
     pub api_key: Option<Spanned<Secret>>,
-    /// The variable in the bottle from which pi reads its key.
+    /// The environment variable from which pi reads its API key in the bottle.
     pub api_key_env: Option<Spanned<String>>,
-    /// Model ids.
+    /// The ids of the models.
     pub models: Option<Spanned<Vec<String>>>,
-    /// The request field that limits output tokens.
+    /// The name of the request field that limits the output tokens.
     pub max_tokens_field: Option<Spanned<String>>,
     /// Whether the API supports the developer role.
     pub supports_developer_role: Option<Spanned<bool>>,
@@ -86,12 +88,12 @@ pub struct SettingsLayer {
     pub supports_reasoning_effort: Option<Spanned<bool>>,
 }
 
-/// A prebuilt file system for the agent.
+/// A prebuilt file system for the agent's container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Image {
-    /// An image reference; needs docker.
+    /// An image reference. It requires the Docker backend.
     Reference(String),
-    /// A folder or archive, relative to `$BOTTLE_HOME`.
+    /// A path to a folder or archive, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
 }
 
@@ -137,7 +139,8 @@ impl ProviderLayer {
         Ok(Spanned::new(layer, at))
     }
 
-    /// Checks the required and the unsupported fields of the template.
+    /// Checks that fields which the template requires are present, and that fields which it does not support
+    /// are absent.
     fn check_template(&self, at: Position) -> Result<(), Fault> {
         if let (Some(dockerfile), Some(_)) = (&self.dockerfile, &self.image) {
             let message = "`agent_provider.dockerfile` and `agent_provider.image` exclude each other";
@@ -150,7 +153,8 @@ impl ProviderLayer {
         Ok(())
     }
 
-    /// A command has no provider route and no login: it uses `egress.routes`.
+    /// Checks the fields for the template `command`. It has no provider route and no login, so its hosts must
+    /// be in `egress.routes`.
     fn check_command(&self, at: Position) -> Result<(), Fault> {
         if self.command.is_none() {
             let message =
@@ -174,7 +178,7 @@ impl ProviderLayer {
         }
     }
 
-    /// Refuses fields that only codex or only pi has.
+    /// Refuses fields that are only for codex or only for pi, in the other templates.
     fn refuse_others(&self, template: Template) -> Result<(), Fault> {
         let forwards = self.forward_host_credentials.as_ref().filter(|forward| forward.value);
         if let (Some(forward), true) = (forwards, template != Template::Codex) {
@@ -205,7 +209,7 @@ impl SettingsLayer {
         Ok(self)
     }
 
-    /// The first setting that only pi has.
+    /// Returns the first setting that is only for pi.
     fn first_for_pi(&self) -> Option<(&'static str, Position)> {
         let Self {
             startup_args: _,
@@ -235,7 +239,7 @@ impl SettingsLayer {
     }
 }
 
-/// Parses a secret reference in `key`.
+/// Parses a secret reference. `key` is the key that contains it, for error messages.
 pub(super) fn secret(key: &str, text: Spanned<String>) -> Result<Spanned<SecretRef>, Fault> {
     let at = text.at;
     text.try_map(|text| text.parse())
@@ -248,7 +252,8 @@ fn host_dockerfile(text: Spanned<String>) -> Result<Spanned<PathBuf>, Fault> {
         .map_err(|error| Fault::new(at, format!("`agent_provider.dockerfile` {error}")))
 }
 
-/// A path begins with `./`; anything else is an image reference, because `team/agent` could be either.
+/// Parses an image. A path must begin with `./`; all other text is an image reference, because `team/agent`
+/// could be either.
 fn image(text: Spanned<String>) -> Result<Spanned<Image>, Fault> {
     let fault = |why: String| {
         Fault::new(text.at, format!("`agent_provider.image` {why}"))
@@ -264,7 +269,8 @@ fn image(text: Spanned<String>) -> Result<Spanned<Image>, Fault> {
     Ok(Spanned::new(image, text.at))
 }
 
-/// Whether the text has only the characters of an image reference and cannot be mistaken for a flag of the engine.
+/// Whether a text contains only the characters of an image reference, and the engine cannot mistake it for a
+/// flag.
 fn is_image_reference(text: &str) -> bool {
     text.len() <= 512
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())

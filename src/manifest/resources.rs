@@ -1,4 +1,4 @@
-//! `resources` in one layer: limits and their units.
+//! The key `resources` of one layer: limits and their units.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use super::error::Fault;
 use super::schema::ResourcesSchema;
 use crate::host::byte_size::{BadSize, ByteSize};
 
-/// Most processors of a bottle; far above any machine, to catch typing errors.
+/// The maximum number of processors. It is far above any real machine, and detects typing errors.
 const MAX_CPUS: f64 = 4096.0;
-/// Most processes: the kernel's limit.
+/// The maximum number of processes, which is the kernel's limit.
 const MAX_PIDS: u64 = 4_194_304;
 
-/// `resources` of one layer; an absent field inherits.
+/// The key `resources` of one layer. An absent field inherits its value from earlier layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcesLayer {
-    /// Processors.
+    /// The limit of processors.
     pub cpus: Option<Spanned<Cpus>>,
-    /// Memory.
+    /// The limit of memory.
     pub memory: Option<Spanned<ByteSize>>,
-    /// Processes.
+    /// The limit on the number of processes.
     pub pids: Option<Spanned<u64>>,
-    /// Disk.
+    /// The limit of disk space.
     pub disk: Option<Spanned<ByteSize>>,
     /// Whether processes in the bottle may create user namespaces.
     pub nested: Option<Spanned<bool>>,
@@ -46,7 +46,8 @@ fn processors(number: Spanned<f64>) -> Result<Spanned<Cpus>, Fault> {
     let at = number.at;
     number.try_map(|n| {
         if (0.01..=MAX_CPUS).contains(&n) {
-            // In range, so the product fits; fractions of a thousandth are dropped on purpose.
+            // The number is in range, so the conversion cannot overflow. Fractions of a thousandth are
+            // rounded intentionally.
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             Ok(Cpus((n * 1000.0).round() as u32))
         } else {

@@ -1,8 +1,8 @@
-//! The schema of manifests: every key of both kinds.
+//! The schema of manifests: every key of agent and bottle manifests.
 //!
-//! These wire types define the keys and the YAML types of their values, and nothing more. [`super::agent`] and
-//! [`super::bottle`] convert them to checked values. Routes use the contract's wire type, so that a bottle's
-//! `egress.routes` and the proxy's routes always mean the same.
+//! These types define only the keys and the YAML types of their values. [`super::agent`] and
+//! [`super::bottle`] convert them to checked values. A route uses the type of the proxy's configuration, so
+//! that `egress.routes` in a bottle and the proxy's routes have the same meaning.
 
 use bottle_contract::route::{Narrowing, RouteSpec};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::git_gate::{OnMatch, UserLayer};
 use super::one_or_many::{Entries, OneOrMany};
 use super::provider::{SettingsLayer, Template};
 
-/// An agent's frontmatter.
+/// The frontmatter of an agent manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentSchema {
@@ -23,16 +23,16 @@ pub(super) struct AgentSchema {
     pub(super) git_gate: Option<AgentGitGateSchema>,
 }
 
-/// `git-gate` in an agent.
+/// The key `git-gate` of an agent manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentGitGateSchema {
     pub(super) user: Option<UserLayer>,
-    /// Accepted here so that the error can explain why an agent must not have it.
+    /// Not allowed in an agent manifest. Parsed so that the error message can explain why.
     pub(super) repos: Option<Spanned<IgnoredAny>>,
 }
 
-/// A bottle's frontmatter.
+/// The frontmatter of a bottle manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BottleSchema {
@@ -61,7 +61,7 @@ pub(super) struct ProviderSchema {
     pub(super) settings: Option<SettingsLayer>,
 }
 
-/// `git-gate` in a bottle.
+/// The key `git-gate` of a bottle manifest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GitGateSchema {
@@ -69,7 +69,7 @@ pub(super) struct GitGateSchema {
     pub(super) repos: Option<Spanned<Entries<RepoSchema>>>,
 }
 
-/// One entry of `git-gate.repos`; any field may come from another layer.
+/// An entry of `git-gate.repos`. Any field may be missing, because another layer may contain it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RepoSchema {

@@ -1,7 +1,8 @@
 //! Parses secret references: `NAME`, `env:NAME`, `file:PATH` or `cmd:ARGV`.
 //!
-//! `host::secrets` resolves a reference once, at launch. The reference itself is not secret. Forms that depend on the
-//! working directory are refused: a repository must not choose a secret's value, or the program that prints it.
+//! `crate::secrets` reads the value of a reference once, at launch. The reference itself is not secret. Forms
+//! that depend on the working directory are refused, because a repository must not choose a secret's value or
+//! the program that prints it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,29 +13,30 @@ use serde::{Serialize, Serializer};
 /// A reference to a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SecretRef {
-    /// A host variable.
+    /// The value of a host variable.
     Variable(String),
-    /// The content of a host file: an absolute path, or one that begins with `~/`.
+    /// The content of a host file, named by an absolute path or a path that begins with `~/`.
     File(PathBuf),
-    /// The output of a command: a program in `PATH` or an absolute path, and its arguments.
+    /// The output of a command: a program in `PATH` or with an absolute path, and its arguments.
     Command(Vec<String>),
 }
 
-/// An invalid secret reference. The message never quotes it, because users paste secrets there by mistake.
+/// Why a secret reference is invalid. The message never quotes the reference, because users may have written
+/// a secret there by mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSecretRef {
-    /// Neither a variable name nor a known prefix.
+    /// The text is neither a variable name nor begins with a known prefix.
     #[error(
         "must be a secret reference: a host variable's name, `env:NAME`, `file:PATH` or `cmd:PROGRAM ARGS`"
     )]
     NoReference,
-    /// A path relative to the working directory.
+    /// The file's path is relative to the working directory.
     #[error("must name the file by an absolute path or one that begins with `~/`")]
     RelativeFile,
-    /// Empty, or with an unclosed quote.
+    /// The command is empty, or has an unclosed quote.
     #[error("must be a command: a program and its arguments, quoted as in a shell")]
     NoCommand,
-    /// A program path relative to the working directory.
+    /// The program's path is relative to the working directory.
     #[error("must name its program by an absolute path or by a name found in PATH")]
     RelativeProgram,
 }
@@ -82,7 +84,7 @@ pub(super) fn is_variable(name: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// The canonical form, which parses to the same reference.
+/// Formats the reference in canonical form, which parses to the same reference.
 impl fmt::Display for SecretRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,22 +1,22 @@
-//! The manifests built into the program, so that it works without any configuration.
+//! The manifests that are built into the program, so that it works without configuration.
 
 use super::source::Kind;
 
-/// One row for each file of a folder; the test below keeps tables and folders the same.
+/// Each table has one row for each file of a folder. A test below checks this.
 macro_rules! table {
     ($folder:literal: $($name:literal),+ $(,)?) => {
         &[$(($name, include_str!(concat!("../../manifests/", $folder, "/", $name, ".md")))),+]
     };
 }
 
-/// Names and texts, sorted by name.
+/// The names and texts of manifests, sorted by name.
 type Table = &'static [(&'static str, &'static str)];
 
 const AGENTS: Table = table!("agents": "claude", "codex", "mini", "pi", "probe", "shell");
 const BOTTLES: Table = table!("bottles":
     "claude", "codex", "dev", "github-read", "mini", "offline", "pi", "probe", "shell");
 
-/// Every shipped manifest of a kind, by name.
+/// Returns every shipped manifest of a kind, sorted by name.
 pub(super) fn all(kind: Kind) -> Table {
     match kind {
         Kind::Agent => AGENTS,
@@ -24,7 +24,7 @@ pub(super) fn all(kind: Kind) -> Table {
     }
 }
 
-/// One shipped manifest's text.
+/// Returns the text of a shipped manifest.
 pub(super) fn text(kind: Kind, name: &str) -> Option<&'static str> {
     all(kind).iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

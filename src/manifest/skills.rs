@@ -1,8 +1,8 @@
-//! Locates a skill and lists its files.
+//! Finds a skill and lists its files.
 //!
-//! A skill is a folder in `$BOTTLE_HOME/skills/`, else in `~/.claude/skills/`; never in a project. It is copied into
-//! the bottle, so its size is bounded, and no link in it may point outside: a link to `~/.ssh` would give the agent a
-//! key.
+//! A skill is a folder in `$BOTTLE_HOME/skills/` or otherwise in `~/.claude/skills/`; skills in a project are
+//! not used. A skill is copied into the bottle, so its size is limited. No link in it may point outside its
+//! folder, because a link to `~/.ssh` would give the agent a key.
 
 use std::fs::Metadata;
 use std::io;
@@ -15,19 +15,19 @@ use serde::Serialize;
 use super::locate::Homes;
 use crate::host::plain_file;
 
-/// Most files of one skill.
+/// The maximum number of files of a skill.
 pub const MAX_FILES: usize = 1_000;
-/// Most bytes of one skill: every launch sends them through the channel.
+/// The maximum size of a skill in bytes, because every launch sends all of them into the bottle.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// Most levels of a skill's folders; also ends a cycle of links.
+/// The maximum depth of folders in a skill. It also stops at a cycle of links.
 const MAX_DEPTH: usize = 16;
 
-/// A skill that exists.
+/// An existing skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skill {
-    /// Its name.
+    /// The name of the skill.
     pub name: Name,
-    /// The folder.
+    /// The folder of the skill.
     pub folder: PathBuf,
     /// Its files, sorted by path.
     pub files: Vec<SkillFile>,
@@ -36,44 +36,44 @@ pub struct Skill {
 /// One file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SkillFile {
-    /// Relative to the skill's folder, with `/`.
+    /// The path relative to the skill's folder, with `/` as separator.
     pub path: String,
-    /// The file itself, every link resolved.
+    /// The path of the file on the host, with all links resolved.
     pub source: PathBuf,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Whether its owner may execute it.
+    /// Whether the file's owner may execute it.
     pub executable: bool,
 }
 
-/// An unusable skill. Displayed as a fragment that follows the skill's name.
+/// Why a skill cannot be used. Displayed as a sentence fragment that follows the skill's name.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
-    /// No such folder.
+    /// The skill's folder does not exist.
     #[error("does not exist: neither {} nor {}", .tried[0].display(), .tried[1].display())]
     Missing {
-        /// The candidate folders.
+        /// The folders in which the skill was searched.
         tried: [PathBuf; 2],
     },
-    /// A file where a folder should be.
+    /// The path is a file, not a folder.
     #[error("is not a folder: {}", .0.display())]
     NoFolder(PathBuf),
-    /// A link that points outside the folder.
+    /// A link points outside the skill's folder.
     #[error("contains a link that points outside its folder: {}", .0.display())]
     Outside(PathBuf),
-    /// A pipe, a socket or a device.
+    /// An entry is a pipe, a socket or a device.
     #[error("contains an entry that is neither file nor folder: {}", .0.display())]
     Special(PathBuf),
-    /// An unsupported file name.
+    /// A file name is not UTF-8 or contains control characters.
     #[error("contains a file whose name is not UTF-8 or has control characters: {:?}", .0)]
     Unnameable(PathBuf),
-    /// Too many files, or too deep.
+    /// The skill has too many files or too many levels of folders.
     #[error("contains more than {MAX_FILES} files or more than {MAX_DEPTH} levels of folders")]
     TooMany,
-    /// Too many bytes.
+    /// The skill is too large.
     #[error("contains more than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
-    /// An I/O error.
+    /// A file or folder of the skill cannot be read.
     #[error("cannot be read: {}: {error}", .path.display())]
     Unreadable {
         /// The path.
@@ -87,7 +87,8 @@ impl Skill {
     /// Finds a skill and lists its files.
     ///
     /// # Errors
-    /// [`SkillError`] when it is missing, reaches out of its folder, or is too large.
+    /// [`SkillError`] if the skill is missing, contains a link that points outside its folder, or is too
+    /// large.
     pub fn locate(homes: &Homes, name: &Name) -> Result<Self, SkillError> {
         let roots = [homes.bottle_home.join("skills"), homes.user_home.join(".claude/skills")];
         let folders = roots.clone().map(|root| root.join(name.as_str()));
@@ -95,7 +96,8 @@ impl Skill {
         let Some(index) = found else { return Err(SkillError::Missing { tried: folders }) };
         let (root, folder) = (&roots[index], &folders[index]);
         let real = canonical(folder)?;
-        // The `skills` folder may be a link, as in many dotfiles; a skill in it may not.
+        // The folder `skills` may be a link, as many users have it for their dotfiles. The folder of a skill
+        // may not be a link.
         if real != canonical(root)?.join(name.as_str()) {
             return Err(SkillError::Outside(folder.clone()));
         }
@@ -108,10 +110,10 @@ impl Skill {
         Ok(Self { name: name.clone(), folder: folder.clone(), files: walk.files })
     }
 
-    /// Reads a file, if it is still a regular file of the listed size.
+    /// Reads a file of a skill, if it is still a regular file with the same size as when it was listed.
     ///
     /// # Errors
-    /// [`SkillError`] when it has changed or cannot be read.
+    /// [`SkillError`] if the file has changed or cannot be read.
     pub fn read(file: &SkillFile) -> Result<Vec<u8>, SkillError> {
         let unreadable = |error| SkillError::Unreadable { path: file.source.clone(), error };
         let bytes = plain_file::read(&file.source, file.size).map_err(unreadable)?;
@@ -123,7 +125,7 @@ impl Skill {
     }
 }
 
-/// A walk through a skill's folder.
+/// Walks through the folder of a skill.
 struct Walk {
     root: PathBuf,
     files: Vec<SkillFile>,

@@ -1,4 +1,4 @@
-//! The kind and source file of a manifest.
+//! The kinds of manifest, and the file that a manifest comes from.
 
 use std::fmt;
 use std::path::Path;
@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// The two kinds of manifest; the split between them is the trust boundary.
+/// The two kinds of manifest. An agent manifest may be untrusted; a bottle manifest decides what the agent
+/// may access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The agent: prompt, skills, default bottles.
+    /// An agent: its prompt, skills and default bottles.
     Agent,
-    /// The sandbox and what it may reach.
+    /// A bottle: the sandbox, and the hosts that it may reach.
     Bottle,
 }
 
 impl Kind {
-    /// The folder name for manifests of this kind.
+    /// Returns the name of the folder for manifests of this kind.
     #[must_use]
     pub fn folder(self) -> &'static str {
         match self {
@@ -36,20 +37,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The origin of a manifest. The order is the precedence: a later one shadows an earlier.
+/// Where a manifest comes from. The values are in the order of precedence: a manifest of a later value
+/// shadows one of an earlier value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// Compiled into the program.
+    /// The manifest is compiled into the program.
     Shipped,
-    /// The user's `$BOTTLE_HOME`.
+    /// The manifest is in the user's `$BOTTLE_HOME`.
     Home,
-    /// The working directory, which anyone with write access to the repository controls, agents included.
+    /// The manifest is in the working directory, which everyone with write access to the repository controls,
+    /// including agents.
     Project,
 }
 
 impl Place {
-    /// The displayed word.
+    /// Returns the word that is displayed for this value.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -60,16 +63,17 @@ impl Place {
     }
 }
 
-/// One manifest file. Cheap to clone.
+/// The file of a manifest. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Its origin.
+    /// Where the file comes from.
     pub place: Place,
-    /// The path; for [`Place::Shipped`] relative to the repository's `manifests/`.
+    /// The path. For [`Place::Shipped`], it is relative to the folder `manifests/` of bottle's source code.
     pub path: Arc<Path>,
 }
 
-/// The path, or `shipped:PATH`. Control characters are escaped, because a project controls its file names.
+/// Formats the path, or `shipped:PATH`. Control characters are escaped, because a project controls its file
+/// names.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.place == Place::Shipped {

@@ -1,4 +1,5 @@
-//! Property tests: no input makes a parser panic or an error repeat a value that could be a secret.
+//! Property tests: for any input, a parser does not panic, and an error message does not contain a value that
+//! could be a secret.
 
 use std::path::Path;
 
@@ -21,7 +22,7 @@ fn source() -> Source {
     Source { place: Place::Home, path: Path::new("case.md").into() }
 }
 
-/// A text with a part of it replaced.
+/// Generates the text with a part of it replaced.
 fn damaged(text: &'static str) -> impl Strategy<Value = String> {
     let pieces = "[-\\[\\]{}:,&*!|>'\"#%@`?~ \n\tab1é\u{feff}\u{0}]{0,6}";
     (0..text.len(), 0..12usize, pieces).prop_map(move |(start, length, piece)| {
@@ -52,7 +53,7 @@ proptest! {
         let _ = (bottle(&text), agent(&text));
     }
 
-    /// The error for a value of the wrong type or form does not repeat the value.
+    /// The error for a value of the wrong type or form does not contain the value.
     #[test]
     fn no_error_repeats_a_value(key in prop::sample::select(vec![
         "extends", "env", "agent_provider", "git-gate", "egress", "supervise", "resources", "budget",

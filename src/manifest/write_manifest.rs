@@ -1,4 +1,4 @@
-//! Writes manifests into the user's home atomically; replaces a file only on request.
+//! Writes manifests atomically to `$BOTTLE_HOME`. An existing file is replaced only on request.
 
 use std::fs::DirBuilder;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use bottle_contract::names::Name;
 use super::source::Kind;
 use crate::host::disk;
 
-/// Writes a new manifest; false when the file exists.
+/// Writes a new manifest. Returns false if the file exists.
 ///
 /// # Errors
-/// When the folder or file cannot be written; no partial file is left then.
+/// If the folder or file cannot be written. No partial file remains in this case.
 pub fn write_new_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::Result<bool> {
     let path = path_of(home, kind, name);
     match write_temporary(&path, text)?.persist_noclobber(&path) {
@@ -23,28 +23,29 @@ pub fn write_new_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> i
     }
 }
 
-/// Writes a manifest and replaces an existing file.
+/// Writes a manifest, and replaces an existing file.
 ///
 /// # Errors
-/// As [`write_new_manifest`]; the old file then stays.
+/// As for [`write_new_manifest`]. In case of an error, the old file is unchanged.
 pub fn write_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::Result<()> {
     let path = path_of(home, kind, name);
-    // If the file is a link, for example into a dotfiles repository, the link stays and its target changes.
+    // If the file is a link, for example into a dotfiles repository, the target of the link is replaced and
+    // the link remains.
     let path = path.canonicalize().unwrap_or(path);
     write_temporary(&path, text)?.persist(&path).map(drop).map_err(|error| error.error)
 }
 
-/// The path of a manifest in a home.
+/// Returns the path of a manifest in this home folder.
 #[must_use]
 pub fn path_of(home: &Path, kind: Kind, name: &Name) -> PathBuf {
     home.join(kind.folder()).join(format!("{name}.md"))
 }
 
-/// Writes the text to a private temporary file in the target's folder.
+/// Writes the text to a temporary file in the same folder, which only the user can access.
 fn write_temporary(path: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // A hidden name keeps incomplete files out of listings.
+    // The name is hidden, so that an incomplete file is not listed as a manifest.
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder).map_err(disk::plain)?;
     file.as_file_mut().write_all(text.as_bytes())?;
     file.as_file().sync_all()?;

@@ -1,4 +1,4 @@
-//! Builds the plan. Reads only the skills' files and the Dockerfile.
+//! Builds the plan. Reads only the files of skills and the Dockerfile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -28,30 +28,30 @@ use crate::manifest::skills::{Skill, SkillError};
 use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
 use crate::resolve::{ResolvedManifest, comparable};
 
-/// The command line's choices for a launch.
+/// The user's choices for a launch, given on the command line or in the settings.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// The slug of a resumed bottle; otherwise a new one is made.
+    /// The slug of a bottle that is resumed. Without it, a new slug is created.
     pub slug: Option<Slug>,
-    /// `--label`.
+    /// The value of `--label`.
     pub label: Option<String>,
-    /// `--color-label`.
+    /// The value of `--color-label`.
     pub color: Option<String>,
-    /// `--cwd`.
+    /// The value of `--cwd`.
     pub workspace: Workspace,
-    /// The chosen backend.
+    /// The name of the chosen backend.
     pub backend: String,
-    /// `--detach`.
+    /// Whether `--detach` was given.
     pub detached: bool,
-    /// `-p`.
+    /// The task given with `-p`.
     pub task: Option<String>,
-    /// The client's terminal; absent means pipes.
+    /// The size of the client's terminal; none if the agent runs on pipes.
     pub terminal: Option<Size>,
-    /// Whether the client's standard input goes to the agent.
+    /// Whether the client's standard input is forwarded to the agent.
     pub stdin: bool,
     /// The arguments after `--`.
     pub arguments: Vec<String>,
-    /// Whether the agent resumes the conversation restored to [`Plan::transcript`].
+    /// Whether the agent resumes the conversation that was restored to [`Plan::transcript`].
     pub resumed: bool,
     /// `logs.keep`, in bytes.
     pub log_keep: u64,
@@ -59,40 +59,40 @@ pub struct Flags {
     pub limits: Limits,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
-    /// `--no-supervise`: overrides the bottle's `supervise`.
+    /// Whether `--no-supervise` was given, which overrides the bottle's `supervise`.
     pub unsupervised: bool,
-    /// `--learn`.
+    /// Whether `--learn` was given.
     pub learn: bool,
 }
 
 /// Why a plan cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The label cannot become a slug.
+    /// The label cannot be converted to a slug.
     #[error(transparent)]
     Label(#[from] BadName),
-    /// The command cannot become an argv.
+    /// The command line of the agent cannot be built.
     #[error("{agent}")]
     Argv {
-        /// The agent.
+        /// The name of the agent.
         agent: String,
-        /// Why.
+        /// The cause.
         source: ArgvError,
     },
-    /// A skill's file cannot be read.
+    /// A file of a skill cannot be read.
     #[error(transparent)]
     Skill(#[from] SkillError),
     /// The Dockerfile cannot be read.
     #[error(transparent)]
     Dockerfile(#[from] DockerfileError),
-    /// A repository with this URL cannot have a deploy key.
+    /// A deploy key cannot be created for a repository with this URL.
     #[error("`git-gate.repos.{name}.url` {why} ({origin})")]
     Repository {
-        /// The repository.
+        /// The name of the repository.
         name: Name,
-        /// The problem, as the rest of a sentence.
+        /// The problem, as the end of a sentence.
         why: NoRepository,
-        /// The origin of the URL.
+        /// Where the URL comes from.
         origin: String,
     },
     /// The routes conflict.
@@ -100,10 +100,10 @@ pub enum PlanError {
     Routes(#[from] RouteError),
 }
 
-/// Builds the plan for one launch. `random` fills a buffer and is used for the slug only.
+/// Builds the plan for a launch. `random` fills a buffer with random bytes, and is used only for the slug.
 ///
 /// # Errors
-/// [`PlanError`]; nothing is started.
+/// [`PlanError`] if the plan cannot be built. No bottle is started in this case.
 pub fn build(
     host: &Host,
     manifest: &ResolvedManifest,
@@ -187,7 +187,7 @@ fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Ident
     }
 }
 
-/// A path in the agent's home.
+/// Returns the path of a file in the agent's home.
 fn in_home(path: &str) -> String {
     format!("/home/{AGENT_USER}/{path}")
 }
@@ -238,7 +238,7 @@ fn egress(
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
     let egress = Egress {
         routes: table.with_forges(gate::forges(manifest)),
-        // `bottle learn` needs the log.
+        // `bottle learn` reads the log, so the log cannot be off.
         log: match manifest.egress.log.value {
             LogLevel::Off if flags.learn => LogLevel::Blocks,
             level => level,
@@ -251,7 +251,8 @@ fn egress(
     Ok((egress, unsettled))
 }
 
-/// The runtime form of the provider route, and the part that depends on the credential's value.
+/// Returns the provider route as the proxy uses it, and the part of it that depends on the credential's
+/// value.
 fn provider_route(
     host: &Host,
     route: &Traced<Route>,
@@ -284,20 +285,21 @@ fn provider_route(
     (route, unsettled)
 }
 
-/// The file of codex's login on this machine.
+/// Returns the path of codex's login file on this machine.
 fn codex_login(host: &Host) -> PathBuf {
     let folder = host.env.get(OsStr::new("CODEX_HOME")).filter(|folder| !folder.is_empty());
     folder.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
 }
 
-/// The runtime form of a route: replaces its secret reference by a slot with the name of the route's host, which is
-/// unique.
+/// Converts a route to the form that the proxy uses. Its secret reference is replaced by a slot, whose name
+/// is the route's host; this name is unique.
 fn runtime_route(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
     let mut route = route.value.clone();
     let name = route.host.to_string();
     if let Some(auth) = &mut route.auth
         && let AuthSource::Reference(reference) = &auth.source
-        // The manifest parser checked it; a reference that does not parse gets no slot, and requests are refused.
+        // The manifest parser has checked the reference. If it did not parse, the route would get no slot,
+        // and the proxy would refuse its requests.
         && let Ok(reference) = reference.parse::<SecretRef>()
     {
         let source = source_of(&reference, &host.home, &host.user_home);
@@ -321,7 +323,7 @@ fn files(
     Ok(files)
 }
 
-/// A file in the agent's home that only the agent can read.
+/// Creates a file in the agent's home that only the agent's user can read.
 pub(super) fn private(path: &str, content: String) -> PlannedFile {
     PlannedFile { path: in_home(path), mode: 0o600, content: content.into_bytes() }
 }
@@ -344,7 +346,7 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
     })
 }
 
-/// Quotes a value for git's configuration; the manifest parser refused control characters.
+/// Quotes a value for a git configuration file. The manifest parser has refused control characters.
 pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -372,7 +374,8 @@ fn resources(manifest: &ResolvedManifest) -> Resources {
     }
 }
 
-/// Hashes the manifest. Serialisation is deterministic, so an equal hash means an unchanged manifest.
+/// Returns the hash of a manifest. Serialisation is deterministic, so equal hashes mean that the manifest has
+/// not changed.
 fn hash(manifest: &ResolvedManifest) -> String {
     let bytes = serde_json::to_vec(manifest).unwrap_or_default();
     hex::encode(Sha256::digest(&bytes))
@@ -455,7 +458,7 @@ egress:
     fn the_same_input_gives_the_same_plan() {
         let plan = || planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
         let (one, mut two) = (plan(), plan());
-        // The home is another folder, and the hash includes the origins.
+        // The two plans have different home folders. The hash includes the paths of files, so it differs.
         two.manifest_hash.clone_from(&one.manifest_hash);
         assert_eq!(one, two);
     }
@@ -574,7 +577,7 @@ git-gate:
         let reference = ImageSource::Reference("team/agent:1".to_owned());
         assert_eq!(image(", image: 'team/agent:1'").expect("plan"), reference);
         assert_eq!(image(", image: ./rootfs").expect("plan"), ImageSource::Path("rootfs".into()));
-        // Any existing file will do.
+        // The test needs a file that exists; its content does not matter.
         let text = bottle(", dockerfile: bottles/here.md");
         let dockerfile = ImageSource::Dockerfile { path: "bottles/here.md".into(), text: text.clone() };
         assert_eq!(planned(&text, |_| ()).expect("plan").image, dockerfile);

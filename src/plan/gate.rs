@@ -1,4 +1,5 @@
-//! Plans the repositories of a bottle: the gate's configuration and git's in the bottle.
+//! Plans the repositories of a bottle: the git gate's configuration, and the configuration of git in the
+//! bottle.
 
 use std::path::PathBuf;
 
@@ -18,92 +19,93 @@ use crate::manifest::git_key::{DeployKey, KeySource};
 use crate::manifest::host_path;
 use crate::resolve::{Repo, ResolvedManifest};
 
-/// One repository of the gate.
+/// A repository of the git gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRepo {
-    /// Its name.
+    /// The name of the repository in the manifest.
     pub name: Name,
-    /// The upstream's address, as written.
+    /// The address of the upstream, as written in the manifest.
     pub url: String,
     /// The upstream credential.
     pub key: PlannedKey,
-    /// Which refs a push may change.
+    /// The refs that a push may change.
     pub refs: GateRefs,
-    /// Whether the user decides about findings in a push.
+    /// Whether the user decides about findings in a push. Otherwise such a push is refused.
     pub supervise: bool,
     /// Whether the mirror is served when the upstream cannot be reached.
     pub stale_ok: bool,
 }
 
-/// An upstream credential.
+/// A credential for an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlannedKey {
-    /// A private key, and the trusted host keys.
+    /// A private ssh key, with the trusted host keys of the upstream.
     Ssh {
-        /// The secret's id.
+        /// The id of the secret.
         secret: String,
-        /// The host keys.
+        /// The trusted host keys.
         known: KnownHosts,
     },
-    /// A token for https.
+    /// A token for an `https` upstream.
     Token {
-        /// The secret's id.
+        /// The id of the secret.
         secret: String,
     },
-    /// A private key that is created at launch and registered with a forge until the bottle ends.
+    /// A private key that is created at launch. It is registered as a deploy key at a forge until the bottle
+    /// ends.
     Deploy {
-        /// The id of the token for the forge's API.
+        /// The id of the secret that contains the token for the forge's API.
         token: String,
-        /// The forge's keys API.
+        /// The forge's API for deploy keys.
         keys: Keys,
-        /// Whether the key is read-only.
+        /// Whether the deploy key allows only fetches.
         read_only: bool,
-        /// The host keys.
+        /// The trusted host keys.
         known: KnownHosts,
     },
 }
 
-/// The trusted host keys.
+/// The trusted host keys of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnownHosts {
-    /// One `known_hosts` line, from `host_key`.
+    /// One line in the format of `known_hosts`, created from `host_key`.
     Pinned(String),
-    /// The host's `known_hosts` files, read at launch.
+    /// The keys are read at launch from `known_hosts` files on the host.
     Files {
-        /// The upstream's host.
+        /// The host name of the upstream.
         host: String,
-        /// Its port, where it is not ssh's own.
+        /// The port of the upstream, if it is not the standard port of ssh.
         port: Option<u16>,
-        /// The files.
+        /// The paths of the files.
         files: Vec<PathBuf>,
     },
 }
 
-/// Why a repository's host has no trusted keys.
+/// Why there are no trusted host keys for a repository's upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum HostKeyError {
-    /// The host is unknown; there is no trust on first use.
+    /// No file contains a key for the upstream's host. Keys are never trusted on first use.
     #[error(
         "the repository {name} has no `host_key`, and this machine does not know its host {}",
         shown(host, *port)
     )]
     Unknown {
-        /// The repository.
+        /// The name of the repository.
         name: Name,
-        /// Its host.
+        /// The host name of the upstream.
         host: String,
-        /// The port, where it is not ssh's own.
+        /// The port of the upstream, if it is not the standard port of ssh.
         port: Option<u16>,
     },
-    /// A file cannot be read.
+    /// A `known_hosts` file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] FileError),
 }
 
 impl HostKeyError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -128,10 +130,10 @@ fn shown(host: &str, port: Option<u16>) -> String {
 }
 
 impl PlannedRepo {
-    /// The trusted host keys, as lines of `known_hosts`; none for an https upstream.
+    /// Returns the trusted host keys as lines of `known_hosts`; none for an `https` upstream.
     ///
     /// # Errors
-    /// [`HostKeyError`].
+    /// [`HostKeyError`] if there are no trusted host keys.
     pub fn host_keys(&self) -> Result<Option<String>, HostKeyError> {
         let known = match &self.key {
             PlannedKey::Token { .. } => return Ok(None),
@@ -149,14 +151,14 @@ impl PlannedRepo {
     }
 }
 
-/// The hosts of all repositories' forges, as the proxy names a host.
+/// Returns the hosts of the forges of all repositories, in the canonical form that the proxy uses.
 pub(super) fn forges(manifest: &ResolvedManifest) -> Vec<String> {
     let hosts = manifest.repos.values().flat_map(Repo::forges);
-    // A host that the proxy does not accept as a name is not reachable through it.
+    // A host whose name the proxy does not accept cannot be reached through the proxy, so it is left out.
     hosts.filter_map(|host| Some(canonical::host(&host).ok()?.into_owned())).collect()
 }
 
-/// Every repository, sorted by name.
+/// Returns the repositories of the git gate, sorted by name.
 pub(super) fn repos(
     host: &Host,
     manifest: &ResolvedManifest,
@@ -223,7 +225,7 @@ fn trusted(host: &Host, repo: &Repo) -> KnownHosts {
     }
 }
 
-/// A host in `known_hosts` syntax.
+/// Formats a host as in a `known_hosts` file.
 fn pattern(url: &str) -> String {
     let Ssh { host, port, .. } = ssh(url);
     match port {
@@ -241,7 +243,7 @@ struct Ssh {
     path: String,
 }
 
-/// Parses a URL that the manifest parser checked.
+/// Parses an ssh URL, which the manifest parser has checked.
 fn ssh(text: &str) -> Ssh {
     if let Ok(url) = Url::parse(text)
         && url.scheme() == "ssh"
@@ -264,7 +266,8 @@ fn refs(rules: &RefRules) -> GateRefs {
     }
 }
 
-/// Git's configuration in the bottle: redirects every form of a repository's URL to the gate.
+/// Returns the git configuration for the bottle. It redirects every form of a repository's URL to the git
+/// gate.
 pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     let mut text = String::new();
     for (name, repo) in &manifest.repos {
@@ -277,7 +280,8 @@ pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     text
 }
 
-/// Every form of a URL. Git prefers the longest match, so the form with `.git` wins where both match.
+/// Returns every form in which a repository's URL may be written. Git uses the longest one that matches, so
+/// the form with `.git` takes precedence.
 fn addresses(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
     let bare = match url {
         RepoUrl::Https(url) => vec![url.trim_end_matches('/').to_owned()],

@@ -9,22 +9,23 @@ use crate::manifest::host_path;
 use crate::manifest::provider::Image;
 use crate::provider::ProviderConfig;
 
-/// Most bytes of a Dockerfile.
+/// The maximum size of a Dockerfile in bytes.
 const DOCKERFILE_MAX: u64 = 256 << 10;
 
-/// An unusable Dockerfile.
+/// Why a Dockerfile cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the Dockerfile {} {why} ({origin})", .path.display())]
 pub struct DockerfileError {
-    /// Its path, relative to `$BOTTLE_HOME`.
+    /// The path of the Dockerfile, relative to `$BOTTLE_HOME`.
     path: PathBuf,
-    /// The cause, as the rest of a sentence.
+    /// The cause, as the end of a sentence.
     why: String,
-    /// The origin of its path.
+    /// Where the path comes from.
     origin: String,
 }
 
-/// The image source. Includes the Dockerfile's text, so that the built text is the one that was shown.
+/// Returns the source of the file system. It contains the text of the Dockerfile, so that the text that is
+/// built is the text that the user was shown.
 pub(super) fn source(host: &Host, provider: &ProviderConfig) -> Result<ImageSource, DockerfileError> {
     if let Some(dockerfile) = &provider.dockerfile {
         let text = read(&host.home, &dockerfile.value).map_err(|why| DockerfileError {

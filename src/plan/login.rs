@@ -1,7 +1,7 @@
-//! Settles the parts of a plan that depend on a secret's value: the form of a login.
+//! Settles the parts of a plan that depend on the value of a secret, such as the form of a login.
 //!
-//! A plan is built, shown and confirmed before any secret is read. The value then selects between alternatives in the
-//! plan.
+//! A plan is built, shown and confirmed before any secret is read. Afterwards, the value of a secret selects
+//! one of the alternatives in the plan.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ use super::build::{PlanError, private};
 use super::{Plan, Value};
 use crate::provider::{LoginForm, codex};
 
-/// A part of a plan that depends on a secret's value.
+/// A part of a plan that depends on the value of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsettled {
-    /// The login takes the first form whose prefix the secret has.
+    /// The form of a login is the first one whose prefix the secret's value has.
     Forms {
-        /// The secret's id.
+        /// The id of the secret.
         secret: String,
-        /// The forms; the plan has the last one until it is settled.
+        /// The possible forms. Until it is settled, the plan contains the last one.
         forms: Vec<LoginForm>,
     },
-    /// Codex's placeholder login contains the real account id.
+    /// The placeholder for codex's login contains the real account id.
     CodexAccount {
-        /// The id of the secret with the account's id.
+        /// The id of the secret that contains the account id.
         secret: String,
     },
 }
 
 impl Plan {
-    /// The settled plan for these values.
+    /// Settles the plan with the values of its secrets.
     ///
     /// # Errors
-    /// [`PlanError::Routes`] if the provider route cannot have the form of its login.
+    /// [`PlanError::Routes`] if the provider route cannot use the form that the login has.
     pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Result<Self, PlanError> {
         let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
         match self.unsettled.take() {
@@ -60,14 +60,14 @@ impl Plan {
             with_form(&self.egress.routes, slot, form.scheme, &form.header).map_err(PlanError::Routes)?;
         for (name, placeholder) in form.env {
             self.placeholders.push(placeholder.clone());
-            // The manifest's value takes precedence.
+            // A value in the manifest takes precedence over the placeholder.
             self.env.entry(name).or_insert(Value::Literal(placeholder));
         }
         Ok(())
     }
 }
 
-/// Changes the credential scheme and header of the route with this slot.
+/// Sets the authentication scheme and header of the route that uses this slot.
 fn with_form(table: &RouteTable, slot: &str, scheme: Scheme, header: &str) -> Result<RouteTable, RouteError> {
     let changed = table.routes().iter().cloned().map(|mut route| {
         route.auth = route.auth.map(|auth| match auth.source.name() == slot && route.provider {

@@ -1,7 +1,9 @@
-//! Builds a [`Plan`] from a resolved manifest, flags and host facts: complete, immutable, deterministic.
+//! Builds a [`Plan`] from a resolved manifest, the user's flags and facts about the host. A plan is complete,
+//! immutable and deterministic.
 //!
-//! The plan has everything that a launch needs, except secret values: it names secrets by id. The client builds the
-//! plan, shows it, and sends it to the keeper, which launches exactly it.
+//! The plan contains everything that a launch needs, except the values of secrets: it refers to secrets by
+//! id. The client builds the plan, shows it to the user, and sends it to the keeper, which launches it
+//! without changes.
 
 pub mod build;
 mod gate;
@@ -29,10 +31,10 @@ use serde::{Deserialize, Serialize};
 use crate::host::settings::Waits;
 use crate::manifest::provider::Template;
 
-/// A launch, fully specified.
+/// A completely specified launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Names and working directory, as in the record.
+    /// The bottle's names and working directory, as its record contains them.
     pub identity: Identity,
     /// The backend's name.
     pub backend: String,
@@ -42,45 +44,48 @@ pub struct Plan {
     pub workspace: Workspace,
     /// The agent's process.
     pub agent: AgentProcess,
-    /// The bottle's environment, besides that of every bottle.
+    /// The bottle's environment variables, in addition to those that every bottle has.
     pub env: BTreeMap<String, Value>,
-    /// The bottle's files, besides those of every bottle; never secret.
+    /// The bottle's files, in addition to those that every bottle has. They contain no secrets.
     pub files: Vec<PlannedFile>,
-    /// Paths in the bottle with the agent's conversations ([`crate::provider::Provider::transcript`]).
+    /// The paths in the bottle that contain the agent's conversations
+    /// ([`crate::provider::Provider::transcript`]).
     pub transcript: Vec<String>,
-    /// The egress proxy.
+    /// The configuration of the egress proxy.
     pub egress: Egress,
-    /// The repositories of the git gate; without any there is no gate.
+    /// The repositories of the git gate. If there are none, the bottle has no git gate.
     #[serde(default)]
     pub repos: Vec<PlannedRepo>,
     /// Whether the user can answer proposals while the bottle runs.
     #[serde(default)]
     pub supervise: bool,
-    /// Whether denied requests are logged for `bottle learn`; the log then outlives the bottle.
+    /// Whether denied requests are logged for `bottle learn`. The log is then kept when the bottle ends.
     #[serde(default)]
     pub learn: bool,
-    /// How long proposals wait for the user.
+    /// How long proposals wait for the user's answer.
     #[serde(default)]
     pub waits: Waits,
-    /// The agent's placeholders for credentials. They grant no access, so they may be sent anywhere.
+    /// The placeholders that the agent gets in place of credentials. They grant no access, so the scanner
+    /// does not block them.
     #[serde(default)]
     pub placeholders: Vec<String>,
-    /// The part that depends on a secret's value; [`Plan::settle`] resolves it.
+    /// The part of the plan that depends on the value of a secret. [`Plan::settle`] resolves it.
     pub unsettled: Option<Unsettled>,
-    /// Every secret of this launch, without its value, which is in the launch order.
+    /// All secrets of this launch, without their values. The launch order contains the values.
     pub secrets: Vec<SecretNeed>,
-    /// Limits.
+    /// The resource limits of the bottle.
     pub resources: Resources,
     /// Whether the bottle keeps running when its client disconnects.
     pub detached: bool,
-    /// SHA-256 of the resolved manifest, hex.
+    /// The SHA-256 hash of the resolved manifest, in hexadecimal.
     pub manifest_hash: String,
-    /// The resolved manifest from [`crate::resolve::comparable`], so that a resume can report changes.
+    /// The resolved manifest as [`crate::resolve::comparable`] renders it. `bottle resume` uses it to show
+    /// changes.
     pub manifest: String,
 }
 
 impl Plan {
-    /// Whether the launch registers deploy keys.
+    /// Whether the launch registers deploy keys at a forge.
     #[must_use]
     pub fn has_deploy_keys(&self) -> bool {
         self.repos.iter().any(|repo| matches!(repo.key, PlannedKey::Deploy { .. }))
@@ -90,17 +95,17 @@ impl Plan {
 /// The bottle's names and working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The bottle's unique name.
+    /// The slug, which is the bottle's unique name.
     pub slug: Slug,
-    /// As given with `--label`.
+    /// The value of `--label`.
     pub label: Option<String>,
-    /// As given with `--color-label`.
+    /// The value of `--color-label`.
     pub color: Option<String>,
-    /// The agent manifest's name.
+    /// The name of the agent manifest.
     pub agent: Name,
-    /// The bottle manifests, in the order of their merge.
+    /// The names of the bottle manifests, in the order in which they are merged.
     pub bottles: Vec<Name>,
-    /// The working directory of `bottle start`.
+    /// The directory in which `bottle start` was run.
     pub cwd: PathBuf,
 }
 
@@ -110,94 +115,95 @@ pub struct Identity {
 pub enum ImageSource {
     /// The provider's stage of `Dockerfile.agent`.
     Provider(Template),
-    /// `agent_provider.dockerfile`.
+    /// The Dockerfile named by `agent_provider.dockerfile`.
     Dockerfile {
         /// The path, relative to `$BOTTLE_HOME`, for messages.
         path: PathBuf,
-        /// Its text, so that the built text is the one that was shown.
+        /// The text of the Dockerfile, so that the text that is built is the text that the user was shown.
         text: String,
     },
-    /// `agent_provider.image`, by its reference.
+    /// An image reference in `agent_provider.image`.
     Reference(String),
-    /// `agent_provider.image`, a folder or an archive: its path, relative to `$BOTTLE_HOME`.
+    /// A folder or archive in `agent_provider.image`: its path, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
 }
 
-/// The workspace's initial content.
+/// The initial content of the workspace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workspace {
-    /// Nothing.
+    /// The workspace is empty.
     #[default]
     Empty,
-    /// The working directory without files ignored by `.gitignore`.
+    /// A copy of the working directory, without files that `.gitignore` excludes.
     Copy,
-    /// The whole working directory.
+    /// A copy of the whole working directory.
     CopyAll,
 }
 
 /// The agent's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentProcess {
-    /// Program and arguments, every placeholder replaced.
+    /// The program and its arguments, in which all placeholders are replaced.
     pub argv: Vec<String>,
-    /// A terminal of this size, or pipes.
+    /// The size of the agent's terminal; none if the agent runs on pipes.
     pub terminal: Option<Size>,
-    /// Whether the client's standard input is forwarded to it.
+    /// Whether the client's standard input is forwarded to the agent.
     pub stdin: bool,
-    /// The manifest's body.
+    /// The prompt: the body of the agent manifest.
     pub prompt: Option<String>,
-    /// `-p`.
+    /// The task given with `-p`.
     pub task: Option<String>,
 }
 
-/// A literal value, or the id of a secret.
+/// A value, given literally or as the id of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
-    /// Written in the manifest.
+    /// A literal value from the manifest.
     Literal(String),
-    /// The secret of this id.
+    /// The value of the secret with this id.
     Secret(String),
 }
 
-/// A file of the bottle.
+/// A file that the launch creates in the bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFile {
-    /// Absolute path in the bottle.
+    /// The absolute path of the file in the bottle.
     pub path: String,
-    /// Permission bits.
+    /// The permission bits of the file.
     pub mode: u32,
-    /// The bytes.
+    /// The content of the file.
     pub content: Vec<u8>,
 }
 
 /// The egress proxy's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
-    /// The routes, with slots in place of references.
+    /// The routes. Each secret reference is replaced by a slot.
     pub routes: RouteTable,
     /// `egress.log`.
     pub log: LogLevel,
-    /// `logs.keep`: most bytes of the log.
+    /// `logs.keep`: the maximum size of the log in bytes.
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     #[serde(default)]
     pub limits: Limits,
-    /// `egress.ca_bundle`: a path of the host, read at launch.
+    /// `egress.ca_bundle`: a path on the host, which is read at launch.
     pub ca_bundle: Option<PathBuf>,
-    /// `egress.upstream_proxy`; a secret when the URL may carry a password.
+    /// `egress.upstream_proxy`. It is a secret if the URL may contain a password.
     pub upstream_proxy: Option<Value>,
 }
 
 /// A secret that the launch needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretNeed {
-    /// Its id in the plan and the launch order; for credentials the slot.
+    /// The id of the secret in the plan and in the launch order. For a credential, the id is the name of its
+    /// slot.
     pub id: String,
-    /// The source of its value.
+    /// Where the value comes from.
     pub source: SecretSource,
-    /// Its purpose, for the prompt and for errors (`egress route api.example.com`).
+    /// What the secret is for, shown in prompts and errors, for example `egress route api.example.com`.
     pub purpose: String,
 }
 
@@ -205,26 +211,27 @@ pub struct SecretNeed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecretSource {
-    /// A host variable.
+    /// The value of a host variable.
     Env(String),
-    /// A host file.
+    /// The content of a file on the host.
     File(PathBuf),
-    /// A command's output.
+    /// The output of a command on the host.
     Command(Vec<String>),
-    /// Prompted on the terminal with this text.
+    /// The user is asked on the terminal with this text.
     Prompt(String),
-    /// The agent's login, which the manifest does not name: prompted on the terminal with this text.
+    /// The agent's login, for which the manifest names no source. The user is asked on the terminal with this
+    /// text.
     Login(String),
-    /// A part of codex's login on the host.
+    /// A part of the user's codex login on the host.
     CodexLogin {
-        /// The file.
+        /// The path of the login file.
         file: PathBuf,
-        /// The part.
+        /// Which part of the login it is.
         part: CodexPart,
     },
 }
 
-/// A part of codex's login.
+/// A part of a codex login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodexPart {
@@ -234,16 +241,16 @@ pub enum CodexPart {
     AccountId,
 }
 
-/// Limits of a bottle; absent means the backend's default.
+/// The resource limits of a bottle. If a limit is absent, the backend's default applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// Processors, in thousandths.
+    /// The limit of processors, in thousandths of a processor.
     pub cpus: Option<u32>,
-    /// Bytes of memory.
+    /// The limit of memory, in bytes.
     pub memory: Option<u64>,
-    /// Processes.
+    /// The limit on the number of processes.
     pub pids: Option<u64>,
-    /// Bytes of disk.
+    /// The limit of disk space, in bytes.
     pub disk: Option<u64>,
     /// Whether processes in the bottle may create user namespaces.
     pub nested: bool,

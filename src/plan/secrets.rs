@@ -1,4 +1,4 @@
-//! Collects the secrets that a launch needs, by id. Reads no values.
+//! Collects the secrets that a launch needs. Does not read their values.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;
 use crate::manifest::secret_ref::SecretRef;
 
-/// The list of needed secrets.
+/// The secrets that a launch needs.
 #[derive(Debug, Default)]
 pub(super) struct Needs(Vec<SecretNeed>);
 
 impl Needs {
-    /// Adds a secret; `id` is its id in the plan and the launch order.
+    /// Adds a secret. `id` identifies it in the plan and in the launch order.
     pub(super) fn add(&mut self, id: String, source: SecretSource, purpose: String) -> String {
         self.0.push(SecretNeed { id: id.clone(), source, purpose });
         id
@@ -23,7 +23,7 @@ impl Needs {
     }
 }
 
-/// The source for a reference. Makes paths absolute, because the keeper has another working directory.
+/// Converts a secret reference. Makes paths absolute, because the keeper has a different working directory.
 pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &Path) -> SecretSource {
     match reference {
         SecretRef::Variable(name) => SecretSource::Env(name.clone()),
@@ -32,7 +32,7 @@ pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &P
     }
 }
 
-/// The source for an environment value; none for a literal.
+/// Converts the value of an environment variable; none for a literal.
 pub(super) fn source_of_env(value: &EnvValue) -> Option<SecretSource> {
     match value {
         EnvValue::Literal(_) => None,

@@ -1,7 +1,8 @@
-//! `BOTTLE_SENSITIVE_PREFIXES`: host variables whose values the sidecars block, although no bottle gets them.
+//! `BOTTLE_SENSITIVE_PREFIXES`: prefixes of host variables whose values the sidecars block, although the
+//! bottle does not get these variables.
 //!
-//! The same values may be in project files, shell histories and prompts. Marked as sensitive, the sidecars block them
-//! from any source.
+//! The same values may also be in project files, shell histories and prompts, so an agent may find them. The
+//! sidecars block them wherever they come from.
 
 use std::collections::BTreeSet;
 
@@ -12,46 +13,46 @@ use bottle_scan::SHORTEST_ANYWHERE;
 use super::{Plan, Value};
 use crate::host::Host;
 
-/// The variable.
+/// The name of the variable that lists the prefixes.
 pub const VARIABLE: &str = "BOTTLE_SENSITIVE_PREFIXES";
 
-/// Most bytes of all values together: every launch sends them.
+/// The maximum total size of the values in bytes, because every launch sends all of them to the sidecars.
 const MAX_BYTES: usize = 128 << 10;
 
-/// The sensitive variables.
+/// Variables whose values are sensitive.
 #[derive(Debug, Default)]
 pub struct SensitiveEnv {
     /// The values, without duplicates.
     pub values: Vec<SecretText>,
     /// The variables' names, for messages.
     pub names: Vec<String>,
-    /// Variables whose value is too short to scan for.
+    /// The names of variables whose value is too short to scan for.
     pub short: Vec<String>,
 }
 
-/// Invalid prefixes or values.
+/// Why sensitive variables cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SensitiveEnvError {
-    /// Not the beginning of a variable name.
+    /// A prefix is not the beginning of a valid variable name.
     #[error("{VARIABLE} names {0:?}, which no variable's name begins with")]
     NoPrefix(String),
-    /// The values exceed [`MAX_BYTES`].
+    /// The values together are longer than [`MAX_BYTES`].
     #[error("{VARIABLE} marks more than {} KiB of values", MAX_BYTES >> 10)]
     TooLarge,
 }
 
 impl SensitiveEnv {
-    /// Collects the host's and the bottle's variables whose names begin with one of the prefixes.
+    /// Collects the variables of the host and of the bottle whose names begin with one of the prefixes.
     ///
     /// # Errors
-    /// [`SensitiveEnvError`], naming the prefix.
+    /// [`SensitiveEnvError`], which names the invalid prefix.
     pub fn of(host: &Host, plan: &Plan) -> Result<Self, SensitiveEnvError> {
         let prefixes = prefixes(host.var(VARIABLE).unwrap_or_default())?;
         let has = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && name != VARIABLE;
         let from_host = host.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
         let from_bottle = plan.env.iter().filter_map(|(name, value)| match value {
             Value::Literal(text) => Some((name.as_str(), text.as_str())),
-            // It is a known secret already.
+            // Its value is already a known secret.
             Value::Secret(_) => None,
         });
         let mut sensitive = Self::default();
@@ -75,7 +76,7 @@ impl SensitiveEnv {
     }
 }
 
-/// Parses prefixes separated by commas, colons or spaces.
+/// Parses a list of prefixes that are separated by commas, colons or spaces.
 fn prefixes(text: &str) -> Result<Vec<&str>, SensitiveEnvError> {
     let words = text.split([',', ':', ' ', '\t', '\n']).filter(|word| !word.is_empty());
     words

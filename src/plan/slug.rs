@@ -1,17 +1,19 @@
-//! Makes the bottle's slug: from the label, or from the agent's name and five random characters.
+//! Creates the bottle's slug from the label, or from the agent's name and five random characters.
 
 use bottle_contract::names::{BadName, Name, SLUG_MAX, Slug};
 
-/// Lower-case base32 of RFC 4648: no characters that are easily confused.
+/// The lower-case base32 alphabet of RFC 4648, without characters that are easily confused.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Random characters of a slug without a label: 33 million combinations for each agent.
+/// The number of random characters in a slug without a label. It gives 33 million combinations for each
+/// agent.
 const RANDOM: usize = 5;
 
-/// Makes the slug for a launch. `random` fills a buffer; it is not called when there is a label.
+/// Creates the slug for a launch. `random` fills a buffer with random bytes; it is not called if there is a
+/// label.
 ///
 /// # Errors
-/// [`BadName`] for a label without any valid character.
+/// [`BadName`] if the label contains no valid character.
 pub fn slug(label: Option<&str>, agent: &Name, random: &mut dyn FnMut(&mut [u8])) -> Result<Slug, BadName> {
     if let Some(label) = label {
         return Slug::from_label(label);

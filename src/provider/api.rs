@@ -8,8 +8,8 @@ use bottle_contract::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMa
 use super::config::ProviderConfig;
 use super::{Login, LoginForm, LoginSource};
 
-/// The placeholder for an Anthropic API key. It has a key's prefix, for programs that check it, and is too short to
-/// be detected as one.
+/// The placeholder for an Anthropic API key. It has the prefix of a key, because some programs check this. It
+/// is too short for the scanner to detect it as a key.
 pub(super) const ANTHROPIC_KEY: &str = "sk-ant-api03-placeholder-the-proxy-adds-the-real-one";
 
 /// The placeholder for the long-lived token of `claude setup-token`.
@@ -21,7 +21,8 @@ pub(super) const OPENAI_KEY: &str = "sk-placeholder-the-proxy-adds-the-real-one"
 /// The prefix of an Anthropic token that is not an API key.
 const ANTHROPIC_OAUTH_PREFIX: &str = "sk-ant-oat";
 
-/// The two credential forms of Anthropic's API; the agent reads each from its own variable.
+/// Returns the two credential forms of Anthropic's API. The agent reads each of them from a different
+/// variable.
 pub(super) fn anthropic(key: &str, oauth: &str) -> Vec<LoginForm> {
     let form = |prefix: &str, scheme, header: &str, variable: &str, placeholder: &str| LoginForm {
         prefix: prefix.to_owned(),
@@ -35,13 +36,13 @@ pub(super) fn anthropic(key: &str, oauth: &str) -> Vec<LoginForm> {
     ]
 }
 
-/// The form `Authorization: Bearer`.
+/// Returns the form with the header `Authorization: Bearer`.
 pub(super) fn bearer(env: BTreeMap<String, String>) -> Vec<LoginForm> {
     let (scheme, header) = (Scheme::Bearer, "authorization".to_owned());
     vec![LoginForm { prefix: String::new(), scheme, header, env }]
 }
 
-/// `auth_token`, else a prompt.
+/// Returns `auth_token` as the source of the login; without it, a prompt.
 pub(super) fn token_or_prompt(provider: &ProviderConfig, question: &'static str) -> LoginSource {
     match &provider.auth_token {
         Some(token) => LoginSource::Token(token.value.clone()),
@@ -49,11 +50,11 @@ pub(super) fn token_or_prompt(provider: &ProviderConfig, question: &'static str)
     }
 }
 
-/// A provider route.
+/// Creates a provider route.
 pub(super) fn route(host: HostPattern, matches: Vec<RequestMatch>, login: Option<&Login>) -> Route {
     Route {
         matches,
-        // Only Codex tries a WebSocket, and falls back at once when it is refused.
+        // Only Codex tries to open a WebSocket. If this is refused, it uses ordinary requests without delay.
         websocket: WebSocket::Refuse,
         provider: true,
         auth: login.and_then(auth),
@@ -68,7 +69,7 @@ fn auth(login: &Login) -> Option<Auth> {
 }
 
 impl LoginSource {
-    /// Replaces the secret reference where the manifest has none.
+    /// Describes the source of the login, for routes without a secret reference in the manifest.
     fn describe(&self) -> String {
         match self {
             Self::Token(reference) => reference.to_string(),
@@ -78,7 +79,7 @@ impl LoginSource {
     }
 }
 
-/// Matches a request to one of these paths.
+/// Matches a request with this method to one of these paths.
 pub(super) fn request(method: &str, paths: &[&str]) -> RequestMatch {
     let exact = |path: &&str| PathMatch::Exact((*path).to_owned());
     RequestMatch {

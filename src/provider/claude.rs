@@ -1,4 +1,4 @@
-//! The provider for Claude Code. Facts measured with 2.1.328.
+//! The provider for Claude Code. Its behaviour was measured with version 2.1.328.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::{
     ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting, api, supervise_url, task_argument,
 };
 
-/// Its API's host.
+/// The host of its model API.
 const HOST: &str = "api.anthropic.com";
 
-/// Characters at the end of an approved key by which Claude Code identifies it.
+/// Claude Code identifies an approved key by this number of characters from its end.
 const APPROVED_SUFFIX: usize = 20;
 
 /// The provider for Claude Code.
 pub(super) struct Claude;
 
 impl Provider for Claude {
-    /// The bottle is the sandbox, so Claude Code skips its own permission prompts.
+    /// The bottle is the sandbox, so Claude Code is started without its permission prompts.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let mut argv = vec!["claude".to_owned(), "--dangerously-skip-permissions".to_owned()];
         if run.has_prompt() {
@@ -35,7 +35,7 @@ impl Provider for Claude {
             argv.push("--print".to_owned());
         }
         if let Some(task) = run.task {
-            // After `--`, so that a task that begins with a dash is not parsed as an option.
+            // The task follows `--`, so that a task that begins with a dash is not parsed as an option.
             argv.extend(["--".to_owned(), task_argument(task)?]);
         }
         Ok(argv)
@@ -44,10 +44,12 @@ impl Provider for Claude {
     fn env(&self, _: &Run<'_>) -> BTreeMap<String, String> {
         let on = |name: &str| (name.to_owned(), "1".to_owned());
         [
-            // The proxy denies telemetry, reports, updates and plugins anyway.
+            // These variables turn off telemetry, reports, updates and plugins, which the proxy would deny
+            // anyway.
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
             "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",
-            // As root, it skips permissions only if this variable declares a sandbox.
+            // As root, Claude Code skips its permission prompts only if this variable says that it runs in a
+            // sandbox.
             "IS_SANDBOX",
         ]
         .map(on)
@@ -62,14 +64,16 @@ impl Provider for Claude {
             "projects": {WORKSPACE: {"hasTrustDialogAccepted": true}},
         });
         if run.supervise {
-            // As `claude mcp add --scope user --transport http` writes it. `alwaysLoad` puts its few tools into the
-            // prompt: otherwise a model whose request is denied would not search for them.
+            // The entry that `claude mcp add --scope user --transport http` would write. `alwaysLoad` adds
+            // the server's few tools to the prompt. Otherwise, a model whose request was denied would not
+            // search for these tools.
             state["mcpServers"] =
                 json!({SUPERVISE_HOST: {"type": "http", "url": supervise_url(), "alwaysLoad": true}});
         }
         let settings = json!({
             "skipDangerousModePermissionPrompt": true,
-            // It would first ask its API about every site; here the proxy decides.
+            // Turns off a check in which Claude Code asks its API about every site. In a bottle, the proxy
+            // decides.
             "skipWebFetchPreflight": true,
             "statusLine": {"type": "command", "command": status_line(run)},
         });
@@ -80,14 +84,14 @@ impl Provider for Claude {
         ".claude/skills"
     }
 
-    /// One folder for each working directory, with its conversations and memory.
+    /// The folder contains one folder for each working directory, with its conversations and memory.
     fn transcript(&self) -> &'static [&'static str] {
         &[".claude/projects"]
     }
 
     fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         let posts = ["/v1/messages", "/v1/messages/count_tokens"];
-        // The settings and limits of the key's organisation.
+        // These requests read the settings and limits of the organisation that the key belongs to.
         let reads = ["/api/claude_code/settings", "/api/claude_code/policy_limits"];
         let matches = vec![api::request("POST", &posts), api::request("GET", &reads)];
         let host = HostPattern::Exact(HOST.to_owned());
@@ -103,7 +107,7 @@ impl Provider for Claude {
     }
 }
 
-/// The status line command: prints the bottle's name in its colour.
+/// Returns the command for the status line, which prints the bottle's name in its colour.
 fn status_line(run: &Run<'_>) -> String {
     let color = match run.color {
         Some("red") => 31,

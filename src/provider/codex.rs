@@ -1,4 +1,4 @@
-//! The provider for Codex. Facts measured with 0.169.0.
+//! The provider for Codex. Its behaviour was measured with version 0.169.0.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,25 @@ use super::{
     task_argument,
 };
 
-/// The host of OpenAI's API, for keys.
+/// The host of OpenAI's API, used with an API key.
 const API_HOST: &str = "api.openai.com";
 
-/// The API host for a ChatGPT login.
+/// The host of the API, used with a ChatGPT login.
 const CHATGPT_HOST: &str = "chatgpt.com";
 
-/// The variable from which it reads its key without a terminal; with one it reads [`LOGIN_FILE`].
+/// The environment variable from which codex reads its API key if it has no terminal. On a terminal, it reads
+/// [`LOGIN_FILE`].
 const KEY_VARIABLE: &str = "CODEX_API_KEY";
 
-/// The file with its login.
+/// The file in which codex stores its login.
 const LOGIN_FILE: &str = ".codex/auth.json";
 
 /// A date in the far future, 2100-01-01, so that no program in the bottle tries to renew the login.
 const FAR_FUTURE: (i64, &str) = (4_102_444_800, "2100-01-01T00:00:00Z");
 
-/// Its settings. The daemon would outlive a run, and fails for a standalone binary; the other features need hosts
-/// that the template's route does not allow.
+/// The settings of codex. Its daemon is disabled because it would continue to run after the agent, and
+/// because it does not work with a standalone binary. The other disabled features need hosts that the
+/// provider route does not allow.
 const CONFIG: &str = r"check_for_update_on_startup = false
 
 [analytics]
@@ -47,11 +49,12 @@ plugins = false
 pub(super) struct Codex;
 
 impl Provider for Codex {
-    /// The bottle is the sandbox: codex's own cannot start in it, and its approvals are skipped.
+    /// The bottle is the sandbox. Codex's own sandbox cannot start in a bottle, so it is disabled together
+    /// with the approvals.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let words: &[&str] = match (run.terminal, run.resumed) {
             (true, false) => &["codex"],
-            // Also resumes conversations of runs without a terminal.
+            // The flag includes conversations of runs without a terminal.
             (true, true) => &["codex", "resume", "--last", "--include-non-interactive"],
             (false, false) => &["codex", "exec", "--skip-git-repo-check"],
             (false, true) => &["codex", "exec", "resume", "--last", "--skip-git-repo-check"],
@@ -60,7 +63,7 @@ impl Provider for Codex {
         argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
         argv.extend(run.extra_arguments());
         if let Some(task) = run.task {
-            // After `--`, so that a task that begins with a dash is not parsed as an option.
+            // The task follows `--`, so that a task that begins with a dash is not parsed as an option.
             argv.extend(["--".to_owned(), task_argument(task)?]);
         }
         Ok(argv)
@@ -74,7 +77,8 @@ impl Provider for Codex {
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
         let mut config = format!("{CONFIG}\n[projects.\"{WORKSPACE}\"]\ntrust_level = \"trusted\"\n");
         if run.supervise {
-            // As `codex mcp add --url` writes it; a call waits up to 45 seconds for the user.
+            // The entry that `codex mcp add --url` would write. By default, a tool call waits up to 45
+            // seconds for the user.
             let server = format!("url = \"{}\"\ntool_timeout_sec = 60\n", supervise_url());
             config.push_str(&format!("\n[mcp_servers.{SUPERVISE_HOST}]\n{server}"));
         }
@@ -92,7 +96,8 @@ impl Provider for Codex {
         ".codex/skills"
     }
 
-    /// One file for each conversation, by day. Codex rebuilds its databases from them.
+    /// The folder contains one file for each conversation, sorted into folders by day. Codex rebuilds its
+    /// databases from these files.
     fn transcript(&self) -> &'static [&'static str] {
         &[".codex/sessions"]
     }
@@ -100,7 +105,7 @@ impl Provider for Codex {
     fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         let (host, matches) = if forwards(provider) {
             let posts = ["/backend-api/codex/responses", "/backend-api/codex/responses/compact"];
-            // The account's workspace and its remaining quota.
+            // These requests read the account's workspace and its remaining quota.
             let reads =
                 ["/backend-api/codex/models", "/backend-api/wham/accounts/check", "/backend-api/wham/usage"];
             (CHATGPT_HOST, vec![api::request("POST", &posts), api::request("GET", &reads)])
@@ -124,8 +129,8 @@ fn forwards(provider: &ProviderConfig) -> bool {
     provider.forward_host_credentials.value
 }
 
-/// The placeholder login file for a ChatGPT login on the host: of the same structure, with the real account id, which
-/// every request contains, and nothing else of the real login.
+/// Creates a login file with placeholders for a ChatGPT login on the host. It has the structure of the real
+/// file. From the real login it contains only the account id, which is part of every request.
 #[must_use]
 pub fn placeholder_login(account: &str) -> HomeFile {
     let token = placeholder_token(account);
@@ -143,7 +148,7 @@ pub fn placeholder_login(account: &str) -> HomeFile {
     HomeFile::json(LOGIN_FILE, &login)
 }
 
-/// The placeholder token, which codex parses without verifying it.
+/// Creates a placeholder for the token. Codex parses the token but does not verify its signature.
 #[must_use]
 pub fn placeholder_token(account: &str) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());

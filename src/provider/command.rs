@@ -1,4 +1,5 @@
-//! The provider for any terminal program: `command`, startup arguments and those after `--`, placeholders replaced.
+//! The provider for any terminal program. Its command line is `command`, the startup arguments and the
+//! arguments after `--`; placeholders in `command` are replaced.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use super::{ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting};
 pub(super) struct Command;
 
 impl Provider for Command {
-    /// Ignores [`Run::resumed`], because there is no common flag for it.
+    /// Ignores [`Run::resumed`], because there is no common flag for resuming a conversation.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let command = run.provider.command.as_ref().map(|command| command.value.as_slice());
         argv(command.unwrap_or_default(), run.extra_arguments(), run.task)
@@ -26,7 +27,7 @@ impl Provider for Command {
         Vec::new()
     }
 
-    /// The folder that most agents search.
+    /// Most agents search this folder for skills.
     fn skills(&self) -> &'static str {
         ".claude/skills"
     }
@@ -35,7 +36,7 @@ impl Provider for Command {
         &[]
     }
 
-    /// None: the manifest lists its hosts.
+    /// There is no provider route, because the manifest lists the hosts of the program.
     fn route(&self, _: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         Ok(None)
     }
@@ -45,8 +46,8 @@ impl Provider for Command {
     }
 }
 
-/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command` only; added arguments are literal. A task is
-/// never split and never becomes an argument by itself.
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, but not in the added arguments. A task
+/// is not split into words, and is passed only where `{task}` stands.
 fn argv(
     command: &[String],
     added: impl Iterator<Item = String>,
@@ -59,7 +60,7 @@ fn argv(
     filled.chain(added.map(Ok)).collect()
 }
 
-/// Replaces in one pass, so that braces in a task are not expanded.
+/// Replaces all placeholders in one pass, so that braces in a task are not expanded.
 fn fill(argument: &str, task: Option<&str>) -> Result<String, ArgvError> {
     let mut filled = String::with_capacity(argument.len());
     let mut rest = argument;

@@ -1,4 +1,4 @@
-//! `agent_provider` as a resolved manifest has it.
+//! The key `agent_provider` of a resolved manifest.
 
 use std::path::PathBuf;
 
@@ -10,22 +10,23 @@ use crate::manifest::origin::Traced;
 use crate::manifest::provider::{Image, Template};
 use crate::manifest::secret_ref::SecretRef;
 
-/// `agent_provider`, all of it from one layer.
+/// The key `agent_provider`. All its values come from the same layer.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderConfig {
     /// `template`.
     pub template: Traced<Template>,
-    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's stage of `Dockerfile.agent`.
+    /// `dockerfile`, relative to `$BOTTLE_HOME`. Without it, the provider's stage of `Dockerfile.agent` is
+    /// built.
     pub dockerfile: Option<Traced<PathBuf>>,
-    /// `image`: none means one is built.
+    /// `image`. Without it, an image is built.
     pub image: Option<Traced<Image>>,
-    /// `command`: the agent's argv, for [`Template::Command`] only and never empty there.
+    /// `command`: the agent's argv. Present only for [`Template::Command`], and not empty.
     pub command: Option<Traced<Vec<String>>>,
     /// `auth_token`.
     pub auth_token: Option<Traced<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Traced<bool>,
-    /// `route`: restricts the provider route; `egress.routes` has the result.
+    /// `route`: limits the provider route. `egress.routes` already contains the limited route.
     pub route: Option<Traced<Narrowing>>,
     /// `settings`.
     pub settings: ProviderSettings,
@@ -34,26 +35,26 @@ pub struct ProviderConfig {
 /// `agent_provider.settings`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderSettings {
-    /// Arguments after the template's.
+    /// Arguments that are added after those of the template.
     pub startup_args: Traced<Vec<String>>,
     /// The name of the model provider in pi's settings.
     pub provider: Option<Traced<String>>,
-    /// The model API's address.
+    /// The URL of the model API.
     pub base_url: Option<Traced<String>>,
-    /// The API's kind.
+    /// The kind of the model API.
     pub api: Option<Traced<String>>,
-    /// Pi's key in the bottle; never serialised.
+    /// The API key that pi gets in the bottle. It is not serialised.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<Traced<Secret>>,
-    /// The variable in the bottle from which pi reads its key.
+    /// The environment variable from which pi reads its API key in the bottle.
     pub api_key_env: Option<Traced<String>>,
-    /// Model ids.
+    /// The ids of the models.
     pub models: Traced<Vec<String>>,
-    /// The request field that limits output tokens.
+    /// The name of the request field that limits the output tokens.
     pub max_tokens_field: Option<Traced<String>>,
-    /// Whether the API supports the developer role; none leaves it to pi.
+    /// Whether the API supports the developer role. None means that pi decides.
     pub supports_developer_role: Option<Traced<bool>>,
-    /// Whether the API supports reasoning effort; none leaves it to pi.
+    /// Whether the API supports reasoning effort. None means that pi decides.
     pub supports_reasoning_effort: Option<Traced<bool>>,
 }
 

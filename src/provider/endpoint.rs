@@ -1,4 +1,4 @@
-//! Converts the user's URL of a model API to the one in the bottle.
+//! Converts the user's URL of a model API to the URL that the agent uses in the bottle.
 
 use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
 use bottle_contract::route::{ConnectTo, HostPattern, OWN_MACHINE};
@@ -9,22 +9,22 @@ use url::{Host, Url};
 pub(super) struct Endpoint {
     /// The URL for the agent, without a trailing slash.
     pub(super) url: String,
-    /// Its host.
+    /// The host of the URL.
     pub(super) host: HostPattern,
-    /// Its port.
+    /// The port of the URL.
     pub(super) port: u16,
-    /// The address to which the proxy connects instead.
+    /// The address that the proxy connects to instead of the URL's host.
     pub(super) connect_to: Option<ConnectTo>,
     /// The path of the URL, without a trailing slash.
     pub(super) path: String,
 }
 
 impl Endpoint {
-    /// Parses a URL. In the bottle, plain HTTP always uses port 80, which the proxy accepts and forwards to the given
-    /// port. `localhost` and loopback addresses mean the user's machine, not the bottle.
+    /// Parses a URL. A plain HTTP URL has port 80 in the bottle, which the proxy accepts and forwards to the
+    /// requested port. `localhost` and loopback addresses refer to the user's machine, not to the bottle.
     ///
     /// # Errors
-    /// A fragment that follows the key's name.
+    /// A sentence fragment that follows the name of the key.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|_| "must be an `https://` or `http://` URL".to_owned())?;
         let plain = match url.scheme() {
@@ -43,7 +43,7 @@ impl Endpoint {
         let host = if own { OWN_MACHINE } else { named };
         let requested_port = url.port_or_known_default().unwrap_or(HTTPS_PORT);
         let port = if plain { HTTP_PORT } else { requested_port };
-        // An explicit address may be private, like one in `connect_to`.
+        // An address that the user wrote may be private, as in `connect_to`.
         let redirected = own || port != requested_port || !matches!(url.host(), Some(Host::Domain(_)));
         let path = url.path().trim_end_matches('/').to_owned();
         Ok(Self {

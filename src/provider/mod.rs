@@ -1,4 +1,4 @@
-//! Describes each kind of agent: its command, files, route and login.
+//! Describes each kind of agent: its command, files, provider route and login.
 //!
 //! ```text
 //!   claude, codex, pi, command   one kind of agent each ([`Provider`]); pure
@@ -26,43 +26,44 @@ pub use config::{ProviderConfig, ProviderSettings};
 use crate::manifest::origin::Origin;
 use crate::manifest::provider::Template;
 
-/// One kind of agent. Backends start, configure and resume it by this trait alone.
+/// A kind of agent. The rest of the program starts, configures and resumes agents only through this trait.
 ///
-/// Implementations are pure: no file, no clock, no secret. Paths are relative to the agent's home.
+/// Implementations do not read files, the clock or secrets. Paths are relative to the agent's home.
 pub trait Provider: Sync {
-    /// Program and arguments.
+    /// Returns the agent's program and arguments.
     ///
     /// # Errors
-    /// [`ArgvError`].
+    /// [`ArgvError`] if the command line cannot be built.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError>;
 
-    /// Environment variables; those of the manifest override them.
+    /// Returns environment variables. Variables of the manifest override them.
     fn env(&self, run: &Run<'_>) -> BTreeMap<String, String>;
 
-    /// Files in the home before it starts: its settings, and the answers to its first-run questions.
+    /// Returns files to create in the agent's home before the agent starts: its settings, and the answers to
+    /// questions that it asks at its first start.
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile>;
 
-    /// The folder in which the agent searches for skills, with one folder for each.
+    /// Returns the folder in which the agent searches for skills. Each skill is a folder in it.
     fn skills(&self) -> &'static str;
 
-    /// The files or folders of its conversations; none when they are unknown.
+    /// Returns the files or folders that contain the agent's conversations; none if they are unknown.
     ///
-    /// They are copied out when the bottle ends. Copied back before a start with [`Run::resumed`], they are all that
-    /// the agent needs to continue.
+    /// When the bottle ends, they are copied out of it. If they are copied back before a start with
+    /// [`Run::resumed`], the agent can continue its last conversation without other files.
     fn transcript(&self) -> &'static [&'static str];
 
-    /// The host of its model API and the requests that it needs. With a [`Login`], the route's `auth` has the last
-    /// form and a description of the [`LoginSource`].
+    /// Returns the route to the agent's model API: the host, and the requests that the agent needs. With a
+    /// [`Login`], the route's `auth` contains the login's last form and a description of the [`LoginSource`].
     ///
     /// # Errors
-    /// [`UnsupportedSetting`].
+    /// [`UnsupportedSetting`] if a setting does not suit the provider.
     fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting>;
 
-    /// Its login at that host.
+    /// Returns the agent's login at the model API.
     fn login(&self, provider: &ProviderConfig) -> Option<Login>;
 }
 
-/// The provider of a template.
+/// Returns the provider for a template.
 #[must_use]
 pub fn for_template(template: Template) -> &'static dyn Provider {
     match template {
@@ -73,41 +74,43 @@ pub fn for_template(template: Template) -> &'static dyn Provider {
     }
 }
 
-/// The URL of the supervise sidecar's MCP server, with which an agent makes proposals.
+/// Returns the URL of the supervise sidecar's MCP server, which an agent uses to make proposals.
 pub(crate) fn supervise_url() -> String {
     format!("http://{SUPERVISE_HOST}:{SUPERVISE_PORT}/mcp")
 }
 
-/// One start of an agent.
+/// The parameters of one start of an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// `agent_provider` of the resolved manifest.
     pub provider: &'a ProviderConfig,
     /// The bottle's label or slug.
     pub name: &'a str,
-    /// The colour of that name.
+    /// The colour in which the bottle's name is shown.
     pub color: Option<&'a str>,
-    /// The manifest's body, also in [`bottle_contract::names::PROMPT_FILE`].
+    /// The body of the agent manifest. The file [`bottle_contract::names::PROMPT_FILE`] contains it too.
     pub prompt: &'a str,
-    /// `-p`, also in [`bottle_contract::names::TASK_FILE`].
+    /// The task given with `-p`. The file [`bottle_contract::names::TASK_FILE`] contains it too.
     pub task: Option<&'a str>,
     /// The arguments after `--`.
     pub arguments: &'a [String],
-    /// Whether it has a terminal. Without one it does its task, or reads it from standard input.
+    /// Whether the agent has a terminal. Without a terminal, the agent carries out its task, or reads the
+    /// task from standard input.
     pub terminal: bool,
-    /// Whether it can make proposals, at [`supervise_url`].
+    /// Whether the agent can make proposals at [`supervise_url`].
     pub supervise: bool,
-    /// Whether it resumes the conversation of an earlier run. There must be one: otherwise the agent fails.
+    /// Whether the agent resumes the conversation of an earlier run. If there is no such conversation, the
+    /// agent fails.
     pub resumed: bool,
 }
 
 impl Run<'_> {
-    /// Whether the prompt is not blank.
+    /// Whether the prompt contains more than whitespace.
     fn has_prompt(&self) -> bool {
         !self.prompt.trim().is_empty()
     }
 
-    /// The arguments from the manifest, then those from the user.
+    /// Returns the arguments from the manifest, then those from the user.
     fn extra_arguments(&self) -> impl Iterator<Item = String> {
         self.provider.settings.startup_args.value.iter().chain(self.arguments).cloned()
     }
@@ -116,9 +119,9 @@ impl Run<'_> {
 /// A file in the agent's home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HomeFile {
-    /// Relative to the home.
+    /// The path, relative to the agent's home.
     pub path: &'static str,
-    /// The text.
+    /// The text of the file.
     pub content: String,
 }
 
@@ -128,12 +131,12 @@ impl HomeFile {
     }
 }
 
-/// An agent's login: the credential stays outside the bottle, and the agent gets a placeholder.
+/// An agent's login. The credential stays outside the bottle, and the agent gets a placeholder instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
     /// The source of the credential.
     pub source: LoginSource,
-    /// How the proxy inserts it, by its prefix. Never empty.
+    /// The ways in which the proxy can insert the credential; the credential's prefix selects one. Not empty.
     pub forms: Vec<LoginForm>,
 }
 
@@ -142,51 +145,51 @@ pub struct Login {
 pub enum LoginSource {
     /// `auth_token`.
     Token(crate::manifest::secret_ref::SecretRef),
-    /// The user is prompted with this text, because the manifest has no source.
+    /// The user is asked for the credential with this text, because the manifest names no source.
     Prompt(&'static str),
-    /// Codex's login on this machine.
+    /// The user's codex login on this machine.
     CodexHost,
 }
 
-/// A credential form: how the proxy inserts it, and the agent's placeholders for it.
+/// A form of credential: how the proxy inserts it into requests, and the placeholders that the agent gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginForm {
-    /// The prefix of credentials of this form; the first form that matches applies.
+    /// The prefix of credentials with this form. If several forms match, the first one applies.
     pub prefix: String,
-    /// The scheme of the header's value.
+    /// The authentication scheme of the header's value.
     pub scheme: Scheme,
-    /// The header.
+    /// The header that contains the credential.
     pub header: String,
-    /// Environment variables with placeholders.
+    /// Environment variables that contain the placeholders.
     pub env: BTreeMap<String, String>,
 }
 
 /// A setting that the provider does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsupportedSetting {
-    /// The value's origin.
+    /// Where the value of the setting comes from.
     pub origin: Origin,
-    /// The problem, with the key.
+    /// The problem, including the name of the key.
     pub message: String,
-    /// The next step.
+    /// What the user can do next.
     pub hint: String,
 }
 
-/// The kernel's limit for one argument, in bytes with the terminating NUL.
+/// The kernel's limit for the length of one argument, in bytes, including the terminating NUL.
 const ARGUMENT_MAX: usize = 128 << 10;
 
-/// Checks that the task fits into one argument.
+/// Checks that the task is short enough for one argument.
 fn task_argument(task: &str) -> Result<String, ArgvError> {
     if task.len() < ARGUMENT_MAX { Ok(task.to_owned()) } else { Err(ArgvError::TaskTooLong) }
 }
 
-/// Why an argv cannot be built.
+/// Why the command line of an agent cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArgvError {
     /// `command` is empty.
     #[error("the agent has no command")]
     Empty,
-    /// `command` uses a task and there is none.
+    /// `command` contains a placeholder for a task, but there is no task.
     #[error("the agent's command uses {0}, and there is no task")]
     NoTask(&'static str),
     /// The task exceeds the kernel's limit for one argument.
@@ -195,7 +198,7 @@ pub enum ArgvError {
 }
 
 impl ArgvError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

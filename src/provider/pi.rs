@@ -1,4 +1,4 @@
-//! The provider for Pi. Facts from its documentation and measured with 0.73.1.
+//! The provider for Pi. Its behaviour is from its documentation, and was measured with version 0.73.1.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,14 @@ use super::endpoint::Endpoint;
 use super::{ArgvError, HomeFile, Login, LoginForm, Provider, Run, UnsupportedSetting, api, task_argument};
 use crate::manifest::origin::Traced;
 
-/// The model provider when the manifest names none.
+/// The model provider to use if the manifest names none.
 const DEFAULT: &str = "anthropic";
 
-/// The variable for the key of a model provider that pi does not know.
+/// The environment variable with the API key for a model provider that pi does not know.
 const KEY_VARIABLE: &str = "MODEL_API_KEY";
 
-/// The model providers that pi knows by name: the API's URL and kind, and the variable with the key.
+/// The model providers that pi knows by name: the URL and kind of their API, and the environment variable
+/// with the API key.
 const KNOWN: [(&str, &str, Api, &str); 4] = [
     ("anthropic", "https://api.anthropic.com", Api::Messages, "ANTHROPIC_API_KEY"),
     ("openai", "https://api.openai.com/v1", Api::Responses, "OPENAI_API_KEY"),
@@ -25,7 +26,7 @@ const KNOWN: [(&str, &str, Api, &str); 4] = [
     ("google", "https://generativelanguage.googleapis.com/v1beta", Api::Google, "GEMINI_API_KEY"),
 ];
 
-/// A wire format, named as in pi's settings.
+/// The wire format of a model API, named as in pi's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Api {
     Messages,
@@ -41,7 +42,7 @@ const APIS: [(&str, Api); 4] = [
     ("google-generative-ai", Api::Google),
 ];
 
-/// The instructions for making proposals.
+/// The instructions that tell the agent how to make proposals.
 const PROPOSAL_INSTRUCTIONS: &str = "\
 This sandbox reaches only the hosts on its list. When a request is refused with 403, or you know that you will need
 a host, ask for it with the command `bottle-ask` (`bottle-ask --help` shows how): a user decides, and what is
@@ -70,7 +71,8 @@ impl Provider for Pi {
         }
         if let Some(task) = run.task {
             let task = task_argument(task)?;
-            // Pi has no `--`: the space keeps the task from being parsed as an option or a file.
+            // Pi does not support `--`. A leading space prevents a task from being parsed as an option or a
+            // file.
             argv.push(if task.starts_with(['-', '@']) { format!(" {task}") } else { task });
         }
         Ok(argv)
@@ -80,7 +82,8 @@ impl Provider for Pi {
         let settings = &run.provider.settings;
         let model = Model::new(settings);
         let on = |name: &str| (name.to_owned(), "1".to_owned());
-        // The proxy would deny its first-run downloads; Node warns about the proxy variables.
+        // The proxy would deny the downloads of pi's first run, so they are turned off. So are Node's
+        // warnings about the proxy variables.
         let mut env: BTreeMap<String, String> = ["PI_OFFLINE", "NODE_NO_WARNINGS"].map(on).into();
         if settings.api_key.is_none() && self.login(run.provider).is_none() {
             env.insert(model.variable().to_owned(), api::OPENAI_KEY.to_owned());
@@ -95,7 +98,7 @@ impl Provider for Pi {
             files.push(HomeFile::json(".pi/agent/models.json", &models(&run.provider.settings, &endpoint)));
         }
         if run.supervise {
-            // Pi does not support MCP.
+            // Pi does not support MCP, so it gets instructions instead.
             files.push(HomeFile { path: ".pi/agent/AGENTS.md", content: PROPOSAL_INSTRUCTIONS.to_owned() });
         }
         files
@@ -105,7 +108,7 @@ impl Provider for Pi {
         ".pi/agent/skills"
     }
 
-    /// One folder for each working directory, with one file for each conversation.
+    /// The folder contains one folder for each working directory, with one file for each conversation.
     fn transcript(&self) -> &'static [&'static str] {
         &[".pi/agent/sessions"]
     }
@@ -133,7 +136,7 @@ impl Provider for Pi {
         Ok(Some(route))
     }
 
-    /// A custom API may need no key; the known ones all need one.
+    /// The known model providers all need an API key. A custom API may need none.
     fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let settings = &provider.settings;
         let model = Model::new(settings);
@@ -179,7 +182,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The configured kind, the known provider's, or the most common one; none for an unknown name.
+    /// Returns the API kind from the settings, otherwise that of the known model provider, otherwise the most
+    /// common one. Returns none for an unknown name.
     fn api(&self) -> Option<Api> {
         match &self.settings.api {
             Some(named) => APIS.iter().find(|(name, _)| *name == named.value).map(|(_, api)| *api),
@@ -187,13 +191,13 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The variable with the key's placeholder.
+    /// Returns the environment variable that contains the placeholder for the API key.
     fn variable(&self) -> &'a str {
         let known = self.known.map_or(KEY_VARIABLE, |(.., variable)| variable);
         self.settings.api_key_env.as_ref().map_or(known, |name| name.value.as_str())
     }
 
-    /// Whether `models.json` must define the models. Pi has better data for the providers that it knows.
+    /// Whether `models.json` must define the models. For a known model provider, pi has better data itself.
     fn is_defined(&self) -> bool {
         self.known.is_none() || compat(self.settings).is_some()
     }
@@ -210,7 +214,7 @@ fn unknown_api(provider: &ProviderConfig) -> UnsupportedSetting {
 }
 
 impl Api {
-    /// The requests of a conversation; `base` is the path of the API's URL.
+    /// Returns the requests that a conversation needs. `base` is the path of the API's URL.
     fn requests(self, base: &str) -> RequestMatch {
         let path = match self {
             Self::Messages => "/v1/messages",
@@ -224,7 +228,7 @@ impl Api {
     fn forms(self, variable: &str) -> Vec<LoginForm> {
         let env = BTreeMap::from([(variable.to_owned(), api::OPENAI_KEY.to_owned())]);
         match self {
-            // Pi distinguishes the two forms by the prefix of its key.
+            // Pi distinguishes the two credential forms by the prefix of its API key.
             Self::Messages => api::anthropic(variable, variable),
             Self::Chat | Self::Responses => api::bearer(env),
             Self::Google => api::bearer(env)
@@ -239,11 +243,12 @@ impl Api {
     }
 }
 
-/// Google's API has the model's name in the path.
+/// In Google's API, the name of the model is part of the path.
 fn google(base: &str) -> RequestMatch {
     let models = format!("{base}/models");
     let expression = format!("{}/[A-Za-z0-9._-]+:streamGenerateContent", regex_literal(&models));
-    // If the pattern does not compile, only the folder itself matches, which serves nothing.
+    // If the pattern does not compile, only the path of the folder matches, to which the API does not respond
+    // with anything useful.
     let path = Pattern::new(&expression).map_or(PathMatch::Exact(models), PathMatch::Regex);
     RequestMatch { methods: vec!["POST".to_owned()], paths: vec![path], headers: Vec::new() }
 }
@@ -254,7 +259,7 @@ fn regex_literal(text: &str) -> String {
     text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
-/// `models.json`: the model provider with its URL for the proxy.
+/// Returns the content of `models.json`: the model provider, with the URL for use through the proxy.
 fn models(settings: &ProviderSettings, endpoint: &Endpoint) -> Value {
     let model = Model::new(settings);
     let mut described = Map::new();
@@ -273,7 +278,7 @@ fn models(settings: &ProviderSettings, endpoint: &Endpoint) -> Value {
     json!({"providers": {model.name: described}})
 }
 
-/// The API's differences from pi's expectations, if any are configured.
+/// Returns the configured differences between the API and pi's expectations; none if nothing is configured.
 fn compat(settings: &ProviderSettings) -> Option<Map<String, Value>> {
     let settings = [
         ("maxTokensField", settings.max_tokens_field.as_ref().map(|field| json!(field.value))),

@@ -1,4 +1,4 @@
-//! Errors of resolving a selection.
+//! Why an agent and its bottles cannot be resolved.
 
 use std::fmt;
 
@@ -8,36 +8,36 @@ use bottle_contract::yaml::listed;
 
 use crate::manifest::ManifestError;
 
-/// Why a selection cannot be resolved. Nothing is started.
+/// Why a selection of agent and bottles cannot be resolved. No bottle is started then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolveError {
-    /// An error in a file.
+    /// A manifest file is invalid.
     Manifest(ManifestError),
-    /// The user named an unknown agent.
+    /// The user named an agent that does not exist.
     UnknownAgent {
-        /// The name.
+        /// The name that the user gave.
         name: Name,
-        /// The available ones.
+        /// The names of the existing agents.
         available: Vec<Name>,
     },
-    /// The user named an unknown bottle.
+    /// The user named a bottle that does not exist.
     UnknownBottle {
-        /// The name.
+        /// The name that the user gave.
         name: Name,
-        /// The available ones.
+        /// The names of the existing bottles.
         available: Vec<Name>,
     },
-    /// Neither the user nor the agent named a bottle.
+    /// Neither the user nor the agent manifest names a bottle.
     NoBottle {
-        /// The agent.
+        /// The name of the agent.
         agent: Name,
-        /// The available bottles.
+        /// The names of the existing bottles.
         available: Vec<Name>,
     },
 }
 
 impl ResolveError {
-    /// The problem, with its subject; a fragment without the hint.
+    /// Returns the problem and its subject, as a sentence fragment without the hint.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -50,7 +50,7 @@ impl ResolveError {
         }
     }
 
-    /// The next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -66,7 +66,7 @@ impl ResolveError {
     }
 }
 
-/// The hint for an unknown name: the nearest one, and the available ones.
+/// Returns the hint for an unknown name: the most similar name, and all existing names.
 pub(super) fn names_hint(name: &Name, available: &[Name]) -> String {
     let there = format!("there are {}", list(available));
     match suggest(name.as_str(), available.iter().map(Name::as_str)) {

@@ -1,7 +1,7 @@
-//! Renders a resolved manifest for the user: YAML with each value's origin as a comment.
+//! Renders a resolved manifest for the user as YAML, with a comment that says where each value comes from.
 //!
-//! `info --explain`, the preflight and `--dry-run` show this text. It is not a manifest: absent values without a
-//! default are omitted, and a prompt is shown by its size.
+//! `info --explain`, the preflight and `--dry-run` show this text. It is not a valid manifest: absent values
+//! without a default are omitted, and the prompt is replaced by its size.
 
 use bottle_contract::terminal::inert;
 use std::collections::BTreeMap;
@@ -15,16 +15,17 @@ use super::resolved::{Egress, GitUser, Repo, ResolvedAgent, ResolvedManifest, Re
 use crate::manifest::origin::{Origin, Traced};
 use crate::provider::{ProviderConfig, ProviderSettings};
 
-/// Rightmost column at which the origins are aligned; longer lines do not move it.
+/// The rightmost column at which the comments are aligned. Longer lines do not move this column.
 const MAX_COLUMN: usize = 56;
 
-/// Renders a resolved manifest.
+/// Renders a resolved manifest for the user.
 #[must_use]
 pub fn explain(manifest: &ResolvedManifest) -> String {
     page(manifest).finish()
 }
 
-/// Renders the manifest without origins and with the whole prompt, for a line-by-line comparison with a later one.
+/// Renders the manifest with the full prompt and without the source of each value, so that it can be compared
+/// line by line with a later rendering.
 #[must_use]
 pub fn comparable(manifest: &ResolvedManifest) -> String {
     let lines = page(manifest).lines.into_iter().map(|(line, _)| line + "\n");
@@ -32,7 +33,8 @@ pub fn comparable(manifest: &ResolvedManifest) -> String {
 }
 
 fn page(manifest: &ResolvedManifest) -> Page {
-    // Every field is named, here and below, so that a new one does not compile before it is shown.
+    // All fields are named, here and in the functions below, so that the code does not compile until a new
+    // field is handled.
     let ResolvedManifest {
         agent,
         bottles,
@@ -71,7 +73,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
     page
 }
 
-/// The number of a level in a manifest.
+/// Returns the number with which a manifest writes a log level.
 fn log_number(level: LogLevel) -> u8 {
     match level {
         LogLevel::Off => 0,
@@ -80,12 +82,12 @@ fn log_number(level: LogLevel) -> u8 {
     }
 }
 
-/// Another value with the same origin.
+/// Replaces a value, and keeps where it comes from.
 fn traced<T, U>(original: &Traced<T>, value: U) -> Traced<U> {
     Traced { value, origin: original.origin.clone() }
 }
 
-/// Lines with their origins.
+/// Lines of YAML, each with a comment that says where the value comes from.
 #[derive(Default)]
 struct Page {
     lines: Vec<(String, Option<String>)>,
@@ -237,7 +239,7 @@ impl Page {
         self.render(depth, &[value], origin);
     }
 
-    /// Renders the value with the YAML writer; the origin goes to its first line.
+    /// Renders a value with the YAML writer. The comment `origin` is added to its first line.
     fn render<T: Serialize>(&mut self, depth: usize, value: &T, mut origin: Option<String>) {
         let text = yaml::to_string(value).unwrap_or_else(|error| format!("# cannot render: {error}"));
         for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Merges layers, with one function for each kind of field.
+//! Merges layers. There is one function for each kind of field.
 //!
 //! | kind | rule | function |
 //! |---|---|---|
@@ -29,7 +29,7 @@ use crate::manifest::resources::ResourcesLayer;
 use crate::manifest::{AgentManifest, BottleLayer, ManifestError, Spanned};
 use crate::provider::ProviderConfig;
 
-/// The merged layers.
+/// The result of merging layers.
 #[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Folded {
     pub(super) env: BTreeMap<String, Traced<EnvValue>>,
@@ -42,7 +42,7 @@ pub(super) struct Folded {
     pub(super) resources: Resources,
 }
 
-/// Merges layers, earlier to later.
+/// Merges layers. A later layer takes precedence over an earlier one.
 pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
     let provider = provider(layers);
     let provider_route = provider_route::route(&provider)?;
@@ -77,8 +77,9 @@ pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
 }
 
 impl Folded {
-    /// Overrides the fields that a layer declares; [`repos`], [`routes`] and [`provider`] merge theirs. It names
-    /// every key, so that a new one does not compile before it is merged.
+    /// Overrides the fields that the layer sets. The functions [`repos`], [`routes`] and [`provider`] merge
+    /// the other fields. All fields are named, so that the code does not compile until a new field is
+    /// handled.
     fn merge(&mut self, layer: &Layer) {
         let BottleLayer {
             name: _,
@@ -113,9 +114,9 @@ impl Folded {
     }
 }
 
-/// A field of which the last declaration wins.
+/// A field for which the value of the last layer that sets it applies.
 trait Field<T> {
-    /// Overrides the value if the layer declares one.
+    /// Overrides the value if the layer sets one.
     fn declare(&mut self, layer: &Layer, declared: &Option<Spanned<T>>);
 }
 
@@ -135,7 +136,7 @@ impl<T: Clone> Field<T> for Option<Traced<T>> {
     }
 }
 
-/// Overrides the bottle's git identity with the agent's, per field.
+/// Overrides the name and email of the bottle's git identity with those of the agent, if the agent sets them.
 pub(super) fn override_git_user(user: &mut GitUser, agent: &AgentManifest) {
     for (field, own) in [(&mut user.name, &agent.user.name), (&mut user.email, &agent.user.email)] {
         if let Some(own) = own {
@@ -144,7 +145,8 @@ pub(super) fn override_git_user(user: &mut GitUser, agent: &AgentManifest) {
     }
 }
 
-/// Concatenated. Of two routes for one host, an equal one is dropped, another one is an error.
+/// Concatenates the routes of all layers. If two layers have the same route for a host, it is used once; two
+/// different routes for a host are an error.
 fn routes(layers: &[Layer]) -> Result<Vec<Traced<Route>>, ManifestError> {
     let mut routes: Vec<Traced<Route>> = Vec::new();
     let mut by_host = BTreeMap::new();
@@ -167,7 +169,8 @@ fn routes(layers: &[Layer]) -> Result<Vec<Traced<Route>>, ManifestError> {
     Ok(routes)
 }
 
-/// Union by name, later wins per field, after every explicit `{}` removed its ancestors' repositories.
+/// Merges repositories by name. For each field of a repository, the last layer that sets it applies. Before
+/// that, an explicit `{}` in a layer removes the repositories of the manifests that this layer extends.
 fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
     let mut declaring: Vec<&Layer> = Vec::new();
     for layer in layers {
@@ -189,7 +192,7 @@ fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
     declared.into_iter().map(|(name, entry)| Ok((name.clone(), repo(&name, &entry)?))).collect()
 }
 
-/// One layer's entry for one repository.
+/// The entry for a repository in one layer.
 struct Declaration<'a> {
     layer: &'a Layer,
     repo: &'a Spanned<RepoLayer>,
@@ -238,7 +241,7 @@ fn lacks(name: &Name, key: &str, entry: &[Declaration<'_>]) -> ManifestError {
     )
 }
 
-/// An error at the last declaration of a repository.
+/// Creates an error at the entry of the last layer that has the repository.
 fn at_last(entry: &[Declaration<'_>], message: String) -> ManifestError {
     match entry.last() {
         Some(Declaration { layer, repo }) => ManifestError::at(&layer.body.source, repo.at, message),
@@ -246,7 +249,8 @@ fn at_last(entry: &[Declaration<'_>], message: String) -> ManifestError {
     }
 }
 
-/// As a whole: the last layer that has the key; its absent fields have their defaults.
+/// Returns the provider of the last layer that has the key. Fields that this layer does not set get their
+/// defaults.
 fn provider(layers: &[Layer]) -> ProviderConfig {
     let mut config = ProviderConfig::default();
     let declared = layers.iter().rev().find_map(|layer| Some((layer, layer.body.provider.as_ref()?)));

@@ -1,7 +1,8 @@
-//! Linearises the graph of `extends`: ancestors before descendants, parents left to right, each once.
+//! Arranges the graph of `extends` in a linear order: a manifest follows all that it extends, parents are
+//! ordered left to right, and each manifest occurs once.
 //!
-//! A shared ancestor has its earliest position, so that it cannot override layers in between. The order is the
-//! post-order of a depth-first search.
+//! The order is the post-order of a depth-first search. A shared ancestor gets its earliest possible
+//! position, so that it cannot override layers that come between its descendants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::error::{ResolveError, names_hint};
 use crate::manifest::origin::{Origin, Traced, Via};
 use crate::manifest::{BottleLayer, ManifestError, Position, Source, Spanned};
 
-/// Most files of one selection: far above any sensible tree.
+/// The maximum number of files in one selection, which is far above any sensible number.
 const MAX_LAYERS: usize = 1_000;
 
-/// A file in the linear order.
+/// A bottle manifest in the linear order.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) body: BottleLayer,
-    /// The chain of `extends` to it; none for a selected bottle.
+    /// The chain of `extends` that leads to the manifest; none if the bottle was selected.
     pub(super) via: Option<Arc<Via>>,
 }
 
-/// What names a bottle.
+/// Who requested a bottle: the user, or a position in a file.
 #[derive(Debug, Clone)]
 pub(super) enum RequestedBy {
     User,
@@ -31,7 +32,7 @@ pub(super) enum RequestedBy {
 }
 
 impl RequestedBy {
-    /// The error for an unknown bottle.
+    /// Creates the error for a bottle that does not exist.
     pub(super) fn unknown(&self, name: &Name, available: &[Name]) -> ResolveError {
         match self {
             Self::User => ResolveError::UnknownBottle { name: name.clone(), available: available.to_vec() },
@@ -43,7 +44,8 @@ impl RequestedBy {
         }
     }
 
-    /// An error at the position that names the bottle; the user alone cannot cause one.
+    /// Creates an error at the position in a file that names the bottle. A bottle that only the user named
+    /// does not cause such an error.
     fn fault(&self, message: String) -> ManifestError {
         match self {
             Self::User => {
@@ -54,10 +56,10 @@ impl RequestedBy {
     }
 }
 
-/// Reads a bottle by name, or returns the error for its requester.
+/// Reads a bottle manifest by name. An error names who requested the bottle.
 pub(super) type Load<'a> = dyn FnMut(&Name, &RequestedBy) -> Result<BottleLayer, ResolveError> + 'a;
 
-/// Linearises the picks and everything that they extend.
+/// Arranges the selected bottles, and all that they extend, in a linear order.
 pub(super) fn linearise(
     picks: &[(Name, RequestedBy)],
     load: &mut Load<'_>,
@@ -70,25 +72,26 @@ pub(super) fn linearise(
     Ok(walk.line)
 }
 
-/// A depth-first search with an explicit stack, so that a long chain cannot overflow the call stack.
+/// A depth-first search. Its stack is explicit, so that a long chain of `extends` cannot overflow the call
+/// stack.
 struct Walk<'a, 'b> {
     load: &'a mut Load<'b>,
-    /// The entered bottles, each extended by the one before.
+    /// The manifests that were entered; each one is extended by the one before it in the stack.
     stack: Vec<Visit>,
     line: Vec<Layer>,
-    /// The names in `line`.
+    /// The names of the manifests in `line`.
     done: BTreeSet<Name>,
 }
 
-/// An entered bottle.
+/// A manifest that was entered.
 struct Visit {
     layer: Layer,
-    /// The parent to enter next.
+    /// The index of the parent to enter next.
     next: usize,
 }
 
 impl Walk<'_, '_> {
-    /// Reads a bottle and pushes it on the stack, unless it is in the line already.
+    /// Reads a manifest and pushes it on the stack, unless it is already in the line.
     fn enter(&mut self, name: &Name, requested_by: &RequestedBy) -> Result<(), ResolveError> {
         if self.done.contains(name) {
             return Ok(());
@@ -103,8 +106,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Enters the next parent of the bottle on top of the stack, or moves that bottle to the line. False when the
-    /// stack is empty.
+    /// Enters the next parent of the manifest on top of the stack. If there is none, moves this manifest from
+    /// the stack to the line. Returns false if the stack is empty.
     fn step(&mut self) -> Result<bool, ResolveError> {
         let Some(visit) = self.stack.last_mut() else { return Ok(false) };
         if let Some(parent) = visit.layer.body.extends.get(visit.next).cloned() {
@@ -129,7 +132,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Every ancestor of a layer.
+/// Returns the names of all manifests that a layer extends, directly or indirectly.
 pub(super) fn ancestors(line: &[Layer], layer: &Layer) -> BTreeSet<Name> {
     let mut ancestors = BTreeSet::new();
     let mut open: Vec<&Layer> = vec![layer];
@@ -144,21 +147,21 @@ pub(super) fn ancestors(line: &[Layer], layer: &Layer) -> BTreeSet<Name> {
 }
 
 impl Origin {
-    /// A position in a layer's file.
+    /// Creates the origin of a value at this position of a layer's file.
     pub(super) fn in_layer(layer: &Layer, at: Position) -> Self {
         Self::File { source: layer.body.source.clone(), at, via: layer.via.clone() }
     }
 }
 
 impl Via {
-    /// The chain to the parents of `layer`.
+    /// Returns the chain of `extends` that leads to the parents of `layer`.
     pub(super) fn through(layer: &Layer) -> Arc<Self> {
         Arc::new(Self { name: layer.body.name.clone(), from: layer.via.clone() })
     }
 }
 
 impl<T> Traced<T> {
-    /// A value of a layer.
+    /// Creates a value that comes from this layer.
     pub(super) fn in_layer(layer: &Layer, spanned: &Spanned<T>) -> Self
     where
         T: Clone,

@@ -1,5 +1,5 @@
-//! Merges manifest layers into a resolved manifest, by one set of rules for `extends`, several parents and several
-//! selected bottles.
+//! Merges manifest layers into a resolved manifest. The same rules apply to `extends`, to several parents,
+//! and to several selected bottles.
 //!
 //! ```text
 //! selection ──▶ linearise   the files, ancestors first, each once; only these are read
@@ -12,8 +12,8 @@
 //!                  ├── explain   renders it for the user
 //!                  └── warnings  lists weakening settings
 //! ```
-//! Resolving reads only the selected manifests and the skills' folders: no environment, no clock, no secret. It is
-//! deterministic.
+//! This module reads only the selected manifests and the folders of skills. It does not read environment
+//! variables, the clock or secrets, so its result is deterministic.
 
 mod error;
 mod explain;
@@ -40,47 +40,50 @@ use crate::manifest::source::Source;
 use crate::manifest::{AgentManifest, Kind, Manifests, Place};
 use linearise::{Layer, RequestedBy, linearise};
 
-/// The default number of processes in a bottle.
+/// The default limit for the number of processes in a bottle.
 pub const DEFAULT_PIDS: u64 = 4096;
 
-/// The user's choice of agent and bottles.
+/// The agent and bottles that the user chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The agent.
     pub agent: Name,
-    /// Bottles, in the order of their merge; none means the agent's defaults.
+    /// The bottles, in the order in which they are merged. If the list is empty, the agent's default bottles
+    /// are used.
     pub bottles: Vec<Name>,
 }
 
-/// A resolved manifest with notes for the user.
+/// A resolved manifest, with information for the user.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// The manifest to plan and launch.
+    /// The resolved manifest, from which a bottle is planned and launched.
     pub manifest: ResolvedManifest,
-    /// Who selected the bottles. [`BottleChoice::Suggested`] needs the user's confirmation before a launch.
+    /// Who selected the bottles. [`BottleChoice::Suggested`] requires the user's confirmation before a
+    /// launch.
     pub choice: BottleChoice,
-    /// The origin of an agent of the same name that this one shadows (“replaces yours”).
+    /// Where the agent manifest comes from that this one shadows, because it has the same name.
     pub agent_replaces: Option<Place>,
-    /// Warnings about skipped files, a sentence each.
+    /// Warnings about skipped files, one sentence each.
     pub warnings: Vec<String>,
 }
 
 /// Who selected the bottles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BottleChoice {
-    /// The user, for this launch.
+    /// The user selected them for this launch.
     Picked,
-    /// The agent's file, from the user's home or built in.
+    /// The agent manifest names them, and it is the user's or a shipped one.
     AgentDefault,
-    /// The agent's file, from a project: a suggestion that needs confirmation.
+    /// The agent manifest names them, but it comes from a project. This is a suggestion that needs the user's
+    /// confirmation.
     Suggested,
 }
 
-/// Resolves a selection.
+/// Resolves the agent and bottles that the user chose.
 ///
 /// # Errors
-/// [`ResolveError`], before anything is started: an invalid file, an unknown name, a cycle, two routes for one host,
-/// a missing skill, or no bottle.
+/// [`ResolveError`] if a file is invalid, a name is unknown, `extends` forms a cycle, two routes have the
+/// same host, a skill is missing, or no bottle is named. No bottle is started in this case.
 pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
     let agent = find_agent(&selection.agent, manifests)?;
     let (choice, picks) = picks(selection, &agent, manifests)?;
@@ -110,10 +113,10 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
     Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
 }
 
-/// A bottle's ancestors, the root first, and the bottle itself.
+/// Returns the names of the manifests that a bottle extends, root first, and then the bottle's own name.
 ///
 /// # Errors
-/// [`ResolveError`] when one of the files is invalid, missing, or extends itself.
+/// [`ResolveError`] if one of the files is invalid or missing, or extends itself.
 pub fn lineage(bottle: &Name, manifests: &Manifests) -> Result<Vec<Name>, ResolveError> {
     let layers = layers(&[(bottle.clone(), RequestedBy::User)], manifests)?;
     Ok(layers.into_iter().map(|layer| layer.body.name).collect())

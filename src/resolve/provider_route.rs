@@ -1,4 +1,4 @@
-//! The provider route: the template's built-in route, which no manifest declares.
+//! The provider route: the route that the provider's template defines, and that no manifest declares.
 
 use bottle_contract::route::{Route, RouteTable};
 
@@ -7,10 +7,11 @@ use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::{ManifestError, Position};
 use crate::provider::{self, ProviderConfig, UnsupportedSetting};
 
-/// The template's route, restricted by `agent_provider.route`.
+/// Returns the template's route, limited by `agent_provider.route`.
 ///
 /// # Errors
-/// At a value that the provider does not support, or that would widen its route.
+/// If a value is not supported by the provider, or would make its route wider. The error has the position of
+/// the value.
 pub(super) fn route(provider: &ProviderConfig) -> Result<Option<Traced<Route>>, ManifestError> {
     let Some(built_in) =
         provider::for_template(provider.template.value).route(provider).map_err(unsupported)?
@@ -19,7 +20,7 @@ pub(super) fn route(provider: &ProviderConfig) -> Result<Option<Traced<Route>>, 
     };
     let origin = provider.template.origin.clone();
     let Some(narrowing) = &provider.route else {
-        // An invalid route fails here and not at launch.
+        // An invalid route is reported here, and not only at launch.
         RouteTable::new(vec![built_in.clone()]).map_err(|error| fault(&origin, None, error.to_string()))?;
         return Ok(Some(Traced { value: built_in, origin }));
     };
@@ -30,7 +31,7 @@ pub(super) fn route(provider: &ProviderConfig) -> Result<Option<Traced<Route>>, 
     Ok(Some(Traced { value, origin }))
 }
 
-/// Refuses a manifest's route for the provider's host.
+/// Refuses a route in a manifest that has the same host as the provider route.
 pub(super) fn refuse_duplicate(
     provider_route: &Traced<Route>,
     template: impl std::fmt::Display,
@@ -52,7 +53,7 @@ fn unsupported(error: UnsupportedSetting) -> ManifestError {
     fault(&error.origin, None, error.message).hint(error.hint)
 }
 
-/// An error at a value, or at a position in its file.
+/// Creates an error at a value, or at a position in the value's file.
 fn fault(origin: &Origin, at: Option<Position>, message: String) -> ManifestError {
     match origin {
         Origin::File { source, at: value, .. } => ManifestError::at(source, at.unwrap_or(*value), message),

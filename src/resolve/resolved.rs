@@ -1,7 +1,7 @@
-//! The resolved manifest: all defaults applied, no file access.
+//! The resolved manifest: all defaults are applied, and no further files are read.
 //!
-//! An absent `Option` is a decision (“any backend”), never a missing default. Serialisation is deterministic: maps are
-//! sorted by name, lists keep their order.
+//! An absent `Option` has a meaning, for example "any backend"; it is not a missing default. Serialisation is
+//! deterministic: maps are sorted by name, and lists keep their order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,14 +24,15 @@ use crate::manifest::resources::Cpus;
 use crate::manifest::skills::Skill;
 use crate::provider::ProviderConfig;
 
-/// A manifest with every default applied and every value's origin.
+/// A manifest in which all defaults are applied, and for each value it is recorded where the value comes
+/// from.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResolvedManifest {
     /// The agent.
     pub agent: ResolvedAgent,
     /// The selected bottles, in order.
     pub bottles: Vec<Name>,
-    /// Every merged bottle file, in order.
+    /// The bottle manifests that were merged, in the order of merging.
     pub layers: Vec<LayerRef>,
     /// `env`.
     pub env: BTreeMap<String, Traced<EnvValue>>,
@@ -45,7 +46,7 @@ pub struct ResolvedManifest {
     pub egress: Egress,
     /// `supervise`.
     pub supervise: Traced<bool>,
-    /// `backend`: none means any that can run it.
+    /// `backend`. None means that any backend that can run the bottle may be used.
     pub backend: Option<Traced<Name>>,
     /// `resources`.
     pub resources: Resources,
@@ -56,20 +57,20 @@ pub struct ResolvedManifest {
 pub struct ResolvedAgent {
     /// The agent's name.
     pub name: Name,
-    /// Its file.
+    /// The file of the agent manifest.
     pub source: Source,
-    /// The file's body.
+    /// The prompt, which is the body of the file.
     pub prompt: String,
-    /// Skills to deliver.
+    /// The skills that are copied into the bottle.
     pub skills: Vec<Traced<Skill>>,
 }
 
-/// A merged bottle file.
+/// A bottle manifest that was merged.
 #[derive(Debug, Clone, Serialize)]
 pub struct LayerRef {
     /// The bottle's name.
     pub name: Name,
-    /// Its file.
+    /// The file of the bottle manifest.
     pub source: Source,
 }
 
@@ -79,7 +80,7 @@ impl From<&Layer> for LayerRef {
     }
 }
 
-/// `git-gate.user`; the agent's fields override the bottle's.
+/// `git-gate.user`. The agent's fields override those of the bottle.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct GitUser {
     /// `name`.
@@ -88,14 +89,14 @@ pub struct GitUser {
     pub email: Option<Traced<String>>,
 }
 
-/// One of `git-gate.repos`.
+/// An entry of `git-gate.repos`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Repo {
     /// `url`.
     pub url: Traced<RepoUrl>,
     /// `key`.
     pub key: Traced<KeySource>,
-    /// `host_key`: none means that the host's `known_hosts` must have it.
+    /// `host_key`. Without it, a `known_hosts` file on the host must contain the upstream's host key.
     pub host_key: Option<Traced<String>>,
     /// `alias`.
     pub alias: Option<Traced<String>>,
@@ -107,11 +108,12 @@ pub struct Repo {
     pub stale_ok: Traced<bool>,
 }
 
-/// Host prefixes with which forges offer ssh over port 443.
+/// Prefixes of the host names with which forges offer ssh on port 443.
 const SSH_OVER_HTTPS_PREFIXES: [&str; 2] = ["ssh.", "altssh."];
 
 impl Repo {
-    /// The forge's hosts for requests other than git: the host of its URL, and that of its keys API.
+    /// Returns the forge's hosts for requests other than git: the host of the repository's URL, and the host
+    /// of the forge's API for deploy keys.
     #[must_use]
     pub fn forges(&self) -> Vec<String> {
         let host = self.url.value.host();
@@ -130,31 +132,31 @@ impl Repo {
 pub struct Egress {
     /// `log`.
     pub log: Traced<LogLevel>,
-    /// The provider route, then `routes`, each host once, in the order of their declaration.
+    /// The provider route and then `routes`, in the order in which they were declared. Each host occurs once.
     #[serde(serialize_with = "as_specs")]
     pub routes: Vec<Traced<Route>>,
-    /// `ca_bundle`, absolute or for [`crate::manifest::host_path::absolute`].
+    /// `ca_bundle`, an absolute path or one to be resolved with [`crate::manifest::host_path::absolute`].
     pub ca_bundle: Option<Traced<PathBuf>>,
     /// `upstream_proxy`.
     pub upstream_proxy: Option<Traced<UpstreamProxy>>,
 }
 
-/// `resources`; none means the engine's default.
+/// `resources`. None means that the default of the container engine or backend applies.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resources {
-    /// Processors.
+    /// The limit of processors.
     pub cpus: Option<Traced<Cpus>>,
-    /// Memory.
+    /// The limit of memory.
     pub memory: Option<Traced<ByteSize>>,
-    /// Processes.
+    /// The limit on the number of processes.
     pub pids: Traced<u64>,
-    /// Disk.
+    /// The limit of disk space.
     pub disk: Option<Traced<ByteSize>>,
     /// Whether processes in the bottle may create user namespaces.
     pub nested: Traced<bool>,
 }
 
-/// Serialises routes as in a manifest.
+/// Serialises routes as they are written in a manifest.
 fn as_specs<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(
         routes

@@ -1,4 +1,5 @@
-//! Property tests of the merge rules over generated bottles; the modules test resolving whole files.
+//! Property tests of the rules for merging, with generated bottle manifests. The submodules contain tests
+//! with complete files.
 
 mod choices;
 mod explain;
@@ -19,7 +20,7 @@ use super::linearise::{Layer, RequestedBy, ancestors, linearise};
 use crate::manifest::{BottleLayer, Place, Source};
 use bottle_contract::names::Name;
 
-/// Bottles by name, as text.
+/// Bottle manifests as text, by name.
 type Files = BTreeMap<String, String>;
 
 fn name(text: &str) -> Name {
@@ -39,7 +40,8 @@ fn names(layers: &[Layer]) -> Vec<String> {
     layers.iter().map(|layer| layer.body.name.to_string()).collect()
 }
 
-/// The merged value of the picks without origins; none when routes conflict.
+/// Returns the result of merging these bottles, without information on where values come from; none if routes
+/// conflict.
 fn meaning(files: &Files, picks: &[&str]) -> Option<serde_json::Value> {
     let layers = line(files, picks).expect("a line");
     let folded = fold(&layers).ok()?;
@@ -62,8 +64,8 @@ fn bottle(extends: &[&str], body: &str) -> String {
     format!("---\nextends: [{}]\n{body}---\n", extends.join(", "))
 }
 
-/// Generates the keys of a bottle. Repositories are always complete, so that only conflicting routes can make a merge
-/// fail.
+/// Generates the keys of a bottle manifest. Its repositories are always complete, so that only conflicting
+/// routes can make a merge fail.
 fn body() -> impl Strategy<Value = String> {
     let word = || select(vec!["one", "two", "three"]);
     let env = subsequence(vec!["A", "B", "C"], 0..=3)
@@ -109,7 +111,8 @@ fn files(entries: &[(&str, String)]) -> Files {
     entries.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect()
 }
 
-/// Whether the body removes its ancestors' repositories, which depends on the graph and not on the merge order.
+/// Whether the text contains `repos: {}`. The effect of this depends on the graph of `extends`, not only on
+/// the order of merging.
 fn removes(body: &str) -> bool {
     body.contains("repos: {}")
 }
@@ -117,7 +120,8 @@ fn removes(body: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// (a · b) · c = a · (b · c), for parents in one file, in several files, and for separate picks.
+    /// (a · b) · c = a · (b · c), for the parents of one file, for several files, and for bottles that are
+    /// selected separately.
     #[test]
     fn merging_is_associative(a in body(), b in body(), c in body()) {
         prop_assume!(![&a, &b, &c].iter().any(|body| removes(body)));
@@ -131,7 +135,7 @@ proptest! {
         prop_assert_eq!(&meaning(&files, &["abc"]), &picked);
     }
 
-    /// a · a = a, for the same file and for another file with the same content.
+    /// a · a = a, both for the same file and for two files with the same content.
     #[test]
     fn merging_is_idempotent(a in body(), b in body()) {
         let files = files(&[("a", bottle(&[], &a)), ("again", bottle(&[], &a)), ("b", bottle(&[], &b))]);
@@ -140,7 +144,7 @@ proptest! {
         prop_assert_eq!(meaning(&files, &["a", "b", "a"]), meaning(&files, &["a", "b"]));
     }
 
-    /// A shared ancestor counts once, at its earliest position.
+    /// A shared ancestor is merged once, at its earliest position.
     #[test]
     fn a_shared_ancestor_cannot_override_layers_in_between(base in body(), left in body(), right in body()) {
         prop_assume!(!removes(&left) && !removes(&right));
@@ -152,7 +156,7 @@ proptest! {
         prop_assert_eq!(meaning(&files, &["left", "right"]), meaning(&files, &["base", "left-alone", "right-alone"]));
     }
 
-    /// An empty file changes nothing at any position.
+    /// An empty manifest has no effect at any position.
     #[test]
     fn an_empty_bottle_is_neutral(a in body(), b in body()) {
         let files = files(&[("a", bottle(&[], &a)), ("b", bottle(&[], &b)), ("empty", bottle(&[], ""))]);
@@ -162,7 +166,8 @@ proptest! {
         }
     }
 
-    /// Any graph has an order with ancestors first and each file once, or a reported cycle.
+    /// For any graph, either the ancestors of each manifest come before it and each manifest occurs once, or
+    /// a cycle is reported.
     #[test]
     fn linearises_any_graph_without_a_cycle(edges in vec((0..8usize, 0..8usize), 0..16), picks in vec(0..8usize, 1..4)) {
         let label = |index: usize| format!("b{index}");
@@ -193,7 +198,7 @@ proptest! {
     }
 }
 
-/// A node and everything reachable from it.
+/// Returns a node and all nodes that are reachable from it.
 fn reach(from: usize, parents: &impl Fn(usize) -> Vec<usize>) -> BTreeSet<usize> {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];

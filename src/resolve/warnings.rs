@@ -1,6 +1,7 @@
-//! Lists settings of a resolved manifest that weaken the sandbox; the preflight shows them as warnings.
+//! Lists the settings of a resolved manifest that weaken the bottle's isolation. The preflight shows them as
+//! warnings.
 //!
-//! Each can be right, and each is shown before every launch.
+//! Each of these settings can be justified. All of them are shown before every launch.
 
 use bottle_contract::route::{Dlp, Route};
 use serde::Serialize;
@@ -8,18 +9,18 @@ use serde::Serialize;
 use super::resolved::{Repo, ResolvedManifest};
 use crate::manifest::origin::{Origin, Traced};
 
-/// A setting that weakens a bottle.
+/// A setting that weakens the isolation of a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WeakeningSetting {
-    /// The route's host, or `resources.nested`.
+    /// The host of the route, or `resources.nested`.
     pub host: String,
-    /// The kind of weakening.
+    /// How the setting weakens the isolation.
     pub what: Weakening,
-    /// The origin of the setting.
+    /// Where the setting comes from.
     pub origin: Origin,
 }
 
-/// How a route or a resource setting weakens the bottle.
+/// How a route or a resource setting weakens the isolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weakening {
@@ -33,14 +34,15 @@ pub enum Weakening {
     UnscannedOut,
     /// No inbound detector runs.
     UnscannedIn,
-    /// It allows writes to the forge, or the forge's API, of a repository of the git gate.
+    /// The route allows requests that write to the forge of a repository of the git gate, or to this forge's
+    /// API.
     ForgeWrite,
     /// `resources.nested: true`.
     Nested,
 }
 
 impl Weakening {
-    /// The effect, as a fragment that follows the host.
+    /// Describes the effect as a sentence fragment that follows the host.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
@@ -66,12 +68,12 @@ impl Weakening {
     }
 }
 
-/// Every weakening setting of this bottle: resources first, then routes in their order.
+/// Returns all weakening settings of a bottle: resources first, then routes in their order.
 #[must_use]
 pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> {
     let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);
     let routes = manifest.egress.routes.iter();
-    // The origin of a weakened provider route is `agent_provider.route`.
+    // For the provider route, the setting that weakens it is in `agent_provider.route`.
     let from_routes = routes.flat_map(|route| {
         weakenings(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
     });
@@ -92,14 +94,14 @@ pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> 
     from_resources.into_iter().chain(from_routes).chain(forge_write_routes).collect()
 }
 
-/// Whether this route allows writes to a repository that the gate protects.
+/// Whether this route allows writing to a repository that the git gate protects.
 fn writes_to_forge(manifest: &ResolvedManifest, route: &Route) -> bool {
     let reads = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let only_reads = !route.matches.is_empty()
         && route.matches.iter().all(|entry| !entry.methods.is_empty() && entry.methods.iter().all(reads));
     !(only_reads && route.inspect)
         && manifest.repos.values().flat_map(Repo::forges).any(|forge| {
-            // GitHub has separate hosts for its API and uploads; other forges use one host.
+            // GitHub has separate hosts for its API and for uploads. Other forges have a single host.
             [format!("api.{forge}"), format!("uploads.{forge}"), forge]
                 .iter()
                 .any(|host| route.host.covers(host))

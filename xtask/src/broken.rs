@@ -1,8 +1,8 @@
-//! `cargo xtask broken`: mutation testing of the defences. Removes one defence at a time from a copy of the sources, and
-//! checks that its test fails.
+//! `cargo xtask broken`: mutation testing of the defences. It removes one defence at a time from a copy of
+//! the sources, and checks that the defence's test then fails.
 //!
-//! `tests/escape/broken.yaml` lists the defences and their tests. The copy and its build are in `target/broken`; only
-//! the tests run them.
+//! `tests/escape/broken.yaml` lists the defences and their tests. The copy and its build are in
+//! `target/broken`. Only tests run the programs of this build.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,23 +12,24 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// From the workspace's root.
+/// The paths of the table and of the copy, relative to the workspace's root.
 const TABLE: &str = "tests/escape/broken.yaml";
 const ROOM: &str = "target/broken";
 
-/// Removes several defences in one build: much faster, and enough to check that the table is valid.
+/// The flag that removes several defences in one build. This is much faster, and sufficient to check that the
+/// table is valid.
 const TOGETHER: &str = "--together";
 
-/// One defence, and how to remove it.
+/// A defence, and how to remove it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Broken {
     name: String,
-    /// The source file.
+    /// The path of the source file.
     file: String,
-    /// The original text, which must occur once.
+    /// The original text, which must occur exactly once in the file.
     from: String,
-    /// The replacement.
+    /// The text that replaces it.
     to: String,
     /// The test that must fail.
     noticed: Noticed,
@@ -40,15 +41,15 @@ struct Broken {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Noticed {
-    /// Test suite of the host package.
+    /// The test suite, in the host package, that contains the test.
     by: String,
-    /// The test's full name.
+    /// The full name of the test.
     test: String,
-    /// A part of its output.
+    /// A text that the test's output must contain.
     says: String,
 }
 
-/// Runs all defences, or the named ones.
+/// Runs the tests for all defences, or for the named ones.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let root = root()?;
     let mut table = table(root)?;
@@ -84,14 +85,15 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 }
 
 impl Broken {
-    /// Whether only a container engine misses it.
+    /// Whether the defence is only in the code for container engines.
     fn of_engine(&self) -> bool {
         self.file.starts_with("src/backend/docker/")
     }
 }
 
-/// Groups defences into builds. A test reports one failure, so no build has two defences of one test; a test of every
-/// backend stops at its first failure, so engine-only defences are separate.
+/// Groups the defences into builds. A test reports only one failure, so a build must not contain two defences
+/// with the same test. A test that runs on every backend stops at its first failure, so defences of container
+/// engines get separate builds.
 fn builds(table: &[Broken], together: bool) -> Vec<Vec<&Broken>> {
     let mut builds: Vec<Vec<&Broken>> = Vec::new();
     for broken in table {
@@ -120,7 +122,7 @@ fn table(root: &Path) -> Result<Vec<Broken>> {
 }
 
 impl Broken {
-    /// The file's text without this defence.
+    /// Returns the text of the file without this defence.
     fn taken_out(&self, text: &str) -> Result<String> {
         let times = text.matches(&self.from).count();
         ensure!(
@@ -133,7 +135,7 @@ impl Broken {
     }
 }
 
-/// The copy of the sources and its build.
+/// The copy of the sources, and its build.
 struct Room<'a> {
     root: &'a Path,
     tree: PathBuf,
@@ -147,7 +149,8 @@ impl<'a> Room<'a> {
         let new = Self { root, built: tree.join("target"), tree };
         new.fill()?;
         new.share_dependencies()?;
-        // A program looks for the one that goes into containers in the checkout that it was built in.
+        // A test program searches for the program that goes into containers in the checkout from which it was
+        // built.
         let (dist, link) = (root.join("dist"), new.tree.join("dist"));
         if dist.is_dir() && !link.exists() {
             std::os::unix::fs::symlink(dist, link)?;
@@ -155,11 +158,11 @@ impl<'a> Room<'a> {
         Ok(new)
     }
 
-    /// Copies changed files only, so that unchanged ones are not rebuilt.
+    /// Copies only files that have changed, so that the others are not rebuilt.
     fn fill(&self) -> Result<()> {
         let listed = output(Command::new("git").current_dir(self.root).args(["ls-files", "-z"]))?;
         let listed = String::from_utf8(listed.stdout)?;
-        // Without what is removed and not committed yet.
+        // Leaves out files that were removed but whose removal is not committed yet.
         let files: BTreeSet<&str> =
             listed.split_terminator('\0').filter(|file| self.root.join(file).is_file()).collect();
         self.remove_stale(&files, Path::new(""))?;
@@ -174,7 +177,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Removes stale files of an earlier copy, recursively.
+    /// Removes files of an earlier copy that no longer exist, recursively.
     fn remove_stale(&self, files: &BTreeSet<&str>, folder: &Path) -> Result<()> {
         let Ok(entries) = fs::read_dir(self.tree.join(folder)) else { return Ok(()) };
         for entry in entries {
@@ -190,7 +193,7 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Reuses the checkout's build of third-party crates.
+    /// Reuses third-party crates that were built in the checkout.
     fn share_dependencies(&self) -> Result<()> {
         let (from, to) = (self.root.join("target/debug"), self.built.join("debug"));
         if to.exists() || !from.exists() {
@@ -200,7 +203,7 @@ impl<'a> Room<'a> {
         for entry in fs::read_dir(from.join("deps"))? {
             let name = entry?.file_name().into_string().unwrap_or_default();
             let (stem, kind) = name.rsplit_once('.').unwrap_or((&name, ""));
-            // The bottle's own are built anew, and there is a lot of them.
+            // The crates of bottle are rebuilt, so their large build results are not copied.
             if ["rlib", "rmeta", "so", "d"].contains(&kind)
                 && !stem.trim_start_matches("lib").starts_with("bottle")
             {
@@ -208,7 +211,8 @@ impl<'a> Room<'a> {
             }
         }
         fs::create_dir_all(to.join("deps"))?;
-        // With their times, by which cargo knows them. Never as hard links: cargo writes to such files in place.
+        // The files keep their time stamps, because cargo compares them. They are not hard links, because
+        // cargo writes to such files in place.
         for some in libraries.chunks(500) {
             copy(some, &to.join("deps"))?;
         }

@@ -1,6 +1,7 @@
-//! `cargo xtask coverage REPORT`: fails if tests cover too little of the code that decides.
+//! `cargo xtask coverage REPORT`: fails if the tests cover too few lines of security-critical code.
 //!
-//! REPORT is what `cargo llvm-cov report --json` writes. Tests inside a file count as lines of that file.
+//! REPORT is the output of `cargo llvm-cov report --json`. Tests inside a source file count as lines of this
+//! file.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,10 +10,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The fewest covered lines of each part, in percent.
+/// The minimum percentage of covered lines for each part.
 const BAR: f64 = 90.0;
 
-/// The parts whose mistakes let data out, with their files and folders.
+/// The parts of the code in which a mistake could let data leave a bottle, with their files and folders.
 const PARTS: [(&str, &[&str]); 6] = [
     (
         "decision",
@@ -65,7 +66,8 @@ struct Lines {
     covered: u64,
 }
 
-/// Prints the share of covered lines of each part; an error names the parts below the bar.
+/// Prints the percentage of covered lines for each part. The error names the parts that are below the
+/// minimum.
 pub(crate) fn run(report: &str) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
     let file = File::open(report).with_context(|| format!("cannot open {report}"))?;
@@ -88,7 +90,8 @@ pub(crate) fn run(report: &str) -> Result<()> {
     Ok(())
 }
 
-/// The percentage of covered lines; 0 for a part without files, whose paths are then out of date.
+/// Returns the percentage of covered lines. It is 0 for a part without files, because the part's paths are
+/// then outdated.
 fn print_part(part: &str, paths: &[&str], files: &[(String, Lines)]) -> f64 {
     let lines = || files.iter().filter(|(path, _)| is_within(path, paths)).map(|(_, lines)| lines);
     let count: u64 = lines().map(|lines| lines.count).sum();

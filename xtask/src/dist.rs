@@ -1,7 +1,7 @@
-//! `cargo xtask dist`: builds the static program.
+//! `cargo xtask dist`: builds the statically linked program.
 //!
-//! The C library is linked in on the ordinary gnu target, so no other target has to be installed. The
-//! target is spelled out on purpose: without it cargo would apply the flag to build scripts and
+//! The C library is linked statically with the ordinary gnu target, so that no other target has to be
+//! installed. The target is passed explicitly: otherwise cargo would apply the flag to build scripts and
 //! procedural macros too, and a static procedural macro cannot be loaded.
 
 use std::fs;
@@ -12,13 +12,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::elf;
 
-/// Where the program is written, from the workspace's root.
+/// The path to which the program is written, relative to the workspace's root.
 const OUTPUT: &str = "dist/bottle";
 
-/// A variable of the fake backend, which only test builds have.
+/// The name of a variable of the fake backend, which only test builds contain.
 const TEST_PART: &[u8] = b"BOTTLE_FAKE_FAIL";
 
-/// Builds, checks and copies.
+/// Builds the program, checks it, and copies it to its destination.
 pub(crate) fn run() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
     let target = target()?;
@@ -29,7 +29,8 @@ pub(crate) fn run() -> Result<()> {
     ensure!(!has_test_parts, "{} has the parts for tests", built.display());
     let output = root.join(OUTPUT);
     fs::create_dir_all(output.parent().context("the output's folder")?)?;
-    // Beside and renamed: a bottle that runs the old program keeps it.
+    // The new program is written next to the old one and then renamed, so that a bottle that runs the old
+    // program keeps it.
     let fresh = output.with_extension("new");
     fs::copy(&built, &fresh)?;
     fs::rename(&fresh, &output)?;
@@ -50,7 +51,8 @@ fn target() -> Result<&'static str> {
 
 fn build(root: &Path, target: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // A folder of its own: other flags in the same one would throw the developer's build away.
+    // A separate target folder is used, because other flags in the usual folder would invalidate the
+    // developer's build.
     let folder = root.join("target/dist");
     let status = Command::new(cargo)
         .current_dir(root)

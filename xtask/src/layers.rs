@@ -1,7 +1,7 @@
-//! `cargo xtask layers`: the order of the program's modules, and the imports that break it.
+//! `cargo xtask layers`: prints the order of the program's modules, and the imports that violate it.
 //!
-//! A module imports from modules above it in [`LAYERS`] only, so that the data flows one way and no two modules
-//! depend on each other. Test code may import anything.
+//! A module imports only from modules that come earlier in [`LAYERS`], so that data flows in one direction
+//! and no two modules depend on each other. Test code may import from any module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,19 +11,19 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::broken::root;
 
-/// The modules of `src`, the lowest first.
+/// The modules of `src`. Each one may import only from those before it.
 const LAYERS: [&str; 15] = [
     "causes", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
     "instance", "learn", "launch", "keeper", "cli",
 ];
 
-/// Imports of one file: the modules of this crate that it names.
+/// Imports as pairs of a file and a module of this crate that the file names.
 type Imports = Vec<(String, String)>;
 
-/// Prints each module with its imports.
+/// Prints each module with the modules that it imports from.
 ///
 /// # Errors
-/// When a module imports from one below it, or the sources cannot be read.
+/// If a module imports from a later one, or the sources cannot be read.
 pub(crate) fn run() -> Result<()> {
     let imports = imports(&root()?.join("src"))?;
     let mut graph: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The top module that a file belongs to.
+/// Returns the top-level module that a file belongs to.
 fn module_of(file: &str) -> &str {
     file.split('/').next().unwrap_or_default().trim_end_matches(".rs")
 }
@@ -51,7 +51,7 @@ fn layer(module: &str) -> Result<usize> {
     found.with_context(|| format!("`{module}` has no place in LAYERS of xtask/src/layers.rs"))
 }
 
-/// Imports from a module below the importing one, as `FILE imports MODULE`.
+/// Returns the imports from a later module, as `FILE imports MODULE`.
 fn upward(imports: &Imports) -> Result<Vec<String>> {
     let mut upward = Vec::new();
     for (file, module) in imports {
@@ -62,7 +62,7 @@ fn upward(imports: &Imports) -> Result<Vec<String>> {
     Ok(upward)
 }
 
-/// What every file under `folder` imports, tests left out.
+/// Returns the imports of every file under `folder`, except those of tests.
 fn imports(folder: &Path) -> Result<Imports> {
     let mut imports = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -92,7 +92,7 @@ fn imports(folder: &Path) -> Result<Imports> {
     Ok(imports)
 }
 
-/// The modules that come after `crate::` in the code before the test module.
+/// Returns the modules that follow `crate::` in the code before the test module.
 fn modules(text: &str) -> Vec<String> {
     let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
     let code: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();

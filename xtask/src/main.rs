@@ -1,10 +1,10 @@
-//! Build steps beyond cargo's. `cargo xtask` lists them.
+//! Build steps that cargo does not provide. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
 mod broken;
 mod coverage;
 mod dist;
-// The product checks the program that it puts into containers by the same rules.
+// The program uses the same rules to check the program that it puts into containers.
 #[path = "../../src/backend/docker/images/elf.rs"]
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;

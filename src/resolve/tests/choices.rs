@@ -1,4 +1,4 @@
-//! Who chose the bottles, and what the user has to know about the choice.
+//! Tests of who selected the bottles, and of what the user is shown about this.
 
 use super::folders::{EMPTY, Folders};
 

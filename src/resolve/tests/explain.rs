@@ -1,12 +1,12 @@
-//! The explanation of a resolved manifest: every key, with every kind of origin.
+//! Tests of the rendered manifest: every key, with every kind of origin.
 
 use super::folders::{EMPTY, Folders};
 use crate::resolve::comparable;
 
-/// An agent without a prompt.
+/// An agent manifest without a prompt.
 const CODER: (&str, &str) = ("home/agents/coder.md", "");
 
-/// The lines of one key of the explanation.
+/// Returns the lines of one key of the rendered manifest.
 fn section(text: &str, key: &str) -> String {
     let start = text.find(&format!("\n{key}:")).expect("the key") + 1;
     let rest = &text[start..];
@@ -297,7 +297,7 @@ resources: {cpus: 1.5, memory: 4GiB, pids: 512, disk: 20G, nested: true}
     "#);
 }
 
-/// The last layer that declares a value is its origin, with the chain of `extends` to its file.
+/// A value comes from the last layer that sets it. The chain of `extends` to this layer's file is shown.
 #[test]
 fn explains_the_layer_of_each_value() {
     let base = "---\nenv: {A: base, B: base}\nagent_provider: {template: codex, auth_token: KEY}\nbackend: docker\n\
@@ -378,7 +378,8 @@ fn explains_the_layer_of_each_value() {
     "#);
 }
 
-/// `repos: {}` removes the repositories of its own ancestors, and leaves those of another selected bottle.
+/// `repos: {}` removes the repositories of the manifests that this one extends, but not those of another
+/// selected bottle.
 #[test]
 fn explains_removed_repositories() {
     let repo = |name: &str| {
@@ -570,7 +571,7 @@ fn explains_the_route_of_each_provider() {
     ");
 }
 
-/// A long line does not move the column of the origins, and control characters stay visible text.
+/// A long line does not move the column of the comments. Control characters are shown escaped.
 #[test]
 fn explains_long_and_hostile_values() {
     let bottle = "---\nenv:\n  LONG: a value that is a good deal longer than the column of the origins\n  \
@@ -583,7 +584,7 @@ fn explains_long_and_hostile_values() {
     "#);
 }
 
-/// The comparable form has the whole prompt in place of its size, and no origins.
+/// The comparable form contains the full prompt instead of its size, and no comments.
 #[test]
 fn compares_values_and_the_prompt_without_origins() {
     let bottle = "---\nenv: {A: b}\nagent_provider: {template: command, command: [agent]}\n---\n";

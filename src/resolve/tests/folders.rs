@@ -1,20 +1,21 @@
-//! Manifests as text, resolved from temporary folders.
+//! Writes manifests from text to temporary folders, and resolves them.
 
 use tempfile::TempDir;
 
 use crate::manifest::{Homes, Manifests};
 use crate::resolve::{ResolveError, Resolved, Selection, explain, resolve};
 
-/// A bottle that declares nothing.
+/// A bottle manifest without settings.
 pub(super) const EMPTY: &str = "---\n---\n";
 
-/// The user's folders: `home` is `$BOTTLE_HOME`, `user` is the home directory, `work` is the working directory.
+/// Temporary folders of a user: `home` is `$BOTTLE_HOME`, `user` is the home folder, and `work` is the
+/// working directory.
 pub(in crate::resolve) struct Folders {
     root: TempDir,
 }
 
 impl Folders {
-    /// Writes these files, by their paths below the folders.
+    /// Creates the folders with these files, whose paths are relative to the common root.
     pub(in crate::resolve) fn with(files: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         for (path, text) in files {
@@ -30,19 +31,19 @@ impl Folders {
         Manifests::new(Homes { bottle_home: at("home"), user_home: at("user"), cwd: at("work") })
     }
 
-    /// Resolves `AGENT BOTTLE...`.
+    /// Resolves the selection `AGENT BOTTLE...`.
     pub(in crate::resolve) fn resolve(&self, picks: &str) -> Result<Resolved, ResolveError> {
         let mut names = picks.split_whitespace().map(|name| name.parse().expect("name"));
         let agent = names.next().expect("an agent");
         resolve(&Selection { agent, bottles: names.collect() }, &self.manifests())
     }
 
-    /// The same text with paths below the folders.
+    /// Makes the paths in a text relative to the common root.
     pub(in crate::resolve) fn relative(&self, text: &str) -> String {
         text.replace(&format!("{}/", self.root.path().display()), "")
     }
 
-    /// The explanation of `AGENT BOTTLE...`.
+    /// Resolves the selection `AGENT BOTTLE...`, and renders the result.
     pub(in crate::resolve) fn explain(&self, picks: &str) -> String {
         self.relative(&explain(&self.resolve(picks).expect("resolved").manifest))
     }

@@ -1,17 +1,18 @@
-//! Every reason to refuse a selection, with its message and its hint.
+//! Tests of every reason for which a selection is refused, with its message and its hint.
 
 use super::folders::{EMPTY, Folders};
 use super::name;
 use crate::resolve::{ResolveError, lineage};
 
-/// `CASE`, the message, and the hint if there is one.
+/// Formats the name of the case, the message, and the hint if there is one.
 fn shown(case: &str, folders: &Folders, error: &ResolveError) -> String {
     let hint = error.hint().map(|hint| format!("\n  {hint}")).unwrap_or_default();
     assert_eq!(error.to_string(), format!("{}{hint}", error.message()), "{case}");
     folders.relative(&format!("{case}: {error}\n"))
 }
 
-/// Refuses `coder BOTTLE...` with these bottles, by name and frontmatter.
+/// Resolves `coder BOTTLE...` with these bottle manifests (name and frontmatter), which must fail. Returns
+/// the error.
 fn refused(case: &str, picks: &str, bottles: &[(&str, &str)]) -> String {
     let bottles = bottles.iter().map(|(name, keys)| {
         let name = format!("home/bottles/{name}.md");

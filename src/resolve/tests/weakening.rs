@@ -1,9 +1,9 @@
-//! Every setting that weakens a bottle, with its origin.
+//! Tests of every setting that weakens a bottle, with the position of the setting.
 
 use super::folders::Folders;
 use crate::resolve::weakening_settings;
 
-/// `HOST SENTENCE, at ORIGIN` for each weakening setting of a bottle.
+/// Formats each weakening setting of a bottle as `HOST SENTENCE, at ORIGIN`.
 fn shown(keys: &str) -> String {
     let bottle = format!("---\n{keys}\n---\n");
     let folders = Folders::with(&[("home/agents/coder.md", ""), ("home/bottles/mine.md", &bottle)]);
@@ -26,11 +26,11 @@ fn lists_each_weakening_setting_with_its_origin() {
         "egress: {routes: [{host: a.example, pass_credentials: true}]}",
         "egress: {routes: [{host: a.example, dlp: {outbound_detectors: false}}]}",
         "egress: {routes: [{host: a.example, dlp: {inbound_detectors: []}}]}",
-        // The provider route is weakened where it is restricted.
+        // For the provider route, the position is that of the key that limits it.
         "agent_provider:\n  template: codex\n  route: {dlp: {outbound_detectors: [], inbound_detectors: false}}",
-        // Nothing is weakened.
+        // None of these settings weakens the bottle.
         "resources: {nested: false}\negress: {routes: [{host: a.example, dlp: {inbound_detectors: [known_secrets]}}]}",
-        // Resources come first, and the routes to a forge last.
+        // Resources are listed first, and routes to a forge last.
         &format!(
             "{github}\nresources: {{nested: true}}\n\
              egress: {{routes: [{{host: uploads.github.com}}, {{host: api.github.com, matches: [{{methods: [GET]}}]}}, \
