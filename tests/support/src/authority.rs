@@ -10,43 +10,43 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// Signs leaf certificates for fake servers. Only tests that configure it trust it.
+/// Signs certificates of fake servers. Only tests that configure this authority trust it.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-/// A deliberate defect of a leaf certificate.
+/// An intentional defect of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Leaf {
-    /// None: valid for the requested names.
+    /// No defect: the certificate is valid for the requested names.
     #[default]
     Valid,
-    /// Expired in 1991.
+    /// The certificate expired in 1991.
     Expired,
-    /// Self-signed.
+    /// The certificate is self-signed.
     SelfSigned,
-    /// Valid, but sent after its issuer's certificate.
+    /// The certificate is valid, but is sent after the certificate of its issuer.
     WrongOrder,
 }
 
-/// The protocols a server offers in its hello.
+/// The protocols that a server offers in the TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Alpn {
-    /// HTTP/2, else HTTP/1.1.
+    /// HTTP/2, and otherwise HTTP/1.1.
     #[default]
     Both,
-    /// HTTP/1.1 alone.
+    /// Only HTTP/1.1.
     Http1,
-    /// HTTP/2 alone.
+    /// Only HTTP/2.
     Http2,
 }
 
 impl Authority {
-    /// Makes a fresh authority called `name`.
+    /// Creates a new authority with this name.
     ///
     /// # Errors
-    /// When the random source or the encoder fails.
+    /// If the random source or the encoder fails.
     pub fn new(name: &str) -> Result<Self> {
         let key = KeyPair::generate().context("authority key")?;
         let mut params = CertificateParams::default();
@@ -57,24 +57,25 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// The authority's own certificate.
+    /// Returns the certificate of the authority.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Writes the authority's certificate to `path`.
+    /// Writes the certificate of the authority to `path`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write_pem(&self, path: &Path) -> Result<()> {
         std::fs::write(path, &self.pem).with_context(|| format!("write {}", path.display()))
     }
 
-    /// A server's TLS configuration with one leaf for all of `names` (host names or IP addresses).
+    /// Returns the TLS configuration of a server. Its certificate is valid for all of `names`, which are host
+    /// names or IP addresses.
     ///
     /// # Errors
-    /// When a name is none.
+    /// If one of the names is invalid.
     pub fn server_config(&self, names: &[&str], leaf: Leaf, alpn: Alpn) -> Result<Arc<ServerConfig>> {
         let key = KeyPair::generate().context("leaf key")?;
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -94,7 +95,7 @@ impl Authority {
             Leaf::WrongOrder => vec![CertificateDer::from_pem_slice(self.pem.as_bytes())?, certificate],
             _ => vec![certificate],
         };
-        // Unlike rustls's own, which looks whether key and certificate belong together.
+        // Unlike rustls's own function, this does not check whether key and certificate belong together.
         let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
         let shown = Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key)));
         let mut config =

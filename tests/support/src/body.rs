@@ -1,4 +1,4 @@
-//! Response bodies of the fake servers: complete, paced, or cut off.
+//! Response bodies of the fake servers: sent completely, with delays, or interrupted.
 
 use std::io;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-/// A response body of a fake server. An error in it closes the connection (HTTP/1.1) or resets the stream (HTTP/2),
-/// like a server that crashes.
+/// A response body of a fake server. An error in the body closes the connection (HTTP/1.1) or resets the
+/// stream (HTTP/2), as if the server had crashed.
 pub type Body = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
-/// The delay before the interruption, in which chunks are sent.
+/// The delay before an interruption. During this time, the chunks before it are sent.
 const FLUSH: Duration = Duration::from_millis(30);
 
 /// How a streamed body is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
-    /// The wait before every chunk.
+    /// The delay before every chunk.
     pub delay: Duration,
-    /// Interrupts the body after this many chunks.
+    /// The number of chunks after which the body is interrupted.
     pub cut_after: Option<usize>,
 }
 
-/// A body that is sent at once.
+/// Returns a body that is sent completely and without delay.
 pub fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed()
 }
 
-/// A body sent chunk by chunk.
+/// Returns a body that is sent chunk by chunk.
 pub fn paced<I>(chunks: I, pace: Pace) -> Body
 where
     I: IntoIterator<Item = Bytes>,
@@ -43,7 +43,7 @@ where
             tokio::time::sleep(pace.delay).await;
         }
         if pace.cut_after.is_some_and(|limit| number >= limit) {
-            // An immediate error would discard the send buffer.
+            // An error without a delay would discard the data that is not sent yet.
             tokio::time::sleep(FLUSH).await;
             return Some((Err(io::Error::other("cut on purpose")), None));
         }

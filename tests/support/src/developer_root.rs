@@ -1,4 +1,4 @@
-//! Copies build tools of this machine into a root file system from [`small_root`](crate::small_root).
+//! Copies build tools of this machine into a root file system that [`small_root`](crate::small_root) created.
 
 use std::fs;
 use std::io;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::small_root::{copy, libraries_of, place};
 
-/// Python's installer, as packaged by distributions. It downloads its build dependencies.
+/// The paths of pip as distributions install it. Pip downloads the build dependencies of packages.
 const PIP: [&str; 2] = ["/usr/lib/python3/dist-packages/pip", "/usr/lib/python3/site-packages/pip"];
 
-/// The files for linking, which the compiler locates.
+/// Files that the compiler needs for linking, and whose paths it prints.
 const LINKED_BY: [&str; 3] = ["collect2", "ld", "lto-wrapper"];
 const LINKED_WITH: [&str; 18] = [
     "crt1.o",
@@ -33,13 +33,13 @@ const LINKED_WITH: [&str; 18] = [
     "liblto_plugin.so",
 ];
 
-/// The toolchain's path in the root.
+/// The path of the toolchain in the root file system.
 pub const TOOLCHAIN: &str = "/opt/rust";
 
-/// Adds pip, npm with node, and a Rust toolchain with a linker.
+/// Adds pip, npm with Node, and a Rust toolchain with a linker.
 ///
 /// # Errors
-/// When a tool is missing or cannot be copied.
+/// If a tool is missing or cannot be copied.
 pub fn add(root: &Path, toolchain: &Path) -> io::Result<()> {
     for pip in PIP.map(Path::new).into_iter().filter(|pip| pip.exists()) {
         copy(pip, &place(root, pip))?;
@@ -67,7 +67,7 @@ fn linker(root: &Path) -> io::Result<()> {
     for query in query.iter().chain(&files) {
         let output = Command::new("/usr/bin/gcc").arg(query).output()?.stdout;
         let path = PathBuf::from(String::from_utf8_lossy(&output).trim());
-        // gcc prints a bare name for a missing program, or for one on the search path.
+        // gcc prints a name without a path for a missing program, or for a program on the search path.
         let (Some(parent), Some(name)) = (path.parent().filter(|_| path.is_absolute()), path.file_name())
         else {
             continue;
@@ -85,7 +85,7 @@ fn rust(root: &Path, toolchain: &Path) -> io::Result<()> {
     libraries_of(["rustc", "cargo"].map(|name| toolchain.join("bin").join(name)), root)
 }
 
-/// Copies a file to the same path, with its libraries if it is a program.
+/// Copies a file to the same path in the root. If it is a program, copies its libraries too.
 fn program(root: &Path, path: &Path) -> io::Result<()> {
     let to = place(root, path);
     fs::create_dir_all(to.parent().unwrap_or(root))?;

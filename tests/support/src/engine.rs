@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 /// The base image of the project's Dockerfiles.
 pub const BASE_IMAGE: &str = "debian:bookworm-slim";
-/// Time limit for a started engine to answer.
+/// The time limit for an engine to respond after it was started.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// The static program, which containers need.
+/// The path of the static program, which is needed in containers.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bottle");
-/// The log of a started engine.
+/// The log file of an engine that the tests started.
 const LOG: &str = "/var/log/bottle-test-dockerd.log";
 
-/// Why no engine is available, for [`crate::skip::aloud`].
+/// Why there is no engine that tests can use. A test passes it to [`crate::skip::aloud`].
 #[derive(Debug, Clone)]
 pub struct NoEngine(String);
 
@@ -27,11 +27,12 @@ impl fmt::Display for NoEngine {
     }
 }
 
-/// Checks for an engine with [`BASE_IMAGE`], and for the program for containers. Starts an installed engine that is not
-/// running, where that is allowed, and leaves it running, because other test programs use it too.
+/// Checks that an engine is available, that it has [`BASE_IMAGE`], and that the program for containers was
+/// built. An installed engine that is not running is started if this is allowed. It is not stopped
+/// afterwards, because other test programs use it too.
 ///
 /// # Errors
-/// [`NoEngine`], with the fix. Checked once per process.
+/// [`NoEngine`], which says how to fix it. The check runs once per process.
 pub fn here() -> Result<(), NoEngine> {
     static ANSWER: OnceLock<Result<(), NoEngine>> = OnceLock::new();
     ANSWER.get_or_init(look).clone()
@@ -69,7 +70,8 @@ fn start() -> Result<(), NoEngine> {
         if answers() {
             return Ok(());
         }
-        // Another test program may have started an engine meanwhile; then this one exits and that one answers.
+        // Another test program may have started an engine at the same time. Then this engine exits, and the
+        // other one responds.
         let _ = engine.try_wait();
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -84,15 +86,16 @@ fn answers() -> bool {
     docker(&["version", "--format", "{{.Server.Version}}"]).is_some()
 }
 
-/// This machine's address on the engine's default network, which every container with network access reaches.
+/// Returns this machine's address on the engine's default network. Every container with network access can
+/// reach this address.
 #[must_use]
 pub fn machine() -> Option<IpAddr> {
     let format = "{{range .IPAM.Config}}{{.Gateway}} {{.Subnet}}{{end}}";
     let output = docker(&["network", "inspect", "--format", format, "bridge"])?;
     match output.split_once(' ') {
         Some((gateway, _)) => gateway.parse().ok(),
-        // An engine that made its bridge itself, as at its very first start, names the range alone (seen with
-        // 20.10.24), and has taken the first address of it.
+        // An engine that created its bridge itself, for example at its first start, prints only the address
+        // range (seen with 20.10.24). The engine then uses the first address of this range.
         None => first_of(&output).map(IpAddr::V4),
     }
 }
@@ -102,7 +105,8 @@ fn first_of(subnet: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(network.to_bits() + 1))
 }
 
-/// Everything on the engine with the label of this home (its hash): `container x`, `network y`, `volume z`.
+/// Lists all resources of the engine that are labelled with this home's hash: `container x`, `network y`,
+/// `volume z`.
 #[must_use]
 pub fn left_of(home: &str) -> Vec<String> {
     let label = format!("label=bottle.home={home}");
@@ -117,7 +121,7 @@ pub fn left_of(home: &str) -> Vec<String> {
     left
 }
 
-/// The output of `docker` with these arguments; none if it fails.
+/// Returns the output of `docker` with these arguments; none if it fails.
 #[must_use]
 pub fn docker(arguments: &[&str]) -> Option<String> {
     let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().ok()?;

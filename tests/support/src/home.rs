@@ -1,4 +1,4 @@
-//! A temporary user: a home with `.bottle`, a runtime folder, a project folder.
+//! A temporary user: a home folder with `.bottle`, a runtime folder, and a project folder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,8 @@ use crate::pty::Pty;
 use crate::scrub::Scrub;
 use crate::skip;
 
-/// A temporary home. Dropping it ends every bottle started from it and removes the files.
+/// A temporary user's folders. Dropping the value ends every bottle that was started from them, and removes
+/// the files.
 pub struct TestHome {
     root: TempDir,
     agents: Vec<String>,
@@ -24,13 +25,13 @@ pub struct TestHome {
 }
 
 impl TestHome {
-    /// Makes an empty home.
+    /// Creates empty folders.
     ///
-    /// The path is short, because a unix socket's path in it must fit 100 bytes. The folder is private, and the runtime
-    /// folder has mode 0700, as a login manager creates it.
+    /// The path is short, because the path of a unix socket in it must fit into 100 bytes. Only this user can
+    /// access the folder. The runtime folder has mode 0700, as a login manager would create it.
     ///
     /// # Errors
-    /// When the temporary folder cannot be made.
+    /// If the temporary folder cannot be created.
     pub fn new() -> Result<Self> {
         let root = tempfile::Builder::new().prefix("bt-").tempdir().context("temporary home")?;
         for folder in ["home/.bottle/agents", "home/.bottle/bottles", "run", "project"] {
@@ -40,40 +41,40 @@ impl TestHome {
         Ok(Self { root, agents: vec!["probe".to_owned()], environment: Vec::new(), cleanup: true })
     }
 
-    /// The user's home.
+    /// Returns the user's home folder.
     #[must_use]
     pub fn home(&self) -> PathBuf {
         self.root.path().join("home")
     }
 
-    /// `$BOTTLE_HOME`.
+    /// Returns the path of `$BOTTLE_HOME`.
     #[must_use]
     pub fn bottle_home(&self) -> PathBuf {
         self.home().join(".bottle")
     }
 
-    /// `$XDG_RUNTIME_DIR`.
+    /// Returns the path of `$XDG_RUNTIME_DIR`.
     #[must_use]
     pub fn runtime(&self) -> PathBuf {
         self.root.path().join("run")
     }
 
-    /// The directory commands are run in.
+    /// Returns the folder in which commands are run.
     #[must_use]
     pub fn project(&self) -> PathBuf {
         self.root.path().join("project")
     }
 
-    /// A path outside all of them, for certificates and other files.
+    /// Returns a path outside these folders, for certificates and other files.
     #[must_use]
     pub fn outside(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    /// Writes a file under the home root (`home/…`, `project/…`), with its folders.
+    /// Writes a file below the root of this user's folders (`home/…`, `project/…`). Creates missing folders.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &str, text: &str) -> Result<PathBuf> {
         let path = self.root.path().join(path);
         if let Some(parent) = path.parent() {
@@ -86,7 +87,7 @@ impl TestHome {
     /// Writes a bottle manifest.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn bottle(&mut self, name: &str, text: &str) -> Result<&mut Self> {
         self.write(&format!("home/.bottle/bottles/{name}.md"), text)?;
         Ok(self)
@@ -95,29 +96,29 @@ impl TestHome {
     /// Writes an agent manifest.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn agent(&mut self, name: &str, text: &str) -> Result<&mut Self> {
         self.write(&format!("home/.bottle/agents/{name}.md"), text)?;
         self.agents.push(name.to_owned());
         Ok(self)
     }
 
-    /// Sets a variable for every command of this home.
+    /// Sets an environment variable for all commands of this user.
     pub fn env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> &mut Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Disables the cleanup on drop, for tests that check leftovers.
+    /// Disables the cleanup on drop, for tests that check for leftovers.
     pub fn without_cleanup(&mut self) -> &mut Self {
         self.cleanup = false;
         self
     }
 
-    /// The `bottle` command of this home: started in [`TestHome::project`], with a clean environment.
+    /// Returns a `bottle` command of this user. It runs in [`TestHome::project`], with a clean environment.
     ///
     /// # Errors
-    /// When the program has not been built.
+    /// If the program has not been built.
     pub fn program<I, S>(&self, arguments: I) -> Result<Program>
     where
         I: IntoIterator<Item = S>,
@@ -135,18 +136,19 @@ impl TestHome {
         Ok(program)
     }
 
-    /// A command on a terminal of this size.
+    /// Runs a `bottle` command on a terminal of this size.
     ///
     /// # Errors
-    /// When there is no program or no terminal.
+    /// If the program or a terminal is missing.
     pub fn on_terminal(&self, arguments: &[&str], rows: u16, columns: u16) -> Result<Pty> {
         Pty::spawn(self.program(arguments.iter().copied())?.command(), rows, columns)
     }
 
-    /// Why the backend does not work for this home, from `doctor` and [`engine::here`]; none if it works.
+    /// Returns why this user cannot use the backend, as `doctor` and [`engine::here`] report it; none if the
+    /// backend works.
     ///
     /// # Errors
-    /// When `doctor` fails or does not know the backend.
+    /// If `doctor` fails or does not know the backend.
     pub fn unusable(&self, backend: &str) -> Result<Option<String>> {
         let doctor = self.program(["doctor", "--json"])?.run()?.json()?;
         let known = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == backend);
@@ -154,15 +156,15 @@ impl TestHome {
         if known["usable"] != true {
             return Ok(Some(format!("the {backend} backend cannot run here: {}", known["findings"])));
         }
-        // Containers need more than an engine: a base image and the static program.
+        // The Docker backend needs more than an engine: a base image and the static program.
         let missing = (backend == "docker").then(engine::here).and_then(Result::err);
         Ok(missing.map(|missing| missing.to_string()))
     }
 
-    /// Whether bottles of this home run on this backend; if not, reports that `test` is skipped.
+    /// Whether this user can run bottles on this backend. If not, reports that `test` is skipped.
     ///
     /// # Errors
-    /// As [`TestHome::unusable`].
+    /// As for [`TestHome::unusable`].
     pub fn runs(&self, test: &str, backend: &str) -> Result<bool> {
         let why = self.unusable(backend)?;
         if let Some(why) = &why {
@@ -171,10 +173,11 @@ impl TestHome {
         Ok(why.is_none())
     }
 
-    /// Runs the user's git in the project, with a name and without this machine's configuration. Returns its output.
+    /// Runs git in the project, with a user name and without this machine's configuration. Returns its
+    /// output.
     ///
     /// # Errors
-    /// When git is missing or fails, with its output.
+    /// If git is missing or fails. The error contains git's output.
     pub fn git(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("git")
             .args([
@@ -196,10 +199,10 @@ impl TestHome {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The replacements for values that differ between runs in this home's output.
+    /// Returns the replacements for values in this user's output that differ between runs.
     ///
     /// # Errors
-    /// Never in practice, see [`Scrub`].
+    /// Never in practice; see [`Scrub`].
     pub fn scrub(&self) -> Result<Scrub> {
         let mut scrub = Scrub::standard()?;
         scrub
@@ -214,7 +217,8 @@ impl TestHome {
         Ok(scrub)
     }
 
-    /// Discards preserved bottles, which no cleanup removes; their containers would outlive the home's files.
+    /// Discards preserved bottles, because `bottle cleanup` does not remove them. Otherwise their containers
+    /// would remain after this user's files are removed.
     fn discard_kept(&self) -> Result<()> {
         let listed = self.program(["list", "--json"])?.run()?.json()?;
         for bottle in listed.as_array().into_iter().flatten().filter(|bottle| bottle["status"] == "preserved")
@@ -226,7 +230,7 @@ impl TestHome {
         Ok(())
     }
 
-    /// The folder with all of this.
+    /// Returns the root of all these folders.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.root.path()
@@ -235,7 +239,7 @@ impl TestHome {
 
 impl Drop for TestHome {
     fn drop(&mut self) {
-        // Only a home that started a bottle has state.
+        // There is state only if this user has started a bottle.
         if self.cleanup
             && self.bottle_home().join("state").is_dir()
             && let Ok(program) = self.program(["cleanup", "--all", "--yes"])

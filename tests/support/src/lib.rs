@@ -1,7 +1,8 @@
-//! Test doubles and helpers for the tests and benches of the whole program: fake servers, temporary homes, terminals.
+//! Test doubles and helpers for the tests and benchmarks of the whole program: fake servers, temporary homes,
+//! terminals.
 //!
-//! It links nothing of the product: the program under test is the real `bottle` binary, started as a user would start
-//! it.
+//! This crate does not link any code of the product. The program under test is the real `bottle` binary,
+//! started as a user would start it.
 //!
 //! ```text
 //! authority ──► server ──► fake_llm   the model API for a scripted agent; accepts one key only
@@ -20,7 +21,7 @@
 //! own_engine                          a private engine that a test may stop and whose disk it may fill
 //! ```
 //!
-//! Every server listens on loopback only.
+//! Servers listen on loopback, unless a test asks for another address of this machine.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agents;

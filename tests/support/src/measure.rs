@@ -1,4 +1,5 @@
-//! Measurements that tolerate a noisy machine: interleaved rounds, medians, ratios; and the memory of processes.
+//! Measurements that tolerate other load on the machine: interleaved rounds, medians and ratios. Also
+//! measures the memory of processes.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// Measurements of one thing.
+/// The measured durations of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// The name of the measurement.
     pub name: String,
-    /// Every round, in order.
+    /// The duration of every round, in order.
     pub rounds: Vec<Duration>,
 }
 
-/// An operation that runs once per round and returns the duration of its measured part.
+/// An operation to measure. It runs once per round, and returns the duration of its measured part.
 pub type Contender<'a> = (&'a str, Box<dyn FnMut() -> Result<Duration> + 'a>);
 
-/// Runs each of `contenders` once per round, one after the other, so that other load affects all of them alike. The
-/// first round warms caches and is discarded.
+/// Runs each of `contenders` once per round, one after the other, so that other load on the machine affects
+/// all of them equally. The first round warms up caches, and is discarded.
 ///
 /// # Errors
-/// The first that a contender makes.
+/// The first error of a contender.
 pub fn interleaved(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Result<Vec<Sample>> {
     let mut samples: Vec<Sample> =
         contenders.iter().map(|(name, _)| Sample { name: (*name).to_owned(), rounds: Vec::new() }).collect();
@@ -37,17 +38,17 @@ pub fn interleaved(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Result<
     Ok(samples)
 }
 
-/// How long `run` takes.
+/// Measures how long `run` takes.
 ///
 /// # Errors
-/// What `run` returns.
+/// The error of `run`.
 pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     let started = Instant::now();
     run()?;
     Ok(started.elapsed())
 }
 
-/// The memory of a process and its descendants, in bytes, without mapped files.
+/// Returns the memory of a process and its descendants in bytes, without mapped files.
 #[must_use]
 pub fn held(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -59,7 +60,7 @@ pub fn held(pid: u32) -> u64 {
     own.unwrap_or(0) * 1024 + children.map(sum).sum::<u64>()
 }
 
-/// Runs `work` and returns its result with the peak memory of the process and its descendants meanwhile.
+/// Runs `work`. Returns its result, and the peak memory that the process and its descendants used meanwhile.
 pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -77,11 +78,11 @@ pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
     })
 }
 
-/// Interval between two reads of a process's memory.
+/// The time between two reads of a process's memory.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Sample {
-    /// The quantile of the durations (0.5 is the median); zero without rounds.
+    /// Returns a quantile of the durations (0.5 is the median); zero if there are no rounds.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.rounds.clone();
@@ -92,19 +93,19 @@ impl Sample {
         sorted.get(at).copied().unwrap_or_default()
     }
 
-    /// The median duration.
+    /// Returns the median duration.
     #[must_use]
     pub fn median(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// The ratio of this median to the other's.
+    /// Returns the ratio of this sample's median to the median of `other`.
     #[must_use]
     pub fn ratio_to(&self, other: &Self) -> f64 {
         self.median().as_secs_f64() / other.median().as_secs_f64()
     }
 
-    /// One line of a table.
+    /// Formats the sample as a line of a table.
     #[must_use]
     pub fn line(&self) -> String {
         let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;

@@ -6,13 +6,14 @@ use std::process::Command;
 use crate::program::Program;
 use crate::skip;
 
-/// A user that owns no files.
+/// The id of a user who owns no files.
 const ORDINARY: u32 = 64_242;
 
-/// Runs the calling test program again as that user, without the tests whose names begin with `without` (its caller).
+/// Runs the calling test program again as this user, except tests whose names begin with `without`. The
+/// caller passes its own name there.
 ///
 /// # Panics
-/// When one of them fails.
+/// If one of the tests fails.
 pub fn once_more(without: &str) {
     if !rustix::process::getuid().is_root() {
         skip::aloud("as a non-root user", &"these tests run as one already");
@@ -20,7 +21,7 @@ pub fn once_more(without: &str) {
     }
     let home = tempfile::tempdir().expect("folder");
     std::os::unix::fs::chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
-    // Copied, because the build folder may be readable by root only.
+    // The programs are copied, because the build folder may be accessible only to root.
     let [tests, program] = ["tests", "bottle"].map(|name| home.path().join(name));
     std::fs::copy(std::env::current_exe().expect("this program"), &tests).expect("copied");
     std::fs::copy(Program::bottle().expect("built").path(), &program).expect("copied");

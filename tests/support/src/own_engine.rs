@@ -1,5 +1,5 @@
-//! A private Docker engine for destructive tests, which stop it or fill its disk. It has only a loopback network, and
-//! ends with the test in any case.
+//! A private Docker engine for destructive tests, which stop the engine or fill its disk. Its only network is
+//! loopback. It ends with the test, even if the test is killed.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use crate::engine::BASE_IMAGE;
 
-/// Time limit for a started engine to answer.
+/// The time limit for an engine to respond after it was started.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Pid 1 of its namespaces, which end when its standard input closes. `$FOLDER` is the test's folder, `$SIZE` the size
-/// of its disk.
+/// The script that is pid 1 of the engine's namespaces. The namespaces end when the script's standard input
+/// is closed. `$FOLDER` is the folder of the test, and `$SIZE` is the size of the engine's disk.
 const KEEPER: &str = r#"
 mount -t tmpfs -o "size=$SIZE" none "$FOLDER/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
 start() {
@@ -35,7 +35,7 @@ while read -r word; do
 done
 "#;
 
-/// A private engine.
+/// A private Docker engine.
 #[derive(Debug)]
 pub struct OwnEngine {
     keeper: Child,
@@ -44,7 +44,7 @@ pub struct OwnEngine {
 }
 
 impl OwnEngine {
-    /// Why this machine cannot run one, for [`crate::skip::aloud`].
+    /// Returns why this machine cannot run a private engine, for [`crate::skip::aloud`]; none if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
         if !rustix::process::geteuid().is_root() {
@@ -59,10 +59,10 @@ impl OwnEngine {
         Some(format!("there is no {missing}"))
     }
 
-    /// Starts an empty engine with a disk of this size (`600m`), in memory.
+    /// Starts an empty engine whose disk has this size (for example `600m`) and is in memory.
     ///
     /// # Errors
-    /// When it does not answer; the error has its log.
+    /// If the engine does not respond. The error contains the engine's log.
     pub fn start(size: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("be-").tempdir().context("a folder")?;
         std::fs::create_dir(folder.path().join("data"))?;
@@ -82,19 +82,19 @@ impl OwnEngine {
         Ok(engine)
     }
 
-    /// Its `DOCKER_HOST`.
+    /// Returns the engine's address for `DOCKER_HOST`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("unix://{}", self.folder.path().join("engine.sock").display())
     }
 
-    /// Its folder, which differs from run to run.
+    /// Returns the engine's folder, whose path differs between runs.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The output of `docker` with these arguments for it; none if it fails.
+    /// Runs `docker` with these arguments on this engine, and returns its output; none if it fails.
     #[must_use]
     pub fn docker(&self, arguments: &[&str]) -> Option<String> {
         let address = self.address();
@@ -102,45 +102,45 @@ impl OwnEngine {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Loads [`BASE_IMAGE`] from this machine's engine.
+    /// Copies [`BASE_IMAGE`] from this machine's engine.
     ///
     /// # Errors
-    /// When one of the engines fails.
+    /// If one of the engines fails.
     pub fn take_base(&self) -> Result<()> {
         let script = format!("docker save {BASE_IMAGE} | docker --host {} load", self.address());
         let loaded = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status()?;
         if loaded.success() { Ok(()) } else { bail!("{BASE_IMAGE} could not be loaded") }
     }
 
-    /// Kills it. Its containers keep running.
+    /// Kills the engine. Its containers continue to run.
     ///
     /// # Errors
-    /// When its control pipe is closed.
+    /// If the control pipe is closed.
     pub fn stop(&mut self) -> Result<()> {
         self.order("stop", Some("stopped"))
     }
 
-    /// Starts it again, with its images and containers.
+    /// Starts the engine again, with its images and containers.
     ///
     /// # Errors
-    /// As [`OwnEngine::start`].
+    /// As for [`OwnEngine::start`].
     pub fn start_again(&mut self) -> Result<()> {
         self.order("start", None)?;
         self.answers()
     }
 
-    /// Fills its disk to the last byte.
+    /// Fills the engine's disk completely.
     ///
     /// # Errors
-    /// When its control pipe is closed.
+    /// If the control pipe is closed.
     pub fn fill(&mut self) -> Result<()> {
         self.order("fill", Some("full"))
     }
 
-    /// Frees the disk again.
+    /// Frees the space that [`OwnEngine::fill`] used.
     ///
     /// # Errors
-    /// When its control pipe is closed.
+    /// If the control pipe is closed.
     pub fn empty(&mut self) -> Result<()> {
         self.order("empty", Some("empty"))
     }
@@ -183,7 +183,7 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) -> Result<()> {
 
 impl Drop for OwnEngine {
     fn drop(&mut self) {
-        // Its namespaces and their processes end with their pid 1.
+        // When pid 1 of the namespaces ends, all their processes end.
         self.orders = None;
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();

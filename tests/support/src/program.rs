@@ -1,4 +1,4 @@
-//! Runs a program with a clean environment and a deadline, and captures its output.
+//! Runs a program with a clean environment and a time limit, and captures its output.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-/// Time limit of a command; then it is killed and the test fails with its output so far.
+/// The time limit of a command. When it is exceeded, the command is killed, and the test fails with the
+/// output so far.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// The search path of every program under test: the distribution's.
+/// The search path of every program under test, which is that of the distribution.
 const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// A program about to be run.
+/// A program to run.
 #[derive(Debug, Clone)]
 pub struct Program {
     program: PathBuf,
@@ -30,30 +31,30 @@ pub struct Program {
 /// How a program ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Its exit code; 128 + n after signal n, as in a shell.
+    /// The exit code. As in a shell, it is 128 + n after signal n.
     pub code: i32,
-    /// All of its standard output.
+    /// The complete standard output.
     pub stdout: String,
-    /// All of its standard error.
+    /// The complete standard error.
     pub stderr: String,
-    /// Its duration.
+    /// How long the program ran.
     pub took: Duration,
 }
 
 impl Program {
-    /// The `bottle` binary of this build.
+    /// Returns the `bottle` binary of this build.
     ///
-    /// `BOTTLE_TEST_PROGRAM` names another, for test binaries that were copied elsewhere.
+    /// `BOTTLE_TEST_PROGRAM` overrides its path, for test binaries that were copied to another folder.
     ///
     /// # Errors
-    /// When it has not been built.
+    /// If the program has not been built.
     pub fn bottle() -> Result<Self> {
         for variable in ["BOTTLE_TEST_PROGRAM", "CARGO_BIN_EXE_bottle", "NEXTEST_BIN_EXE_bottle"] {
             if let Some(path) = std::env::var_os(variable) {
                 return Ok(Self::at(Path::new(&path)));
             }
         }
-        // A test runs from target/<profile>/deps, the program is one folder up.
+        // A test is in `target/<profile>/deps`, and the program is in the folder above.
         let test = std::env::current_exe().context("own path")?;
         let program = test.ancestors().nth(2).map(|profile| profile.join("bottle"));
         match program.filter(|path| path.is_file()) {
@@ -62,7 +63,7 @@ impl Program {
         }
     }
 
-    /// Any program, by its path or a name on the search path of programs under test.
+    /// Returns a program with this path, or with this name on the search path.
     #[must_use]
     pub fn at(program: &Path) -> Self {
         let mut it = Self {
@@ -77,7 +78,7 @@ impl Program {
         it
     }
 
-    /// Where the program is.
+    /// Returns the path of the program.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.program
@@ -93,31 +94,31 @@ impl Program {
         self
     }
 
-    /// Sets a variable. Others are only a plain `PATH`, `LANG` and `TERM`.
+    /// Sets an environment variable. Otherwise only `PATH`, `LANG` and `TERM` are set.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
         self.environment.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
     }
 
-    /// Starts it in this directory.
+    /// Sets the directory in which the program runs.
     pub fn directory(&mut self, directory: impl Into<PathBuf>) -> &mut Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// Sets its standard input, which is empty otherwise.
+    /// Sets the standard input. By default it is empty.
     pub fn input(&mut self, input: impl Into<Vec<u8>>) -> &mut Self {
         self.input = input.into();
         self
     }
 
-    /// Ends it after this long instead of [`DEADLINE`].
+    /// Sets a time limit instead of [`DEADLINE`].
     pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
         self.deadline = deadline;
         self
     }
 
-    /// The same as a [`Command`], for callers that manage the process.
+    /// Returns a [`Command`] with these settings, for callers that manage the process themselves.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -128,10 +129,11 @@ impl Program {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the program until it ends.
     ///
     /// # Errors
-    /// When it cannot start, or is still running at its deadline; it is then killed, and the error has its output.
+    /// If the program cannot be started, or exceeds its time limit. In this case it is killed, and the error
+    /// contains its output.
     pub fn run(&self) -> Result<Outcome> {
         let name = self.program.display().to_string();
         let started = Instant::now();
@@ -144,7 +146,7 @@ impl Program {
             .with_context(|| format!("start {name}"))?;
         let mut input = child.stdin.take().context("standard input")?;
         let text = self.input.clone();
-        // A program that does not read its input closes the pipe.
+        // Writing fails if the program does not read its input and closes the pipe.
         let writer = std::thread::spawn(move || drop(input.write_all(&text)));
         let stdout = reader(child.stdout.take().context("standard output")?);
         let stderr = reader(child.stderr.take().context("standard error")?);
@@ -155,14 +157,14 @@ impl Program {
             Ok(Outcome { code: code(status), stdout, stderr, took: started.elapsed() })
         });
         outcome.unwrap_or_else(|| {
-            // Its children may keep the pipes open, so the rest of the output is not read.
+            // The program's children may keep the pipes open, so the rest of the output is not read.
             bail!("{name} {:?} was still running after {:?}", self.arguments, self.deadline)
         })
     }
 }
 
 impl Outcome {
-    /// Fails the test with both outputs unless the code is this one.
+    /// Fails the test, and prints both outputs, unless the exit code is this one.
     #[track_caller]
     #[must_use = "the outcome itself, for more assertions"]
     pub fn expect_code(self, code: i32) -> Self {
@@ -170,28 +172,28 @@ impl Outcome {
         self
     }
 
-    /// Standard output as JSON.
+    /// Parses standard output as JSON.
     ///
     /// # Errors
-    /// When it is not JSON; the error has the text.
+    /// If it is not JSON. The error contains the text.
     pub fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.stdout).with_context(|| format!("no JSON: {}", self.stdout))
     }
 
-    /// Both outputs and the code in one text, for whole-output snapshots.
+    /// Returns both outputs and the exit code as one text, for snapshots of the complete output.
     #[must_use]
     pub fn transcript(&self) -> String {
         format!("exit {}\n----- stdout -----\n{}----- stderr -----\n{}", self.code, self.stdout, self.stderr)
     }
 }
 
-/// The exit code as in a shell.
+/// Returns the exit code as a shell reports it.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Waits until `end`; `None` when the child had to be killed.
+/// Waits until the child ends, at most until `end`. Returns `None` if the child had to be killed.
 pub(crate) fn wait(child: &mut Child, end: Instant) -> Result<Option<ExitStatus>> {
     let mut pause = Duration::from_millis(1);
     loop {

@@ -1,4 +1,4 @@
-//! Runs a program on a pseudo-terminal and reads its screen.
+//! Runs a program on a pseudo-terminal, and reads what the terminal's screen shows.
 
 mod child;
 
@@ -20,12 +20,12 @@ use crate::program;
 /// The default time limit of [`Pty::wait_for`] and [`Pty::wait_exit`].
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A running program with its pseudo-terminal. Dropping it kills the program and closes the terminal.
+/// A program that runs on a pseudo-terminal. Dropping the value kills the program and closes the terminal.
 pub struct Pty {
     child: Child,
-    /// None after a hang-up.
+    /// The controlling side of the terminal; none after a hang-up.
     master: Option<File>,
-    /// Closed to stop the reader thread, which has the terminal open too.
+    /// Closing this descriptor stops the reader thread, which also has the terminal open.
     closing: Option<OwnedFd>,
     screen: Arc<Shared>,
     patience: Duration,
@@ -50,13 +50,13 @@ impl Shared {
 }
 
 impl Pty {
-    /// Starts `command` as the leader of a session whose terminal has this size.
+    /// Starts `command` as the leader of a session. The session's terminal has this size.
     ///
     /// # Errors
-    /// When there is no terminal left or the program cannot start.
+    /// If there is no free terminal, or the program cannot be started.
     pub fn spawn(command: Command, rows: u16, columns: u16) -> Result<Self> {
         let (child, master) = child::spawn(command, size(rows, columns))?;
-        // The parser needs a size even for a terminal without one.
+        // The parser needs a size even if the terminal reports none.
         let (rows, columns) = if rows == 0 || columns == 0 { (24, 80) } else { (rows, columns) };
         let state = State { parser: vt100::Parser::new(rows, columns, 0), raw: Vec::new(), ended: false };
         let screen = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -65,7 +65,7 @@ impl Pty {
         let shared = Arc::clone(&screen);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // The kernel returns EIO after the last process has closed the other end.
+            // Reading fails with EIO when the last process has closed its side of the terminal.
             while is_open(&output, &closed)
                 && let Ok(length @ 1..) = output.read(&mut buffer)
             {
@@ -81,34 +81,34 @@ impl Pty {
         Ok(Self { child, master, closing, screen, patience: PATIENCE, reader: Some(reader) })
     }
 
-    /// The screen's text, without colours and trailing spaces.
+    /// Returns the text of the screen, without colours and trailing spaces.
     #[must_use]
     pub fn screen(&self) -> String {
         self.screen.lock().parser.screen().contents()
     }
 
-    /// Every byte of the output, for sequences that a screen does not show.
+    /// Returns every byte of the output, for sequences that have no visible effect on the screen.
     #[must_use]
     pub fn raw(&self) -> Vec<u8> {
         self.screen.lock().raw.clone()
     }
 
-    /// The cursor's row and column, from 0.
+    /// Returns the row and column of the cursor, from 0.
     #[must_use]
     pub fn cursor(&self) -> (u16, u16) {
         self.screen.lock().parser.screen().cursor_position()
     }
 
-    /// Whether the terminal is in cooked mode, with lines and echo, as a shell expects.
+    /// Whether the terminal is in cooked mode, with line editing and echo, as a shell expects.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal was closed.
     pub fn is_cooked(&self) -> Result<bool> {
         let modes = tcgetattr(self.master()?).context("terminal modes")?.local_modes;
         Ok(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG))
     }
 
-    /// Terminal modes that a program left on and a shell does not expect.
+    /// Returns terminal modes that a program has left on although a shell expects them to be off.
     #[must_use]
     pub fn left_on(&self) -> Vec<&'static str> {
         let state = self.screen.lock();
@@ -128,7 +128,7 @@ impl Pty {
         .collect()
     }
 
-    /// Lines that wrapped, because the program wrote past the last column.
+    /// Returns lines that were wrapped because the program wrote beyond the last column.
     #[must_use]
     pub fn broken_lines(&self) -> Vec<String> {
         let state = self.screen.lock();
@@ -138,10 +138,10 @@ impl Pty {
         rows.filter(|(_, row)| screen.row_wrapped(*row)).map(|(text, _)| text).collect()
     }
 
-    /// Hangs up like a lost connection: the program gets SIGHUP, and its output is lost.
+    /// Hangs up, as if the connection was lost: the program gets SIGHUP, and its output is lost.
     ///
     /// # Errors
-    /// When the reader thread panicked.
+    /// If the reader thread panicked.
     pub fn hang_up(&mut self) -> Result<()> {
         drop(self.closing.take());
         if let Some(reader) = self.reader.take() {
@@ -151,23 +151,23 @@ impl Pty {
         Ok(())
     }
 
-    /// Sets the time limit of every wait.
+    /// Sets the time limit of all functions that wait.
     pub fn patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Waits until the screen shows `text` and returns the screen.
+    /// Waits until the screen shows `text`. Returns the screen.
     ///
     /// # Errors
-    /// At the time limit, or when the output ends before; the error has the screen.
+    /// If the time limit is exceeded, or if the output ends before. The error contains the screen.
     pub fn wait_for(&self, text: &str) -> Result<String> {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
-    /// Waits until the screen satisfies `condition`, called `what` in the error, and returns the screen.
+    /// Waits until the screen satisfies `condition`, which the error calls `what`. Returns the screen.
     ///
     /// # Errors
-    /// As [`Pty::wait_for`].
+    /// As for [`Pty::wait_for`].
     pub fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) -> Result<String> {
         let end = Instant::now() + self.patience;
         let mut state = self.screen.lock();
@@ -185,10 +185,10 @@ impl Pty {
         }
     }
 
-    /// The final screen, after the output has ended.
+    /// Waits for the end of the output, and returns the last screen.
     ///
     /// # Errors
-    /// When the output does not end in time: something still has the terminal open.
+    /// If the output does not end within the time limit, because a process still has the terminal open.
     pub fn last_screen(&self) -> Result<String> {
         let end = Instant::now() + self.patience;
         let mut state = self.screen.lock();
@@ -205,15 +205,15 @@ impl Pty {
     /// Types keys.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal was closed.
     pub fn type_keys(&mut self, keys: &str) -> Result<()> {
         self.master()?.write_all(keys.as_bytes()).context("type on the terminal")
     }
 
-    /// Changes the terminal's size; the program gets SIGWINCH.
+    /// Changes the size of the terminal. The program gets SIGWINCH.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal was closed.
     pub fn resize(&mut self, rows: u16, columns: u16) -> Result<()> {
         tcsetwinsize(self.master()?, size(rows, columns)).context("resize the terminal")?;
         self.screen.lock().parser.screen_mut().set_size(rows, columns);
@@ -230,16 +230,16 @@ impl Pty {
         self.screen.lock().ended
     }
 
-    /// The program's process id.
+    /// Returns the process id of the program.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for the program's end and returns its exit code (128 + n after signal n).
+    /// Waits until the program ends, and returns its exit code (128 + n after signal n).
     ///
     /// # Errors
-    /// At the time limit; the program is then killed, and the error has the screen.
+    /// If the time limit is exceeded. In this case the program is killed, and the error contains the screen.
     pub fn wait_exit(&mut self) -> Result<i32> {
         match program::wait(&mut self.child, Instant::now() + self.patience)? {
             Some(status) => Ok(program::code(status)),
@@ -252,12 +252,12 @@ impl Drop for Pty {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A grandchild may keep the terminal open; the thread then ends with it.
+        // The reader thread is not joined, because a descendant of the program may keep the terminal open.
         drop(self.reader.take());
     }
 }
 
-/// Waits for output; false when the reader should stop.
+/// Waits for output. Returns false when the reader must stop.
 fn is_open(output: &File, closed: &OwnedFd) -> bool {
     let mut both = [PollFd::new(output, PollFlags::IN), PollFd::new(closed, PollFlags::IN)];
     loop {

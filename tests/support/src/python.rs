@@ -1,13 +1,14 @@
-//! Python environments with third-party packages, for real clients.
+//! Creates Python environments with third-party packages, for tests with real clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The interpreter of a virtual environment in `folder` with these packages; creates it if it is missing.
+/// Returns the interpreter of a virtual environment in `folder` that contains these packages. Creates the
+/// environment if it is missing.
 ///
 /// # Errors
-/// The reason, for a skip message.
+/// The reason as text, for the message about a skipped test.
 pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python3");
     if python.exists() {
@@ -15,7 +16,7 @@ pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String
     }
     let made = made(folder, packages);
     if made.is_err() {
-        // An incomplete one would be used later.
+        // Otherwise, a later test would use the incomplete environment.
         let _ = fs::remove_dir_all(folder);
     }
     made.map(|()| python)

@@ -1,25 +1,26 @@
-//! Replaces values that differ between runs before output is compared.
+//! Replaces values that differ between runs, so that outputs can be compared.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use regex::Regex;
 
-/// Replacements, applied in order.
+/// Replacements, which are applied in order.
 #[derive(Debug, Clone, Default)]
 pub struct Scrub {
     filters: Vec<(Regex, String)>,
 }
 
 impl Scrub {
-    /// The replacements for every output: times, durations, process ids, ports, memory addresses, ids.
+    /// Returns the replacements that apply to every output: times, durations, process ids, ports, memory
+    /// addresses, ids.
     ///
     /// # Errors
-    /// Never for the built-in expressions.
+    /// Never, because the built-in expressions are valid.
     pub fn standard() -> Result<Self> {
         let mut scrub = Self::default();
         for (expression, word) in [
-            // Escape sequences of colour; a terminal's screen has none left.
+            // Escape sequences for colours. The text of a terminal's screen contains none.
             (r"\x1b\[[0-9;]*m", ""),
             (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "[TIME]"),
             (r"\b\d{8}-\d{6}-\d{6}\b", "[REFERENCE]"),
@@ -37,21 +38,21 @@ impl Scrub {
         Ok(scrub)
     }
 
-    /// Replaces every match of `expression` by `word` (`$1` is the first group).
+    /// Replaces every match of `expression` with `word`, in which `$1` stands for the first group.
     ///
     /// # Errors
-    /// When the expression is invalid.
+    /// If the expression is invalid.
     pub fn add(&mut self, expression: &str, word: &str) -> Result<&mut Self> {
         let regex = Regex::new(expression).with_context(|| format!("filter {expression:?}"))?;
         self.filters.push((regex, word.to_owned()));
         Ok(self)
     }
 
-    /// Replaces a path and everything under it keeps its tail: `/tmp/x/home/a` → `[HOME]/a`. Longer
-    /// paths have to be added before those that contain them.
+    /// Replaces the beginning of paths: `/tmp/x/home/a` → `[HOME]/a`. A longer path must be added before a
+    /// path that is its beginning.
     ///
     /// # Errors
-    /// Never for a path that is text.
+    /// Never, if the path is UTF-8.
     pub fn path(&mut self, path: &Path, word: &str) -> Result<&mut Self> {
         self.add(&regex::escape(&path.to_string_lossy()), word)
     }
@@ -59,12 +60,12 @@ impl Scrub {
     /// Replaces the random end of this agent's slugs: `probe-7k2qa` → `probe-[SLUG]`.
     ///
     /// # Errors
-    /// Never for an agent's name.
+    /// Never, if the text is a valid agent name.
     pub fn agent(&mut self, agent: &str) -> Result<&mut Self> {
         self.add(&format!(r"\b{}-[a-z2-7]{{5}}\b", regex::escape(agent)), &format!("{agent}-[SLUG]"))
     }
 
-    /// The text with every replacement made and spaces at line ends removed.
+    /// Returns the text after all replacements, without spaces at the ends of lines.
     #[must_use]
     pub fn apply(&self, text: &str) -> String {
         let replaced = self.filters.iter().fold(text.to_owned(), |text, (regex, word)| {

@@ -1,4 +1,4 @@
-//! An HTTP server on loopback with its own thread, for plain and async tests.
+//! An HTTP server that runs on its own thread, for synchronous and asynchronous tests.
 
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
@@ -21,16 +21,17 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
 
-/// A handler's response; `None` closes the connection without one.
+/// The response of a handler. `None` closes the connection without a response.
 pub type Answer = Option<Response<Body>>;
-/// Answers one request.
+/// A function that responds to a request.
 pub type Handler =
     Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
 
-/// A web site at this address of the machine that answers everything with an empty 200 until the test process ends.
+/// Starts a web site at this address of the machine. It responds to every request with an empty 200, until
+/// the test process ends.
 ///
 /// # Errors
-/// When this machine has no such address.
+/// If the machine does not have this address.
 pub fn says_yes(address: IpAddr) -> Result<SocketAddr> {
     let listener =
         std::net::TcpListener::bind((address, 0)).with_context(|| format!("listen on {address}"))?;
@@ -48,7 +49,7 @@ pub fn says_yes(address: IpAddr) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// A running server; dropping it closes its port and every connection.
+/// A running server. Dropping the value closes its port and all connections.
 pub struct Server {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -56,19 +57,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on 127.0.0.1 (`port` 0: any free one) and answers with `handler`, over TLS when `tls`
-    /// is given.
+    /// Starts a server on 127.0.0.1 whose requests are handled by `handler`. For `port` 0, the kernel chooses
+    /// a free port. If `tls` is given, the server uses TLS.
     ///
     /// # Errors
-    /// When the port is taken or the thread cannot start.
+    /// If the port is in use, or the thread cannot be started.
     pub fn start(port: u16, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
         Self::start_on((Ipv4Addr::LOCALHOST, port).into(), tls, handler)
     }
 
-    /// The same on another address of this machine.
+    /// Like [`Server::start`], on another address of this machine.
     ///
     /// # Errors
-    /// As [`Server::start`]; also when this machine has no such address.
+    /// As for [`Server::start`], and if the machine does not have this address.
     pub fn start_on(address: SocketAddr, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
         let listener =
             std::net::TcpListener::bind(address).with_context(|| format!("listen on {address}"))?;
@@ -89,7 +90,7 @@ impl Server {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -100,14 +101,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panicked handler has printed its message to stderr.
+            // If the handler panicked, its message was printed to standard error.
             let _ = thread.join();
         }
     }
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, handler: Handler) {
-    // Connections are aborted with the set when the server stops.
+    // When the server stops, the set is dropped, which aborts all connections.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         let (tls, handler) = (tls.clone(), Arc::clone(&handler));
@@ -117,10 +118,11 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, handler: Handle
 }
 
 async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, handler: Handler) {
-    // Without it every small answer waits 40 ms for an acknowledgement.
+    // Otherwise, every small response would be delayed by 40 ms, because the kernel waits for an
+    // acknowledgement.
     let _ = socket.set_nodelay(true);
     match tls {
-        // A client that does not trust the certificate aborts the handshake.
+        // If the client does not trust the certificate, it aborts the handshake.
         Some(tls) => {
             if let Ok(stream) = tls.accept(socket).await {
                 http(stream, handler).await;
@@ -136,11 +138,11 @@ async fn http<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(io: IO, handl
         async move { answer.await.ok_or(Closed) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
-    // Errors here are disconnects of the client or deliberate interruptions.
+    // An error here means that the client disconnected, or that the response was interrupted on purpose.
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(io), service).await;
 }
 
-/// The error by which a handler closes its connection.
+/// The error with which a handler closes its connection.
 #[derive(Debug)]
 struct Closed;
 
@@ -152,7 +154,7 @@ impl std::fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Makes a [`Handler`] of an async function over `state`.
+/// Converts an async function that uses `state` to a [`Handler`].
 pub fn handler<S, F, A>(state: Arc<S>, answer: F) -> Handler
 where
     S: Send + Sync + 'static,

@@ -1,4 +1,5 @@
-//! Builds a small root file system from this machine's programs, for tests of images: without an engine, as any user.
+//! Creates a small root file system from the programs of this machine, for tests of images. It needs neither
+//! a container engine nor root privileges.
 
 use std::fs;
 use std::io;
@@ -6,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The programs for test scripts.
+/// The programs that the scripts of tests use.
 const PROGRAMS: &[&str] = &[
     "awk",
     "basename",
@@ -79,20 +80,20 @@ const PROGRAMS: &[&str] = &[
     "xargs",
 ];
 
-/// The search path for programs.
+/// The folders in which programs are searched.
 const PATH: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// The library folders of a system.
+/// The folders that contain the system's libraries.
 const SYSTEM: [&str; 3] = ["/usr", "/lib", "/lib64"];
 
-/// The links of merged-/usr distributions.
+/// The links that distributions with a merged `/usr` have.
 const LINKS: [(&str, &str); 4] =
     [("usr/bin", "bin"), ("usr/bin", "sbin"), ("usr/lib", "lib"), ("usr/lib64", "lib64")];
 
-/// Locale files, which terminal programs need for text other than ASCII.
+/// Locale files, without which terminal programs support only ASCII.
 const CHARACTERS: &str = "/usr/lib/locale/C.utf8";
 
-/// Parts of Python's library that only its own tests and tools need.
+/// Parts of Python's library that only its tests and tools need.
 const WITHOUT: [&str; 10] = [
     "test",
     "idlelib",
@@ -109,7 +110,7 @@ const WITHOUT: [&str; 10] = [
 /// Creates the root file system in a new folder.
 ///
 /// # Errors
-/// When something of this machine cannot be copied.
+/// If a file of this machine cannot be copied.
 pub fn make(root: &Path) -> io::Result<()> {
     for folder in [
         "etc/ssl/certs",
@@ -145,12 +146,12 @@ pub fn make(root: &Path) -> io::Result<()> {
     python_library(root)
 }
 
-/// The libraries that the loader finds for programs.
+/// Returns the libraries that the dynamic loader finds for these programs.
 pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &Path) -> io::Result<()> {
     let listed = Command::new("ldd").args(programs).output()?;
     for word in String::from_utf8_lossy(&listed.stdout).split_ascii_whitespace() {
         let path = Path::new(word);
-        // Programs with bundled libraries have them beside themselves.
+        // A program with bundled libraries has them in its own folder.
         let system = SYSTEM.iter().any(|system| path.starts_with(system));
         if !system || !path.exists() {
             continue;
@@ -164,7 +165,7 @@ pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &P
     Ok(())
 }
 
-/// The path of a system file in the root, with the links above resolved.
+/// Returns the path of a system file in the root, with [`LINKS`] resolved.
 pub(crate) fn place(root: &Path, path: &Path) -> PathBuf {
     root.join("usr").join(path.strip_prefix("/usr").or_else(|_| path.strip_prefix("/")).unwrap_or(path))
 }
@@ -177,7 +178,7 @@ fn python_library(root: &Path) -> io::Result<()> {
         Ok(inside) => copy(&library, &root.join("usr").join(inside))?,
         Err(_) => return Ok(()),
     }
-    // Its compiled modules need further libraries.
+    // Python's compiled modules need further libraries.
     let compiled = fs::read_dir(library.join("lib-dynload")).into_iter().flatten();
     libraries_of(compiled.filter_map(|entry| Some(entry.ok()?.path())), root)
 }

@@ -1,4 +1,4 @@
-//! Runs an OpenSSH server, and creates a repository for it.
+//! Runs an OpenSSH server, and creates a git repository for it.
 
 use std::fs;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = "/usr/sbin/sshd";
 
-/// Time limit for the server to listen.
+/// The time limit for the server to start listening.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process that is killed on drop.
+/// A process that is killed when the value is dropped.
 pub struct Ends(pub Child);
 
 impl Drop for Ends {
@@ -24,8 +24,8 @@ impl Drop for Ends {
     }
 }
 
-/// A running server that accepts the keys of the file `authorized` in its folder. Dropping it ends the server and its
-/// connections.
+/// A running server that accepts the keys in the file `authorized` of its folder. Dropping the value stops
+/// the server and its connections.
 pub struct Sshd {
     port: u16,
     process: Ends,
@@ -33,7 +33,7 @@ pub struct Sshd {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        // Each connection has its own process, which outlives the listener's.
+        // Each connection has its own process, which does not end with the listening process.
         let connections = descendants(self.process.0.id());
         let _ = self.process.0.kill();
         for process in connections {
@@ -42,7 +42,7 @@ impl Drop for Sshd {
     }
 }
 
-/// The descendants of a process.
+/// Returns the descendants of a process.
 fn descendants(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
@@ -56,22 +56,22 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 impl Sshd {
-    /// Why this machine cannot run one.
+    /// Returns why this machine cannot run an OpenSSH server; none if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
         (!Path::new(PROGRAM).exists()).then(|| "there is no OpenSSH server on this machine".to_owned())
     }
 
-    /// Starts a server on a free port of `address`, with additional configuration `lines`. Its host key is `host` in
-    /// `folder`, with the public half in `host.pub`.
+    /// Starts a server on a free port of `address`. `lines` are added to its configuration. Its host key is
+    /// the file `host` in `folder`, and the public key is in `host.pub`.
     ///
     /// # Errors
-    /// When a program is missing or fails, or nobody listens in time.
+    /// If a program is missing or fails, or the server does not listen within the time limit.
     pub fn start(folder: &Path, address: IpAddr, lines: &str) -> Result<Self> {
         let at = |name: &str| folder.join(name);
         make_key(&at("host"))?;
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
-        // Without a home, the shell runs no startup files before git.
+        // Without a home folder, the shell runs no startup files before git.
         let config = format!(
             "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nSetEnv HOME=/nonexistent\n{lines}",
@@ -79,7 +79,7 @@ impl Sshd {
             at("authorized").display()
         );
         fs::write(at("sshd"), config)?;
-        // The privilege separation folder, which a server started by root needs.
+        // Creates the folder for privilege separation, which a server that root starts needs.
         let _ = fs::create_dir_all("/run/sshd");
         let mut process = Command::new(PROGRAM);
         let process = process.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn();
@@ -92,32 +92,33 @@ impl Sshd {
         Ok(Self { port, process })
     }
 
-    /// Freezes every connection, like a lost network. New connections still work.
+    /// Freezes every connection, as if the network was lost. New connections work.
     pub fn freeze(&self) {
         for process in descendants(self.process.0.id()) {
             signal(process, Signal::STOP);
         }
     }
 
-    /// The port it listens on.
+    /// Returns the port on which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 }
 
-/// Makes a key without a passphrase, with its public half beside it.
+/// Creates a key without a passphrase. The public key is written next to it.
 ///
 /// # Errors
-/// When ssh-keygen is missing or fails.
+/// If ssh-keygen is missing or fails.
 pub fn make_key(path: &Path) -> Result<()> {
     run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))
 }
 
-/// Creates the bare repository `bare` with one commit on `main`, and its source clone `seed` in `folder`.
+/// Creates the bare repository `bare` with one commit on `main`, and the clone `seed` in `folder` from which
+/// the commit was pushed.
 ///
 /// # Errors
-/// When git is missing or fails.
+/// If git is missing or fails.
 pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
     let script = "git init -q --bare -b main \"$1\" && git init -q -b main seed && cd seed && echo one >one \
          && git add . && git commit -qm one && git push -q \"$1\" main";
@@ -128,18 +129,18 @@ pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
     run(command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "ann@example.com"))))
 }
 
-/// The name of the user that the server accepts: the current one.
+/// Returns the name of the user that the server accepts, which is the current user.
 ///
 /// # Errors
-/// When it is unknown.
+/// If the name is unknown.
 pub fn user() -> Result<String> {
     Ok(String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?.trim().to_owned())
 }
 
-/// Runs a program that must succeed.
+/// Runs a program, which must succeed.
 ///
 /// # Errors
-/// When it cannot be run or fails, with its output.
+/// If the program cannot be run or fails. The error contains its output.
 pub fn run(command: &mut Command) -> Result<()> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Tests the fake servers with a real TLS client, because every other test depends on them.
+//! Tests of the fake servers with a real TLS client, because all other tests depend on these servers.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ async fn connect(
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(address).await?).await
 }
 
-/// One request on a connection of its own; the status and as much of the body as came, and whether it
-/// came whole.
+/// Sends a request on a new connection. Returns the status, the part of the body that was received, and
+/// whether the body was complete.
 async fn ask(address: SocketAddr, ca: &str, h2: bool, request: Request<Full<Bytes>>) -> (u16, String, bool) {
     let alpn: &[u8] = if h2 { b"h2" } else { b"http/1.1" };
     let io = TokioIo::new(connect(address, ca, HOST, alpn).await.unwrap());
@@ -78,7 +78,7 @@ fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(format!("https://{HOST}{path}")).body(Full::default()).unwrap()
 }
 
-/// The same conversation in each format: `path`, a first request, and how to add a tool result.
+/// The same conversation in each format: the path, the first request, and how a tool result is added.
 fn conversations(streamed: bool) -> Vec<(&'static str, Value, Value)> {
     let schema =
         json!({"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]});
@@ -104,7 +104,7 @@ fn conversations(streamed: bool) -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
-/// Every `"field":"…"` of a stream put together, or the one of a whole answer.
+/// Returns the value of `field`: from a stream, all its parts joined; otherwise the single value.
 fn gathered(text: &str, field: &str) -> String {
     fn walk(value: &Value, field: &str, out: &mut String) {
         match value {

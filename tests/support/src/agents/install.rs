@@ -1,4 +1,4 @@
-//! Installs each agent once per machine, also for concurrent tests.
+//! Installs each agent once per machine, even if several tests need it at the same time.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::Missing;
 
-/// The folder of all agents.
+/// Returns the folder that contains all agents.
 pub(super) fn folder() -> Result<PathBuf, Missing> {
     let folder = match std::env::var_os("BOTTLE_TEST_AGENTS") {
         Some(folder) => PathBuf::from(folder),
@@ -19,8 +19,8 @@ pub(super) fn folder() -> Result<PathBuf, Missing> {
     Ok(fs::canonicalize(&folder)?)
 }
 
-/// Runs `install` for `home`, unless a complete installation with this `mark` exists. Removes and repeats an
-/// incomplete one. Other processes wait.
+/// Runs `install` for the folder `home`, unless it already contains a complete installation with this `mark`.
+/// An incomplete installation is removed and repeated. Other processes wait meanwhile.
 pub(super) fn once(
     home: &Path,
     mark: &str,
@@ -45,7 +45,7 @@ pub(super) fn once(
     Ok(())
 }
 
-/// Runs an installer with the user's environment, which configures registries and proxies.
+/// Runs an installer with the user's environment, because it configures registries and proxies.
 pub(super) fn run(command: &mut Command) -> Result<(), Missing> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

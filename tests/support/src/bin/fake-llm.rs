@@ -1,7 +1,7 @@
-//! `fake-llm`: the fake model as a program, for trying an agent by hand.
+//! `fake-llm`: the fake model API as a program, for trying an agent by hand.
 //!
-//! It prints where it listens, the one key it takes and where its certificate is, one a line, and runs
-//! until it is ended.
+//! It prints its address, the only key that it accepts and the path of its certificate, each on a line, and
+//! runs until it is stopped.
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
 use std::io::Write;
@@ -37,7 +37,8 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    // The key may come from the environment, never from the command line, where every user sees it.
+    // The key may come from an environment variable, but not from the command line, which every user of the
+    // machine can see.
     let mut options = Options { port: args.port, ..Options::default() };
     if let Ok(key) = std::env::var("FAKE_LLM_KEY") {
         options.key = key;

@@ -1,4 +1,5 @@
-//! Handles one request: checks the key, selects the turn, renders the format, applies faults.
+//! Handles one request: checks the key, selects the model's turn, renders it in the request's format, and
+//! injects faults.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,18 +18,18 @@ use super::{Options, Seen, Used, chat, messages, responses};
 use crate::body::{Body, Pace, paced, whole};
 use crate::server::Answer;
 
-/// The longest request body it reads; Claude Code's first is 110 KB.
+/// The maximum size of a request body in bytes. The first request of Claude Code has 110 KB.
 const BODY_LIMIT: usize = 16 << 20;
 
-/// What the handler shares between requests.
+/// The state that all requests share.
 pub(super) struct State {
     pub(super) options: Options,
     pub(super) seen: Mutex<Vec<Seen>>,
-    /// How often each of `options.faults` has happened.
+    /// How many times each fault of `options.faults` has been injected.
     pub(super) fault_uses: Mutex<Vec<usize>>,
 }
 
-/// The model's turn, ready to be written in any format.
+/// The model's turn, independent of the format in which it is sent.
 pub(super) struct Reply<'a> {
     pub(super) model: &'a str,
     pub(super) input_tokens: usize,
@@ -37,7 +38,7 @@ pub(super) struct Reply<'a> {
     call: Option<Call>,
 }
 
-/// A call of a tool.
+/// A call of one of the agent's tools.
 pub(super) struct Call {
     pub(super) tool: ShellTool,
     pub(super) arguments: Value,
@@ -66,7 +67,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// An id that is the same for the same step.
+    /// Returns an id that is the same for every request of the same step.
     pub(super) fn id(&self, prefix: &str) -> String {
         format!("{prefix}fake{:04}", self.step)
     }
@@ -75,8 +76,8 @@ impl<'a> Reply<'a> {
         self.call.as_ref()
     }
 
-    /// The text of a turn without a call. Without a shell tool (a request for a title, for example) the command itself
-    /// is the text.
+    /// Returns the text of a turn without a tool call. If the request declares no shell tool, for example
+    /// because it asks for a title, the command itself is the text.
     pub(super) fn text(&self) -> &str {
         match self.turn {
             Turn::Run(text) | Turn::Say(text) | Turn::Call(text, _) => text,
@@ -86,7 +87,7 @@ impl<'a> Reply<'a> {
 
 pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
     let (parts, body) = request.into_parts();
-    // A body that breaks off or is too long is seen as an empty one and refused as no request.
+    // A body that is interrupted or too long is treated as empty, and the request is refused as invalid.
     let body = Limited::new(body, BODY_LIMIT).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let body = String::from_utf8_lossy(&body).into_owned();
     let api = Api::of_path(parts.uri.path());
@@ -130,7 +131,8 @@ fn respond(
         return refusal(api, 401, "this key is not the one");
     }
     match (api, conversation) {
-        // codex tries a WebSocket first and falls back at once on this status only.
+        // Codex first tries to open a WebSocket. Only for this status does it switch to ordinary requests
+        // without delay.
         (Some(api), _) if parts.headers.contains_key(http::header::UPGRADE) => {
             refusal(Some(api), 426, "no WebSocket is spoken here")
         }
@@ -178,7 +180,7 @@ fn turn(state: &State, conversation: &Conversation) -> Response<Body> {
     respond_with(StatusCode::OK, kind, paced(chunks, pace))
 }
 
-/// The fault due at `step`, counted as used.
+/// Returns the fault to inject at `step`, and counts it.
 fn fault(state: &State, step: usize) -> Option<FaultKind> {
     let mut uses = state.fault_uses.lock().unwrap_or_else(PoisonError::into_inner);
     uses.resize(state.options.faults.len(), 0);
@@ -220,7 +222,7 @@ fn respond_with(status: StatusCode, kind: &'static str, body: Body) -> Response<
     response
 }
 
-/// Whether a header of one of the formats has the key: `x-api-key`, or `Authorization: Bearer`.
+/// Whether a header contains the key in one of the formats: `x-api-key`, or `Authorization: Bearer`.
 fn carries_key(parts: &Parts, key: &str) -> bool {
     let value = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     value("x-api-key") == Some(key)

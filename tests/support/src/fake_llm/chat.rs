@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions: one answer as JSON, or the same as chunks.
+//! OpenAI's Chat Completions: an answer as a JSON document, or the same answer as chunks.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub(super) fn events(reply: &Reply<'_>, with_usage: bool) -> Vec<Bytes> {
     events
 }
 
-/// The body of a refusal, in Responses too.
+/// The body of an error response, which the Responses format uses too.
 pub(super) fn error(kind: &str, message: &str) -> Value {
     json!({"error": {"type": kind, "code": kind, "message": message, "param": null}})
 }
@@ -67,7 +67,7 @@ fn finish_reason(reply: &Reply<'_>) -> &'static str {
 }
 
 fn usage(reply: &Reply<'_>) -> Value {
-    // `cost` is OpenRouter's addition.
+    // The field `cost` is an addition by OpenRouter.
     json!({"prompt_tokens": reply.input_tokens, "completion_tokens": OUTPUT_TOKENS,
         "total_tokens": reply.input_tokens + OUTPUT_TOKENS,
         "prompt_tokens_details": {"cached_tokens": 0}, "cost": 0.0})

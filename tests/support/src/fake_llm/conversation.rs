@@ -17,7 +17,8 @@ pub enum Api {
 }
 
 impl Api {
-    /// The format served at `path` (without query), whatever prefix a gateway puts before it.
+    /// Returns the format that is served at `path`. The path contains no query, and may start with a prefix
+    /// that a gateway adds.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         [("/messages", Self::Messages), ("/chat/completions", Self::Chat), ("/responses", Self::Responses)]
@@ -26,33 +27,34 @@ impl Api {
     }
 }
 
-/// What the script needs to know of a request.
+/// The parts of a request that the script depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conversation {
-    /// The format.
+    /// The wire format.
     pub(super) api: Api,
-    /// The requested model, echoed in the response.
+    /// The name of the requested model, which the response repeats.
     pub(super) model: String,
-    /// Whether a stream is wanted.
+    /// Whether the client requests a stream.
     pub(super) streamed: bool,
-    /// Whether a Chat stream is to end with usage.
+    /// Whether a Chat Completions stream must end with the usage.
     pub(super) stream_usage: bool,
-    /// Tool results in the history: the step.
+    /// The number of tool results in the history, which is the step of the script.
     pub(super) results: usize,
-    /// The declared shell tool.
+    /// The shell tool that the request declares.
     pub(super) tool: Option<ShellTool>,
-    /// All declared tools.
+    /// All tools that the request declares.
     pub(super) tools: Vec<Value>,
-    /// The id of the last refusal of a bottle's proxy.
+    /// The id of the last denial by a bottle's proxy in the history.
     pub(super) refusal: Option<String>,
-    /// Whether the prompt asks to end by command.
+    /// Whether the prompt asks the agent to end with a certain command.
     pub(super) ends_by_command: bool,
-    /// Invented from the size, so that it grows with the conversation as real counts do.
+    /// A made-up number, derived from the request's size so that it grows with the conversation, as real
+    /// token counts do.
     pub(super) input_tokens: usize,
 }
 
 impl Conversation {
-    /// Reads `body`; `None` when it is no request of this format.
+    /// Parses `body`. Returns `None` if it is not a request of this format.
     pub(super) fn read(api: Api, body: &str) -> Option<Self> {
         let request: Value = serde_json::from_str(body).ok()?;
         let tools = request["tools"].as_array().cloned().unwrap_or_default();
@@ -72,7 +74,7 @@ impl Conversation {
     }
 }
 
-/// A refusal is JSON with an id of twelve digits, in a text that is JSON in JSON.
+/// A denial is JSON that contains an id of twelve hexadecimal digits. It is part of a text that is encoded as JSON twice.
 fn last_refusal(body: &str) -> Option<String> {
     let ids = body.rmatch_indices("id").filter_map(|(at, _)| {
         let rest = body[at + 2..].trim_start_matches(['\\', '"', ':', ' ']);

@@ -1,29 +1,30 @@
-//! Injected faults: an error status, a slow stream, an interrupted stream.
+//! Faults that the fake model injects: an error status, a slow stream, an interrupted stream.
 
 use std::time::Duration;
 
-/// One thing that goes wrong at one step.
+/// A fault at a step of the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The step of the script it happens at (0 is the first call); `None`: at every step.
+    /// The step at which the fault occurs (0 is the first call). `None` means every step.
     pub step: Option<usize>,
-    /// How often it happens in total; later retries succeed. The server counts it, because the request's history does
-    /// not show it.
+    /// How many times the fault occurs in total, so that later retries succeed. The server counts this,
+    /// because the history in a request does not show it.
     pub times: usize,
-    /// What happens.
+    /// The kind of the fault.
     pub kind: FaultKind,
 }
 
-/// What happens.
+/// The kind of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// This status with an error body of the format.
+    /// The response has this status, and an error body in the request's format.
     Status(u16),
-    /// This wait before every chunk of a stream (before the whole answer otherwise).
+    /// Every chunk of a stream is delayed by this time. Without a stream, the response is delayed once.
     Delay(Duration),
-    /// The stream breaks off after so many chunks; an answer that is not streamed breaks off at once.
+    /// A stream is interrupted after this number of chunks. A response without a stream is interrupted at its
+    /// start.
     Cut {
-        /// Chunks sent before.
+        /// The number of chunks that are sent before the interruption.
         after: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Anthropic's Messages: one answer as JSON, or the same as events.
+//! Anthropic's Messages: an answer as a JSON document, or the same answer as events.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::answer::Reply;
 use super::sse;
 
-/// Output tokens of every answer.
+/// The number of output tokens that every answer reports.
 pub(super) const OUTPUT_TOKENS: usize = 17;
 
 pub(super) fn json(reply: &Reply<'_>) -> Value {
@@ -45,7 +45,7 @@ pub(super) fn events(reply: &Reply<'_>) -> Vec<Bytes> {
     events.iter().map(sse::named).collect()
 }
 
-/// The body of a refusal.
+/// The body of an error response.
 pub(super) fn error(kind: &str, message: &str) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": message}})
 }

@@ -1,8 +1,10 @@
-//! A fake model API: a server with the three wire formats of coding agents that plays one script.
+//! A fake model API: a server with the three wire formats that coding agents use. It makes the agent run the
+//! commands of a script.
 //!
-//! It is stateless. The number of tool results in a request's history selects the next step of the script, so
-//! retries, restarts and concurrent agents get the right response. It refuses every key but one with 401: an agent
-//! with a placeholder succeeds only if a proxy inserts the real key.
+//! The server keeps no state about conversations. The number of tool results in a request's history selects
+//! the next step of the script, so that retries, restarts and concurrent agents get the right response. It
+//! accepts a single key, and responds with 401 to all others: an agent with a placeholder succeeds only if a
+//! proxy inserts the real key.
 //!
 //! ```text
 //! request ─► auth ─► conversation (one reader per format) ─► script ─► tool shape ─► answer ─► fault
@@ -32,26 +34,26 @@ pub use script::Script;
 use crate::authority::{Alpn, Authority, Leaf};
 use crate::server::{Server, handler};
 
-/// The hosts whose certificate the fake model carries unless a test names others.
+/// The hosts for which the server's certificate is valid, unless a test sets others.
 pub const DEFAULT_HOSTS: [&str; 6] =
     ["openrouter.ai", "api.openai.com", "api.anthropic.com", "chatgpt.com", "localhost", "127.0.0.1"];
 
 /// How the fake model behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The one key it takes.
+    /// The only key that the server accepts.
     pub key: String,
-    /// What it makes the agent do.
+    /// The script that the agent is made to run.
     pub script: Script,
-    /// What goes wrong, and when.
+    /// The faults to inject.
     pub faults: Vec<Fault>,
-    /// Names in its certificate.
+    /// The names for which the certificate is valid.
     pub hosts: Vec<String>,
-    /// The protocols it offers.
+    /// The protocols that the server offers.
     pub alpn: Alpn,
-    /// The address it listens on.
+    /// The address on which the server listens.
     pub address: IpAddr,
-    /// Its port there; 0 takes any free one.
+    /// The port on which the server listens. For 0, the kernel chooses a free port.
     pub port: u16,
 }
 
@@ -69,43 +71,43 @@ impl Default for Options {
     }
 }
 
-/// One request as the model saw it.
+/// A request as the server received it.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Upper case.
+    /// The method, in upper case.
     pub method: String,
-    /// Path with query.
+    /// The path, with the query.
     pub path: String,
-    /// `Host` or `:authority`.
+    /// The header `Host` or `:authority`.
     pub host: String,
-    /// `HTTP/1.1` or `HTTP/2.0`.
+    /// The protocol: `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: String,
-    /// Every header, names in lower case.
+    /// All headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Text of the body.
+    /// The body as text.
     pub body: String,
-    /// Whether it carried the one key.
+    /// Whether the request contained the accepted key.
     pub key_accepted: bool,
-    /// The wire format, when the path is one of them.
+    /// The wire format, if the path belongs to one.
     pub api: Option<Api>,
     /// Whether a stream was requested.
     pub streamed: bool,
-    /// Which call of the script it was (0 first), when it was one.
+    /// The step of the script that the request asked for, from 0; none for other requests.
     pub step: Option<usize>,
-    /// The status it got.
+    /// The status of the response.
     pub status: u16,
-    /// The usage in its response, if it was a model response.
+    /// The usage that the response reports, if it is a response of the model.
     pub used: Option<Used>,
 }
 
-/// The usage in a response.
+/// The token usage that a response reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {
-    /// The model.
+    /// The name of the model.
     pub model: String,
-    /// Tokens read.
+    /// The number of input tokens.
     pub input: u64,
-    /// Tokens written.
+    /// The number of output tokens.
     pub output: u64,
 }
 
@@ -117,10 +119,10 @@ pub struct FakeLlm {
 }
 
 impl FakeLlm {
-    /// Starts it over TLS under an authority of its own.
+    /// Starts the server with TLS. Its certificate is signed by a new authority.
     ///
     /// # Errors
-    /// When the address or the port is taken or a host name is none.
+    /// If the address or port is in use, or a host name is invalid.
     pub fn start(options: Options) -> Result<Self> {
         let authority = Authority::new("fake llm")?;
         let hosts: Vec<&str> = options.hosts.iter().map(String::as_str).collect();
@@ -131,19 +133,19 @@ impl FakeLlm {
         Ok(Self { options: state, authority, server })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// The one key it takes.
+    /// Returns the only key that the server accepts.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.options.options.key
     }
 
-    /// The certificate authority that clients must trust.
+    /// Returns the certificate of the authority, which clients must trust.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.authority.pem()
@@ -152,24 +154,24 @@ impl FakeLlm {
     /// Writes [`FakeLlm::ca_pem`] to `path`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write_ca(&self, path: &Path) -> Result<()> {
         self.authority.write_pem(path)
     }
 
-    /// Every request so far, in order of arrival.
+    /// Returns all requests so far, in the order of arrival.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.options.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The usage of every model response, in the order of the requests.
+    /// Returns the usage of every response of the model, in the order of the requests.
     #[must_use]
     pub fn usage(&self) -> Vec<Used> {
         self.seen().into_iter().filter_map(|seen| seen.used).collect()
     }
 
-    /// The steps of the script that were requested with the valid key, in order.
+    /// Returns the steps of the script that were requested with the accepted key, in order.
     #[must_use]
     pub fn steps_served(&self) -> Vec<usize> {
         self.seen().iter().filter(|seen| seen.status == 200).filter_map(|seen| seen.step).collect()

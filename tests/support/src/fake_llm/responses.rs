@@ -1,4 +1,4 @@
-//! OpenAI's Responses: one answer as JSON, or the same as events.
+//! OpenAI's Responses: an answer as a JSON document, or the same answer as events.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::messages::OUTPUT_TOKENS;
 use super::sse;
 use super::tool::ShellTool;
 
-/// What codex with a ChatGPT login asks before anything else: which of the account's places to talk to.
+/// The answer to codex's first request with a ChatGPT login, which asks for the account's workspaces.
 pub(super) fn accounts(headers: &http::HeaderMap) -> Value {
     let id = headers.get("chatgpt-account-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
     let free = "NO_CONSTRAINT";

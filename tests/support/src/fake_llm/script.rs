@@ -1,39 +1,40 @@
-//! The script of the fake model: commands, one per turn, then a closing sentence.
+//! The script of the fake model: one command for each turn, and a closing sentence.
 
-/// The commands of a run.
+/// The commands that the agent is made to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// Shell commands, run one after the other through the agent's own shell tool. One that begins with `mcp:` is a
-    /// call of another tool instead: `mcp:NAME ARGUMENTS`, the arguments as JSON, in which `$REFUSAL` stands for the
-    /// last refusal's id in the conversation.
+    /// Shell commands, which the agent runs one after the other with its shell tool. A command that begins
+    /// with `mcp:` calls another tool instead: `mcp:NAME ARGUMENTS`. The arguments are JSON, in which
+    /// `$REFUSAL` stands for the id of the last denial in the conversation.
     pub commands: Vec<String>,
-    /// The model's text after the last command.
+    /// The text that the model sends after the last command.
     pub closing: String,
 }
 
-/// What the model does in answer to one request.
+/// What the model does in response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Turn<'a> {
-    /// Calls the shell tool with this command.
+    /// The model calls the shell tool with this command.
     Run(&'a str),
-    /// Calls the tool whose name ends so, with these arguments.
+    /// The model calls the tool whose name ends in the first text, with the arguments in the second.
     Call(&'a str, &'a str),
-    /// Says this and ends.
+    /// The model sends this text, and the conversation ends.
     Say(&'a str),
 }
 
-/// The command by which mini-swe-agent ends; its prompt contains these words.
+/// The command with which mini-swe-agent ends. Its prompt contains this text.
 const SUBMIT: &str = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
 
 impl Default for Script {
-    /// Two commands that leave a trace in the working directory, then the end: three calls.
+    /// Returns a script of two commands that write and read a file in the working directory, and a closing
+    /// sentence. It needs three calls of the model.
     fn default() -> Self {
         Self::new(&["printf 'made by the agent\\n' > proof.txt", "wc -l proof.txt && cat proof.txt"])
     }
 }
 
 impl Script {
-    /// These commands, and then the end.
+    /// Creates a script of these commands and a closing sentence.
     #[must_use]
     pub fn new(commands: &[&str]) -> Self {
         Self {
@@ -42,8 +43,8 @@ impl Script {
         }
     }
 
-    /// The turn after `results` tool results. If the prompt names mini's final command, the last turn runs it instead
-    /// of a text.
+    /// Returns the turn after `results` tool results. If the prompt contains the command with which
+    /// mini-swe-agent ends, the last turn runs this command instead of sending a text.
     pub(super) fn turn(&self, results: usize, ends_by_command: bool) -> Turn<'_> {
         match self.commands.get(results) {
             Some(command) => match command.strip_prefix("mcp:").and_then(|call| call.split_once(' ')) {
@@ -55,7 +56,7 @@ impl Script {
         }
     }
 
-    /// Whether a prompt asks to end by command.
+    /// Whether the prompt asks the agent to end with [`SUBMIT`].
     pub(super) fn ends_by_command(prompt: &str) -> bool {
         prompt.contains(SUBMIT)
     }

@@ -1,39 +1,40 @@
-//! Builds calls of the shell tool in the form that the client declared.
+//! Creates calls of the agent's shell tool, in the form that the request declares.
 //!
-//! Agents name it `bash`, `Bash`, `shell`, `exec_command`…, take the command as a text or as an argv, and
-//! may ask for more arguments. A fake that knew one shape would only ever test one agent.
+//! Agents name this tool `bash`, `Bash`, `shell` or `exec_command`, for example. They expect the command as a
+//! text or as an argv, and may require more arguments. A server that supported only one form could test only
+//! one agent.
 
 use serde_json::{Map, Value, json};
 
-/// A tool that runs commands, as one request declared it.
+/// A tool that runs commands, as a request declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ShellTool {
-    /// A function with a JSON schema for its arguments.
+    /// A function, with a JSON schema for its arguments.
     Function {
-        /// Its name.
+        /// The name of the function.
         name: String,
-        /// The schema.
+        /// The JSON schema of its arguments.
         schema: Value,
-        /// The group it was declared in, which is named beside it.
+        /// The group in which the function is declared. A call names the group too.
         namespace: Option<String>,
     },
     /// A tool whose input is free text (`type: custom` in Responses).
     Custom {
-        /// Its name.
+        /// The name of the tool.
         name: String,
     },
-    /// The built-in `local_shell` of Responses.
+    /// The built-in tool `local_shell` of Responses.
     LocalShell,
 }
 
-/// Names of shell tools in lower case, the likeliest first.
+/// The names of shell tools in lower case, most likely first.
 const SHELL_NAMES: [&str; 8] =
     ["bash", "shell", "shell_command", "exec_command", "terminal", "run_shell_command", "execute", "exec"];
-/// Names of the argument that holds the command.
+/// The names of the argument that contains the command.
 const COMMAND_KEYS: [&str; 5] = ["command", "cmd", "script", "code", "input"];
 
 impl ShellTool {
-    /// The shell tool among the declared ones, in any of the three formats.
+    /// Returns the shell tool among the declared tools, in any of the three formats.
     pub(super) fn find(tools: &[Value]) -> Option<Self> {
         let mut declared: Vec<(usize, Self)> =
             tools.iter().filter_map(Self::read).filter_map(|tool| Some((tool.rank()?, tool))).collect();
@@ -41,14 +42,14 @@ impl ShellTool {
         declared.into_iter().next().map(|(_, tool)| tool)
     }
 
-    /// The function among the declared ones whose name ends in `name`, however the client writes its dashes.
+    /// Returns the declared function whose name ends in `name`. Dashes and underscores are treated as equal.
     pub(super) fn called(tools: &[Value], name: &str) -> Option<Self> {
         let plain = |name: &str| name.replace('-', "_");
         let all = tools.iter().flat_map(|tool| Self::read(tool).into_iter().chain(Self::grouped(tool)));
         all.into_iter().find(|tool| plain(tool.name()).ends_with(&plain(name)))
     }
 
-    /// The functions of a group (`type: namespace` in Responses).
+    /// Returns the functions of a group (`type: namespace` in Responses).
     fn grouped(tool: &Value) -> Vec<Self> {
         let inner = tool["tools"].as_array().into_iter().flatten().filter_map(Self::read);
         let group = tool["name"].as_str();
@@ -66,7 +67,8 @@ impl ShellTool {
         if tool["type"] == "local_shell" {
             return Some(Self::LocalShell);
         }
-        // Chat Completions wraps the function; Messages calls its schema `input_schema`.
+        // In Chat Completions, the function is a nested object. In Messages, its schema is named
+        // `input_schema`.
         let inner = if tool["function"].is_object() { &tool["function"] } else { tool };
         let name = inner["name"].as_str()?.to_owned();
         if tool["type"] == "custom" && tool["input_schema"].is_null() {
@@ -86,7 +88,7 @@ impl ShellTool {
         }
     }
 
-    /// The name to call it by.
+    /// Returns the name with which the tool is called.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Function { name, .. } | Self::Custom { name } => name,
@@ -94,7 +96,7 @@ impl ShellTool {
         }
     }
 
-    /// The arguments that make it run `command`.
+    /// Returns the arguments with which the tool runs `command`.
     pub(super) fn arguments(&self, command: &str) -> Value {
         match self {
             Self::Custom { .. } => json!(command),
@@ -125,7 +127,7 @@ fn function_arguments(schema: &Value, command: &str) -> Value {
     Value::Object(arguments)
 }
 
-/// A harmless value for an argument the client insists on.
+/// Returns a harmless value for an argument that the client requires.
 fn filler(schema: Option<&Value>) -> Value {
     let schema = schema.cloned().unwrap_or_default();
     if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {

@@ -1,11 +1,12 @@
-//! A fake forge: Gitea's or GitHub's deploy keys API over TLS, and an OpenSSH server that accepts these keys.
+//! A fake git forge: the API for deploy keys of Gitea or GitHub over TLS, and an OpenSSH server that accepts
+//! the registered keys.
 //!
 //! ```text
 //! /api/v1/repos/OWNER/NAME/keys[/ID]  Gitea   ┐             ┌► authorized_keys ─► sshd ─► git
 //! /repos/OWNER/NAME/keys[/ID]         GitHub  ┴─► keys ─────┘    (where there is one)
 //! ```
-//! It validates requests like the real ones, records violations, and can inject faults: error responses, hangs, and
-//! interrupted connections before or after it processes a request.
+//! The server validates requests as the real forges do, and records violations. It can inject faults: error
+//! responses, requests without a response, and connections that are closed after the request was processed.
 
 mod ssh;
 
@@ -25,51 +26,53 @@ use crate::authority::{Alpn, Authority, Leaf};
 use crate::body::{Body, whole};
 use crate::server::{Answer, Server, handler};
 
-/// The token that it takes.
+/// The token that the server accepts.
 pub const TOKEN: &str = "forge-token-4711-not-anybodys";
 
-/// The one repository that it has.
+/// The only repository of the server.
 pub const REPOSITORY: &str = "team/tool";
 
-/// A page of its list of keys: smaller than anybody asks for, as an admin may have set it.
+/// The number of keys on a page of the list. It is smaller than clients request, as an administrator may have
+/// configured it.
 const PAGE: usize = 2;
 
-/// Whose API it speaks.
+/// The forge whose API the server imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Gitea's and Forgejo's.
+    /// Gitea and Forgejo.
     Gitea,
-    /// GitHub's.
+    /// GitHub.
     Github,
 }
 
-/// What goes wrong with a call.
+/// A fault in the response to a call.
 #[derive(Debug, Clone)]
 pub enum Trouble {
-    /// This status, with these headers and this message, and nothing is done.
+    /// The server does not process the request, and responds with this status, these headers and this
+    /// message.
     Status(u16, Vec<(&'static str, &'static str)>, &'static str),
-    /// Does nothing and never answers.
+    /// The server neither processes the request nor responds.
     Hangs,
-    /// Processes the request and never answers.
+    /// The server processes the request but does not respond.
     HangsAfter,
-    /// Processes the request and closes the connection.
+    /// The server processes the request, and closes the connection without a response.
     ClosesAfter,
 }
 
 /// A registered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Its number.
+    /// The id of the key.
     pub id: u64,
-    /// Its title.
+    /// The title of the key.
     pub title: String,
-    /// Its public half.
+    /// The public key.
     pub key: String,
-    /// Whether it may only read.
+    /// Whether the key allows only fetches.
     pub read_only: bool,
 }
 
-/// A running forge.
+/// A running fake forge.
 pub struct Forge {
     server: Server,
     dialect: Dialect,
@@ -82,7 +85,7 @@ struct State {
     inner: Mutex<Inner>,
 }
 
-/// Where the keys are let in.
+/// The `authorized_keys` file of the OpenSSH server, and the command for its keys.
 struct Authorized {
     file: PathBuf,
     serve: PathBuf,
@@ -98,18 +101,18 @@ struct Inner {
 }
 
 impl Forge {
-    /// A forge without a git server.
+    /// Starts a forge without a git server.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// If the server cannot listen.
     pub fn start(dialect: Dialect, authority: &Authority) -> Result<Self> {
         Self::with(dialect, authority, None)
     }
 
-    /// One whose keys open `host`.
+    /// Starts a forge whose registered keys give access to the git server `host`.
     ///
     /// # Errors
-    /// When it cannot listen.
+    /// If the server cannot listen.
     pub fn before(dialect: Dialect, authority: &Authority, host: &GitHost) -> Result<Self> {
         let authorized = Authorized { file: host.authorized(), serve: host.serve() };
         Self::with(dialect, authority, Some(authorized))
@@ -122,13 +125,13 @@ impl Forge {
         Ok(Self { server, dialect, state })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// `api_url`.
+    /// Returns the value for `api_url` in a manifest.
     #[must_use]
     pub fn api(&self) -> String {
         let base = format!("https://127.0.0.1:{}", self.address().port());
@@ -138,30 +141,30 @@ impl Forge {
         }
     }
 
-    /// The keys that there are.
+    /// Returns the registered keys.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         self.state.lock().keys.clone()
     }
 
-    /// Registers another user's key.
+    /// Registers a key of another user.
     pub fn add(&self, title: &str, key: &str) {
         self.state.add(title, key, true);
     }
 
-    /// The calls so far, as `METHOD PATH`.
+    /// Returns all calls so far, as `METHOD PATH`.
     #[must_use]
     pub fn calls(&self) -> Vec<String> {
         self.state.lock().calls.clone()
     }
 
-    /// What of the requests was not as the API has it.
+    /// Returns the violations of the real API in the requests so far.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.state.lock().faults.clone()
     }
 
-    /// The next call with this method goes wrong.
+    /// Injects this fault into the next call with this method.
     pub fn next(&self, method: Method, trouble: Trouble) {
         self.state.lock().troubles.push((method, trouble));
     }
@@ -175,7 +178,7 @@ impl State {
     fn add(&self, title: &str, key: &str, read_only: bool) -> u64 {
         let mut inner = self.lock();
         inner.made += 1;
-        // Far apart, so that a place in a list is never taken for a number.
+        // The ids have gaps, so that an index in a list cannot be mistaken for an id.
         let id = 1000 + 7 * inner.made;
         inner.keys.push(Key { id, title: title.to_owned(), key: key.to_owned(), read_only });
         self.let_in(&inner.keys);
@@ -191,7 +194,7 @@ impl State {
         write(file, &lines.collect::<String>());
     }
 
-    /// Notes what the real API would have refused or not understood.
+    /// Records violations that the real API would refuse or not understand.
     fn judge(&self, method: &Method, headers: &HeaderMap) {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut wanted = vec![("user-agent", "bottle/")];
@@ -226,7 +229,7 @@ impl State {
         Some(inner.troubles.remove(at).1)
     }
 
-    /// The answer, and what is done for it.
+    /// Carries out a request, and returns the response.
     fn serve(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> (StatusCode, Value) {
         let base = match self.dialect {
             Dialect::Gitea => format!("/api/v1/repos/{REPOSITORY}/keys"),
@@ -258,7 +261,7 @@ impl State {
         let page = query.split('&').find_map(|pair| pair.strip_prefix("page=")?.parse::<usize>().ok());
         let keys = self.lock().keys.clone();
         let page = keys.iter().skip((page.unwrap_or(1).max(1) - 1) * PAGE).take(PAGE);
-        // With a comment, as real clients send it.
+        // The key gets a comment, because a real forge returns the comment that a client sent.
         let shown = |key: &Key| json!({"id": key.id, "key": format!("{} somebody", key.key), "title": key.title, "read_only": key.read_only});
         page.map(shown).collect()
     }
@@ -277,7 +280,7 @@ impl State {
             );
         };
         let taken = |same: &dyn Fn(&Key) -> bool| self.lock().keys.iter().any(same);
-        // Gitea's titles are unique; GitHub's are not.
+        // In Gitea, titles of keys are unique. In GitHub, they are not.
         if self.dialect == Dialect::Gitea && taken(&|known| known.title == title) {
             return (StatusCode::UNPROCESSABLE_ENTITY, json!({"message": "Key title has been used"}));
         }
@@ -339,10 +342,10 @@ fn response(status: StatusCode, headers: &[(&'static str, &'static str)], body: 
     response
 }
 
-/// Replaces the file atomically, because sshd may read it at any moment.
+/// Replaces the file atomically, because sshd may read it at any time.
 fn write(path: &Path, text: &str) {
     let new = path.with_extension("new");
     let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
-    // A panicking handler prints its message, and its client gets no response.
+    // If a handler panics, its message is printed and its client gets no response.
     assert!(written.is_ok(), "the forge cannot write {}: {written:?}", path.display());
 }

@@ -1,4 +1,4 @@
-//! The git side of the fake forge: an OpenSSH server on loopback with keys instead of users.
+//! The git server of the fake forge: an OpenSSH server on which keys, not users, decide about access.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use super::REPOSITORY;
 use crate::sshd::{Sshd, make_key, seed, user};
 
-/// The forced command of a key: reads, and writes unless it is read-only.
+/// The command that sshd forces for a key. It allows fetches, and pushes unless the key is read-only.
 const SERVE: &str = r#"#!/bin/sh
 program=${SSH_ORIGINAL_COMMAND%% *}
 place=${SSH_ORIGINAL_COMMAND#* }
@@ -25,7 +25,7 @@ case $place in *..*) exit 1 ;; esac
 exec "$program" "${0%/*}/repositories$place"
 "#;
 
-/// A running git server. Dropping it ends the server and removes its repositories.
+/// A running git server. Dropping the value stops the server and removes its repositories.
 pub struct GitHost {
     folder: tempfile::TempDir,
     address: IpAddr,
@@ -34,24 +34,25 @@ pub struct GitHost {
 }
 
 impl GitHost {
-    /// Why this machine cannot run one.
+    /// Returns why this machine cannot run a git server; none if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
         Sshd::missing()
     }
 
-    /// Starts a server with the repository [`REPOSITORY`], which has one commit on `main`. No key is accepted yet.
+    /// Starts a server with the repository [`REPOSITORY`], which has one commit on `main`. No key has access
+    /// yet.
     ///
     /// # Errors
-    /// When a program is missing or fails.
+    /// If a program is missing or fails.
     pub fn start() -> Result<Self> {
         Self::start_at(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// The same at another address of this machine.
+    /// Like [`GitHost::start`], at another address of this machine.
     ///
     /// # Errors
-    /// When a program is missing or fails.
+    /// If a program is missing or fails.
     pub fn start_at(address: IpAddr) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("forge-").tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -64,16 +65,16 @@ impl GitHost {
         Ok(host)
     }
 
-    /// The repository's URL for a manifest.
+    /// Returns the repository's URL for a manifest.
     #[must_use]
     pub fn url(&self) -> String {
         format!("ssh://{}@{}:{}/{REPOSITORY}.git", self.user, self.address, self.port())
     }
 
-    /// A private key of a user who may read and write.
+    /// Gives a new key access for fetches and pushes. Returns the path of the private key.
     ///
     /// # Errors
-    /// When a program is missing or fails.
+    /// If a program is missing or fails.
     pub fn admit(&self) -> Result<PathBuf> {
         let key = self.folder.path().join("user");
         make_key(&key)?;
@@ -82,31 +83,31 @@ impl GitHost {
         Ok(key)
     }
 
-    /// Its `host_key`.
+    /// Returns the server's host key, for `host_key` in a manifest.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// If the file of the host key cannot be read.
     pub fn host_key(&self) -> Result<String> {
         let line = fs::read_to_string(self.folder.path().join("host.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
     }
 
-    /// The port it listens on.
+    /// Returns the port on which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.sshd.port()
     }
 
-    /// The bare repository.
+    /// Returns the path of the bare repository.
     #[must_use]
     pub fn repository(&self) -> PathBuf {
         self.folder.path().join("repositories").join(format!("{REPOSITORY}.git"))
     }
 
-    /// The `git log` of a ref.
+    /// Returns the `git log` of a ref.
     ///
     /// # Errors
-    /// When there is no such ref.
+    /// If the ref does not exist.
     pub fn log(&self, name: &str) -> Result<String> {
         let output =
             Command::new("git").args(["log", "--format=%s", name]).current_dir(self.repository()).output()?;

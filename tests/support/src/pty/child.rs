@@ -1,4 +1,5 @@
-//! Makes the pseudo-terminal the child's controlling terminal between fork and exec, which needs unsafe code.
+//! Makes the pseudo-terminal the controlling terminal of the child. This happens between fork and exec, and
+//! needs unsafe code.
 #![allow(
     unsafe_code,
     reason = "Command::pre_exec is unsafe and there is no safe way to a controlling terminal"
@@ -14,7 +15,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Starts `command` on a new terminal and returns it with the terminal's other end.
+/// Starts `command` on a new terminal. Returns the process and the controlling side of the terminal.
 pub(super) fn spawn(mut command: Command, size: Winsize) -> Result<(Child, File)> {
     let master =
         openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).context("open a pty")?;
@@ -35,7 +36,7 @@ pub(super) fn spawn(mut command: Command, size: Winsize) -> Result<(Child, File)
     Ok((child, File::from(master)))
 }
 
-/// Starts a new session with standard input as its controlling terminal.
+/// Starts a new session whose controlling terminal is standard input.
 fn own_terminal() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;

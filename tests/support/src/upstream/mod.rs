@@ -25,21 +25,21 @@ use crate::authority::Authority;
 pub use crate::authority::{Alpn, Leaf};
 use crate::server::{Server, handler};
 
-/// How a fake site presents itself.
+/// The properties of a fake site.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// Names in its certificate.
+    /// The names for which the certificate is valid.
     pub names: Vec<String>,
-    /// The defect of the certificate.
+    /// The defect of the certificate, if any.
     pub leaf: Leaf,
-    /// The protocols it offers.
+    /// The protocols that the site offers.
     pub alpn: Alpn,
-    /// Whether it speaks TLS at all.
+    /// Whether the site uses TLS.
     pub tls: bool,
 }
 
 impl Site {
-    /// A sound site for these host names.
+    /// Describes a site without defects for these host names.
     #[must_use]
     pub fn named(names: &[&str]) -> Self {
         Self {
@@ -54,20 +54,20 @@ impl Site {
 /// A received request, without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visit {
-    /// Upper case.
+    /// The method, in upper case.
     pub method: String,
-    /// Path with query.
+    /// The path, with the query.
     pub path: String,
-    /// `Host` or `:authority`.
+    /// The header `Host` or `:authority`.
     pub host: String,
-    /// `HTTP/1.1` or `HTTP/2.0`.
+    /// The protocol: `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: String,
-    /// Every header, names in lower case.
+    /// All headers, with names in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 impl Visit {
-    /// The first value of a header.
+    /// Returns the first value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -85,18 +85,19 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Starts a sound site for these host names, over TLS, under an authority of its own.
+    /// Starts a site without defects for these host names. It uses TLS, with a certificate of a new
+    /// authority.
     ///
     /// # Errors
-    /// When no port is free or a name is none.
+    /// If no port is free, or a name is invalid.
     pub fn start(names: &[&str]) -> Result<Self> {
         Self::start_site(&Site::named(names))
     }
 
-    /// Starts a site as described.
+    /// Starts a site with these properties.
     ///
     /// # Errors
-    /// When no port is free or a name is none.
+    /// If no port is free, or a name is invalid.
     pub fn start_site(site: &Site) -> Result<Self> {
         let authority = Authority::new("fake upstream")?;
         let names: Vec<&str> = site.names.iter().map(String::as_str).collect();
@@ -106,13 +107,13 @@ impl Upstream {
         Ok(Self { authority, server, visits })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the site listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// The certificate authority that clients must trust.
+    /// Returns the certificate of the authority, which clients must trust.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.authority.pem()
@@ -121,12 +122,12 @@ impl Upstream {
     /// Writes [`Upstream::ca_pem`] to `path`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write_ca(&self, path: &Path) -> Result<()> {
         self.authority.write_pem(path)
     }
 
-    /// Every request so far.
+    /// Returns all requests so far.
     #[must_use]
     pub fn visits(&self) -> Vec<Visit> {
         self.visits.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,4 +1,4 @@
-//! The responses of the fake site by path.
+//! The responses of the fake site, by path.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::{Visit, websocket};
 use crate::body::{Body, Pace, paced, whole};
 use crate::server::Answer;
 
-/// Bytes of one chunk of `/bytes/N`.
+/// The size of a chunk of `/bytes/N` in bytes.
 const CHUNK: usize = 64 << 10;
-/// Bodies up to this long are echoed as text.
+/// The maximum size of a body that is echoed as text, in bytes.
 const ECHO_LIMIT: usize = 64 << 10;
 
 pub(super) async fn answer(visits: Arc<Mutex<Vec<Visit>>>, request: Request<Incoming>) -> Answer {

@@ -1,4 +1,4 @@
-//! A WebSocket that sends every message back.
+//! A WebSocket server that sends every message back.
 
 use futures_util::{SinkExt, StreamExt};
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::body::{Body, whole};
 
-/// Answers the upgrade and serves the echo on it.
+/// Accepts the upgrade request, and sends every message back.
 pub(super) fn upgrade(request: Request<Incoming>) -> Response<Body> {
     let accept = request
         .headers()
@@ -41,7 +41,7 @@ pub(super) fn upgrade(request: Request<Incoming>) -> Response<Body> {
 async fn echo(upgraded: Upgraded) {
     let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     while let Some(Ok(message)) = socket.next().await {
-        // Pings and closes are answered by the library.
+        // The library responds to pings and close messages.
         if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
             return;
         }
