@@ -120,8 +120,8 @@ impl Client {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
-        // Opened before the agent can end, because the keeper preserves the work of an ended agent unless a
-        // client has an offer open.
+        // The offer is opened before the agent can end. If no client has opened one, the keeper preserves the
+        // work without asking.
         let offer = if on_terminal && !read_only && terminal::interactive() {
             self.channel.open(&KeeperRequest::Offer).await.ok()
         } else {

@@ -74,7 +74,7 @@ impl Cleanup {
     }
 }
 
-/// Returns the slugs of running bottles, including detached bottles whose keeper is gone.
+/// Returns the slugs of running bottles, including detached bottles whose keeper has ended.
 fn running(host: &Host) -> Result<Vec<Slug>, CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     Ok(listed.into_iter().filter(|listed| is_running(&listed.state)).map(|listed| listed.slug).collect())

@@ -148,6 +148,6 @@ fn colorize(text: &str, styles: Styles) -> String {
             _ => shown,
         }
     };
-    // Splits at line feeds only, so that a changed carriage return stays visible.
+    // Splits at line feeds only, so that a changed carriage return remains visible.
     text.strip_suffix('\n').unwrap_or(text).split('\n').map(line).collect::<Vec<_>>().join("\n")
 }

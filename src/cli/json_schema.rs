@@ -230,7 +230,7 @@ pub(crate) struct AuditLine {
 pub(crate) struct VerifiedLog {
     pub(crate) slug: String,
     pub(crate) whole: bool,
-    /// The number of lines from the start whose hashes form a chain.
+    /// The number of lines in the log; 0 if the chain is broken.
     pub(crate) lines: u64,
     /// The hash of the last line, if the chain is intact.
     pub(crate) head: Option<String>,

@@ -163,7 +163,7 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             }
         };
     }
-    // The arguments did not parse, so this searches for `--json` by hand, before any `--`.
+    // The arguments did not parse, so this searches the arguments before `--` for `--json`.
     let json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if json {
         let text = error.to_string();

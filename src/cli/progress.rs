@@ -171,7 +171,7 @@ impl Drop for Progress {
 }
 
 /// Runs `work`, and shows `words` or the progress that `work` reports. A pipe gets no updates. A signal
-/// cancels `work`; the error's hint is then `left`, which says what remains of the work.
+/// cancels `work`. The error then has the hint `left`, which says what remains to be done.
 ///
 /// # Errors
 /// The error of `work`, or an interruption by a signal.

@@ -3,8 +3,8 @@
 //! ```text
 //! record ─► origin: kept files │ snapshot │ new, with a warning ─► plan ─► changed manifests ─► launch
 //! ```
-//! Everything that belongs to a single launch is created anew: the certificate authority, the proxy, the
-//! secrets.
+//! A resumed bottle gets new values of everything that belongs to a single launch: the certificate authority,
+//! the proxy, the secrets.
 
 use std::fmt::Write as _;
 
@@ -33,9 +33,9 @@ use crate::resolve::Resolved;
 
 /// Start a preserved bottle again
 ///
-/// Starts from the bottle's preserved files, otherwise from its snapshot, without copying your files in
-/// again. The agent continues its last conversation if it can. Exits with the agent's exit code, as `bottle
-/// start` does.
+/// Starts from the bottle's preserved files, otherwise from its snapshot. If both are missing, builds the
+/// bottle anew, and copies your files in again. The agent continues its last conversation if it can. Exits
+/// with the agent's exit code, as `bottle start` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
     /// The bottle, as `bottle list` shows it; asks when omitted

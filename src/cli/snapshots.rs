@@ -146,8 +146,8 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
     let backend = backend_of(host, &record)?;
     snapshots::remove_all(&*backend, &claim).await.map_err(freeze_failed)?;
     if matches!(record.status, Status::Preserved) && !record.kept {
-        // Without its snapshot the bottle's record is not needed. It is kept only if a deploy key is not yet
-        // revoked.
+        // The bottle has no preserved files, so its record is not needed without the snapshot. The record is
+        // kept only while a deploy key is not revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
             return ended.map_err(|error| CliError::cannot("write its record", error));

@@ -95,7 +95,7 @@ impl Summary {
         self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
     }
 
-    /// Adds the choices that the project's manifest made instead of the user.
+    /// Adds the choices that come from the project's manifest and not from the user.
     pub(crate) fn project(&mut self, resolved: &Resolved) {
         self.row("project", Tone::Notice, of_project(resolved));
     }
@@ -208,7 +208,7 @@ fn path(path: &PathMatch) -> String {
     }
 }
 
-/// Describes the choices that the project's manifest made instead of the user.
+/// Describes the choices that come from the project's manifest and not from the user.
 pub(crate) fn of_project(resolved: &Resolved) -> Vec<String> {
     let agent = &resolved.manifest.agent;
     if agent.source.place != Place::Project {

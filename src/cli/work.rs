@@ -60,7 +60,7 @@ pub(crate) async fn decide(
             _ => break EndChoice::Keep,
         }
     };
-    // If the keeper is gone, the work is preserved.
+    // An error is ignored: if the keeper has ended, the work is preserved.
     let _ = offer.message(&choice).await;
     let _ = offer.end().await;
 }

@@ -31,7 +31,7 @@ pub struct AgentManifest {
 }
 
 impl AgentManifest {
-    /// Parses the text of a file. If a file has no frontmatter, its whole text is the prompt.
+    /// Parses the text of a file. If a file has no frontmatter, its entire text is the prompt.
     ///
     /// # Errors
     /// [`ManifestError`] with the position of the first problem.

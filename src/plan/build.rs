@@ -291,8 +291,8 @@ fn codex_login(host: &Host) -> PathBuf {
     folder.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
 }
 
-/// Converts a route to the form that the proxy uses. Its secret reference is replaced by a slot, whose name
-/// is the route's host; this name is unique.
+/// Converts a route to the form that the proxy uses. Its secret reference is replaced by a slot. The slot's
+/// name is the route's host, which is unique.
 fn runtime_route(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
     let mut route = route.value.clone();
     let name = route.host.to_string();

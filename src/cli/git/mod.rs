@@ -29,8 +29,8 @@ pub(crate) use pipe::run as pipe;
 pub(crate) use scratch::{Compared, Scratch};
 pub(crate) use workspace::LeftOut;
 
-/// The id of a commit or tree, in SHA-1 or SHA-256. Only ids read from one git are passed as arguments to the
-/// other.
+/// The id of a commit or tree, in SHA-1 or SHA-256. Ids are the only part of one git's output that is passed
+/// to commands of the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectId(String);
 

@@ -134,7 +134,7 @@ impl Tail {
         Self { most, last: VecDeque::new() }
     }
 
-    /// Adds a line. Returns it at once if there is no limit.
+    /// Adds a line. Returns it immediately if there is no limit.
     fn push(&mut self, line: String) -> Option<String> {
         let Some(most) = self.most else { return Some(line) };
         self.last.push_back(line);

@@ -27,8 +27,8 @@ pub struct TestHome {
 impl TestHome {
     /// Creates empty folders.
     ///
-    /// The path is short, because the path of a unix socket in it must fit into 100 bytes. Only this user can
-    /// access the folder. The runtime folder has mode 0700, as a login manager would create it.
+    /// The path is short, because the path of a unix socket below it must not exceed 100 bytes. Only this
+    /// user can access the folder. The runtime folder has mode 0700, as a login manager would create it.
     ///
     /// # Errors
     /// If the temporary folder cannot be created.

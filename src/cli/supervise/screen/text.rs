@@ -116,7 +116,7 @@ impl Lines {
         }
     }
 
-    /// Appends the effect of an approval, or why it cannot be approved, and its scope.
+    /// Appends the effect and scope of an approval, or why the proposal cannot be approved.
     fn effect(&mut self, known: &KnownEffect) {
         let bad = tinted(Color::Red, self.styles);
         match &known.route_change {

@@ -20,7 +20,8 @@ pub(super) fn folder() -> Result<PathBuf, Missing> {
 }
 
 /// Runs `install` for the folder `home`, unless it already contains a complete installation with this `mark`.
-/// An incomplete installation is removed and repeated. Other processes wait meanwhile.
+/// An incomplete installation is removed and repeated. Other processes wait until the installation is
+/// complete.
 pub(super) fn once(
     home: &Path,
     mark: &str,
