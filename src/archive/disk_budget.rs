@@ -12,7 +12,7 @@ const RESERVE: u64 = 1 << 30;
 /// The minimum number of bytes counted for an entry, because it needs a directory entry and an inode.
 const ENTRY: u64 = 4096;
 
-/// The number of bytes that may still be written below a folder. Such a limit is needed because the agent
+/// The number of bytes that may still be written below a folder. The limit is needed because the agent
 /// chooses the size of an archive, and because other programs use the same disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskBudget {
@@ -26,7 +26,7 @@ impl DiskBudget {
     /// Creates a budget from the free space on the disk that contains this folder, minus the reserve.
     ///
     /// # Errors
-    /// If `statvfs` fails.
+    /// Returns an error if `statvfs` fails.
     pub(crate) fn for_folder(folder: &Path) -> io::Result<Self> {
         let disk = statvfs(folder)?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
@@ -41,7 +41,7 @@ impl DiskBudget {
     /// Subtracts an entry of this size from the budget.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if the budget is exceeded. The message names the free space.
+    /// Returns [`io::ErrorKind::StorageFull`] if the budget is exceeded. The message names the free space.
     pub(crate) fn take(&mut self, bytes: u64) -> io::Result<()> {
         match self.left.checked_sub(bytes.max(ENTRY)) {
             Some(left) => {

@@ -12,7 +12,7 @@ use tar::{Builder, Header};
 /// Adds the entry at `path` to the archive as `name`. A folder is added without its content.
 ///
 /// # Errors
-/// If the entry cannot be read, or the archive cannot be written.
+/// Returns an error if the entry cannot be read, or the archive cannot be written.
 pub(crate) fn append<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
     if !path.symlink_metadata()?.is_file() {
         archive.follow_symlinks(false);
@@ -28,7 +28,7 @@ pub(crate) fn append<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Pat
 /// Adds the entry at `path` and, for a folder, everything in it.
 ///
 /// # Errors
-/// As for [`append`].
+/// Returns the same errors as [`append`].
 pub(crate) fn append_all<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
     append(archive, path, name)?;
     if path.symlink_metadata()?.is_dir() {

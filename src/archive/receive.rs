@@ -30,7 +30,8 @@ pub(crate) enum ReceiveError {
 /// Runs `take` on a blocking thread. `take` gets a reader for the archive that arrives on `stream`.
 ///
 /// # Errors
-/// [`ReceiveError`]. The output of `take` may be incomplete in this case.
+/// Returns [`ReceiveError`] if the stream is not received completely. The output of `take` may be incomplete
+/// in this case.
 pub(crate) async fn receive<T: Send + 'static>(
     mut stream: Stream,
     take: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,

@@ -29,13 +29,13 @@ pub(crate) enum SendError {
     Stopped(#[source] tokio::task::JoinError),
 }
 
-/// Sends the archive that the closure `archive` writes, and then closes this side of the stream. If the guest
-/// refuses the archive, it reports the cause in its answer, so that a stream which the guest stops early is
-/// not an error here.
+/// Sends the archive that the closure `archive` writes, and then closes this side of the stream. A guest that
+/// refuses the archive stops the stream early. This is not an error here, because the guest reports the cause
+/// in its answer.
 ///
 /// # Errors
-/// [`SendError`]. This side of the stream is not closed in this case, so that the guest does not accept a
-/// truncated archive.
+/// Returns [`SendError`] if the archive is not sent completely. This side of the stream is not closed in this
+/// case, so that the guest does not accept a truncated archive.
 pub(crate) async fn send(
     stream: &Stream,
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,

@@ -47,7 +47,8 @@ pub(crate) struct Unpacked {
 /// Extracts the archive into the empty folder `root`.
 ///
 /// # Errors
-/// If the archive is malformed, truncated or exceeds a limit, or if the disk cannot be written.
+/// Returns an error if the archive is malformed, truncated or exceeds a limit, or if the disk cannot be
+/// written.
 pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
     let mut extractor = Extractor::new(root, rules, DiskBudget::for_folder(root)?);
     let mut archive = tar::Archive::new(archive);

@@ -22,7 +22,7 @@ impl Draft {
     /// Creates a file with this name and text in a new temporary folder.
     ///
     /// # Errors
-    /// If the file cannot be created.
+    /// Returns an error if the file cannot be created.
     pub(crate) fn new(name: &str, text: &str) -> Result<Self, CliError> {
         let made = || -> io::Result<Self> {
             let folder = tempfile::Builder::new().prefix("bottle-edit-").tempdir()?;
@@ -36,7 +36,7 @@ impl Draft {
     /// Opens the file in the editor. As in git, the variable is a shell command and the file is its argument.
     ///
     /// # Errors
-    /// If the editor cannot be started or exits with a non-zero code.
+    /// Returns an error if the editor cannot be started or exits with a non-zero code.
     pub(crate) fn edit(&self, host: &Host) -> Result<(), CliError> {
         let named = |name| host.env.get(OsStr::new(name)).filter(|editor| !editor.is_empty());
         let editor =
@@ -62,7 +62,7 @@ impl Draft {
     /// Returns the edited text.
     ///
     /// # Errors
-    /// If the file is missing, is not UTF-8, or is longer than the limit.
+    /// Returns an error if the file is missing, is not UTF-8, or is longer than the limit.
     pub(crate) fn read(&self) -> Result<String, CliError> {
         let read = || -> io::Result<String> {
             let mut text = String::new();

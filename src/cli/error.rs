@@ -176,7 +176,7 @@ impl CliError {
 /// `nothing was started`.
 ///
 /// # Errors
-/// If there is no terminal, or if the user cancelled the question.
+/// Returns an error if there is no terminal, or if the user cancelled the question.
 pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
     asked
         .map_err(|error| CliError::cannot("ask", error))?

@@ -146,7 +146,7 @@ pub(crate) struct NamedManifest {
     /// Where the file comes from.
     pub(crate) from: &'static str,
     pub(crate) file: String,
-    /// Where the file of the same name comes from that this file shadows.
+    /// If this file shadows another of the same name: where the shadowed file comes from.
     pub(crate) replaces: Option<&'static str>,
 }
 

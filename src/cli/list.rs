@@ -27,7 +27,7 @@ pub(crate) struct List {
 enum What {
     /// Show running and preserved bottles (the default)
     Active,
-    /// Show agents that can be started from here
+    /// Show agents that can be started in the current directory
     Agents,
     /// Show bottle manifests that can be chosen
     Bottles,

@@ -192,7 +192,7 @@ fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
 /// reader closed it.
 ///
 /// # Errors
-/// If the reader closed standard output.
+/// Returns an error if the reader closed standard output.
 pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
     let until = Instant::now() + patience;
     loop {

@@ -174,7 +174,7 @@ impl Drop for Progress {
 /// cancels `work`. The error then has the hint `left`, which says what remains to be done.
 ///
 /// # Errors
-/// The error of `work`, or an interruption by a signal.
+/// Returns the error of `work`, or an error if a signal interrupted it.
 pub(crate) async fn with_progress<T>(
     words: &str,
     left: &str,

@@ -28,7 +28,7 @@ impl Question {
     /// Returns the named bottle, otherwise the bottle that the user chooses.
     ///
     /// # Errors
-    /// If no bottle is suitable, there is no terminal, or the user cancels.
+    /// Returns an error if no bottle is suitable, there is no terminal, or the user cancels.
     pub(crate) fn select(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
         named.map_or_else(|| self.ask(host, output), Ok)
     }

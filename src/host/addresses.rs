@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 /// Returns all current addresses of all interfaces, including loopback.
 ///
 /// # Errors
-/// If the kernel cannot list the addresses. The caller must then refuse to continue.
+/// Returns an error if the kernel cannot list the addresses. The caller must then refuse to continue.
 pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = nix::ifaddrs::getifaddrs()?
         .filter_map(|interface| {
@@ -25,7 +25,7 @@ pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
 /// newest interface come first.
 ///
 /// # Errors
-/// As for [`of_this_host`].
+/// Returns the same errors as [`of_this_host`].
 pub fn reachable() -> io::Result<Vec<SocketAddr>> {
     let (mut wide, mut local) = (Vec::new(), Vec::new());
     for address in nix::ifaddrs::getifaddrs()?.filter_map(|interface| interface.address) {

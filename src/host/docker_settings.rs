@@ -73,7 +73,7 @@ impl Written {
     /// Applies defaults and checks the values.
     ///
     /// # Errors
-    /// The invalid value with its position, and the message.
+    /// Returns the invalid value with its position, and the error message.
     pub(super) fn settle(self) -> Result<DockerSettings, (Spanned<String>, &'static str)> {
         let default = DockerSettings::default();
         Ok(DockerSettings {

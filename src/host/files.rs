@@ -42,7 +42,7 @@ impl FileError {
 /// Creates a folder that only this user can access, and its missing parents. Succeeds if the folder exists.
 ///
 /// # Errors
-/// If the folder cannot be created.
+/// Returns an error if the folder cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -55,8 +55,8 @@ pub type Filled<'a> = BufWriter<&'a mut File>;
 /// empty.
 ///
 /// # Errors
-/// The errors of `fill`, and an error if the file's folder cannot be written. The old file is unchanged in
-/// this case.
+/// Returns the error of `fill`, or an error if the file's folder cannot be written. The old file is unchanged
+/// in this case.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     persist(write_temporary(path, fill)?, path)
 }
@@ -64,7 +64,7 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>
 /// Like [`replace`], and syncs the new content to disk before the rename.
 ///
 /// # Errors
-/// As for [`replace`].
+/// Returns the same errors as [`replace`].
 pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     let file = write_temporary(path, fill)?;
     file.as_file().sync_data()?;

@@ -18,7 +18,7 @@ const FILE_MAX: u64 = 256 << 10;
 /// Returns the text of those files that exist.
 ///
 /// # Errors
-/// [`FileError`], which names the file that cannot be read.
+/// Returns [`FileError`], which names the file that cannot be read.
 pub fn read(files: &[PathBuf]) -> Result<String, FileError> {
     let mut text = String::new();
     for path in files {

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 /// Opens a file for reading. Refuses a link in the last component of the path, and does not block on a pipe.
 ///
 /// # Errors
-/// If the file cannot be opened. The kind is `InvalidInput` if it is not a regular file.
+/// Returns an error if the file cannot be opened. The kind is `InvalidInput` if it is not a regular file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

@@ -27,7 +27,7 @@ impl ProcessId {
     /// Returns the process that currently has this id. Returns `None` if there is none, or if it is a zombie.
     ///
     /// # Errors
-    /// If `/proc` cannot be read for another reason.
+    /// Returns an error if `/proc` cannot be read for another reason.
     pub fn of(pid: u32) -> io::Result<Option<Self>> {
         let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
             Ok(stat) => stat,
@@ -44,7 +44,7 @@ impl ProcessId {
     /// Returns this process.
     ///
     /// # Errors
-    /// If `/proc` is not mounted.
+    /// Returns an error if `/proc` is not mounted.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not list this process"))
     }
@@ -58,7 +58,7 @@ impl ProcessId {
     /// Kills the process and waits until it has ended. Succeeds if it has already ended.
     ///
     /// # Errors
-    /// If this user may not signal the process, or if it does not end within `patience`.
+    /// Returns an error if this user may not signal the process, or if it does not end within `patience`.
     pub fn kill(self, patience: Duration) -> io::Result<()> {
         let Some(process) = self.signal(Signal::KILL)? else { return Ok(()) };
         let deadline = Instant::now() + patience;
@@ -77,7 +77,7 @@ impl ProcessId {
     /// Sends SIGINT to the process, as Ctrl-C does. Succeeds if the process has already ended.
     ///
     /// # Errors
-    /// If this user may not signal the process.
+    /// Returns an error if this user may not signal the process.
     pub fn interrupt(self) -> io::Result<()> {
         self.signal(Signal::INT).map(drop)
     }

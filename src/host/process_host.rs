@@ -29,7 +29,8 @@ pub enum HostError {
     /// Neither `HOME` nor the user database contains a home folder.
     #[error("cannot find your home directory: HOME is not set to an absolute path")]
     NoHome,
-    /// The path of `$BOTTLE_HOME` is not UTF-8. It has to be, because records and messages contain it.
+    /// The path of `$BOTTLE_HOME` is not UTF-8. UTF-8 is required, because records and messages contain this
+    /// path.
     #[error("the path {} is not UTF-8", .0.display())]
     HomeNotText(PathBuf),
     /// `$BOTTLE_HOME` exists and is not a folder.
@@ -104,7 +105,8 @@ impl Host {
     /// Reads the host's environment for this process. Creates no files.
     ///
     /// # Errors
-    /// [`HostError`] if the working directory, the home folder or the path of this program cannot be found.
+    /// Returns [`HostError`] if the working directory, the home folder or the path of this program cannot be
+    /// found.
     pub fn of_this_process() -> Result<Self, HostError> {
         let env: std::collections::BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         let cwd = std::env::current_dir().map_err(HostError::Cwd)?;
@@ -126,7 +128,7 @@ impl Host {
     /// user.
     ///
     /// # Errors
-    /// [`HostError`] if one of these checks fails.
+    /// Returns [`HostError`] if one of these checks fails.
     pub fn check_home(&self) -> Result<(), HostError> {
         let path = self.home.clone();
         if path.to_str().is_none() {
@@ -146,8 +148,8 @@ impl Host {
     /// Creates the runtime folder if it is missing, and checks that it is private to this user.
     ///
     /// # Errors
-    /// [`HostError`] if the folder cannot be created or is not private, or if its path is too long for a
-    /// socket.
+    /// Returns [`HostError`] if the folder cannot be created or is not private, or if its path is too long
+    /// for a socket.
     pub fn open_runtime(&self) -> Result<&Path, HostError> {
         let path = self.runtime.as_path();
         if path.as_os_str().len() + SOCKET_NAME_MAX > SOCKET_PATH_MAX {

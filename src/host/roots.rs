@@ -53,7 +53,7 @@ fn read(path: &Path) -> io::Result<String> {
 /// Returns the machine's root certificates and those of the bottle's `egress.ca_bundle`.
 ///
 /// # Errors
-/// [`CaBundleError`] if the bundle cannot be used.
+/// Returns [`CaBundleError`] if the bundle cannot be used.
 pub fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, CaBundleError> {
     let own = ca_bundle.map(bundle).transpose()?.unwrap_or_default();
     Ok(format!("{machine}{own}"))
@@ -62,7 +62,7 @@ pub fn with_bundle(machine: &str, ca_bundle: Option<&Path>) -> Result<String, Ca
 /// Reads a PEM file of additional root certificates.
 ///
 /// # Errors
-/// [`CaBundleError`] if the file cannot be read, or contains no certificate.
+/// Returns [`CaBundleError`] if the file cannot be read, or contains no certificate.
 fn bundle(path: &Path) -> Result<String, CaBundleError> {
     let about = |source| CaBundleError { path: path.to_owned(), source };
     let text = read(path).map_err(about)?;

@@ -70,7 +70,7 @@ impl OwnRules {
     /// Loads the rules from this user's `$BOTTLE_HOME`. If the folder does not exist, there are none.
     ///
     /// # Errors
-    /// [`OwnRulesError`], which names the file and, if known, the line.
+    /// Returns [`OwnRulesError`], which names the file and, if known, the line.
     pub fn load(host: &Host) -> Result<Self, OwnRulesError> {
         let folder = host.home.join("rules");
         let mut files = Vec::new();

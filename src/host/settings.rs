@@ -146,7 +146,8 @@ impl Settings {
     /// Loads the settings from this user's `$BOTTLE_HOME`.
     ///
     /// # Errors
-    /// [`SettingsError`] with file, line and column. For an unknown key, it names the most similar known key.
+    /// Returns [`SettingsError`] with file, line and column. For an unknown key, it names the most similar
+    /// known key.
     pub fn load(host: &Host) -> Result<Self, SettingsError> {
         let path = host.home.join("settings.yml");
         let text = match read(&path) {
@@ -172,7 +173,7 @@ impl DetachKeys {
     /// Parses keys that are separated by commas. Each key is `ctrl-X` or a single character.
     ///
     /// # Errors
-    /// A sentence fragment that names the invalid key.
+    /// Returns a sentence fragment that names the invalid key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bytes = text.split(',').map(key).collect::<Result<Vec<u8>, String>>()?;
         Ok(Self { bytes, text: text.to_owned() })

@@ -34,7 +34,7 @@ impl AgentManifest {
     /// Parses the text of a file. If a file has no frontmatter, its entire text is the prompt.
     ///
     /// # Errors
-    /// [`ManifestError`] with the position of the first problem.
+    /// Returns [`ManifestError`] with the position of the first problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
         let split = frontmatter::split(text).map_err(|error| in_file(error.into()))?;

@@ -45,7 +45,7 @@ pub fn from_routes(routes: &Proposal) -> String {
 /// Appends `routes` to the routes in `text`, and returns the new text.
 ///
 /// # Errors
-/// [`AppendError`]. The user must then add the routes by hand.
+/// Returns [`AppendError`] if the routes cannot be appended. The user must then add the routes by hand.
 pub fn append(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, AppendError> {
     let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
     for own in &before.egress.routes {

@@ -20,7 +20,7 @@ use super::secret_ref::is_variable;
 use super::source::{Kind, Source};
 use super::{Position, Spanned};
 
-/// A checked bottle manifest, before it is merged with others. Such a manifest is a layer.
+/// A layer: a checked bottle manifest that is not yet merged with others.
 #[derive(Debug, Clone)]
 pub struct BottleLayer {
     /// The bottle's name, which is the name of the file.
@@ -50,7 +50,7 @@ impl BottleLayer {
     /// error: otherwise, a forgotten `---` would give a bottle in which every setting has its default.
     ///
     /// # Errors
-    /// [`ManifestError`] with the position of the first problem.
+    /// Returns [`ManifestError`] with the position of the first problem.
     pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
         let in_file = |fault: Fault| fault.in_file(&source);
         let split = frontmatter::split(text).map_err(|error| in_file(error.into()))?;

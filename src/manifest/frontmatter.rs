@@ -22,7 +22,7 @@ pub struct Unclosed;
 /// Splits a file. If the text does not begin with a `---` line, all of it is the body.
 ///
 /// # Errors
-/// [`Unclosed`] if the text has an opening line but no closing line.
+/// Returns [`Unclosed`] if the text has an opening line but no closing line.
 pub fn split(text: &str) -> Result<Split<'_>, Unclosed> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.split_inclusive('\n');

@@ -30,7 +30,7 @@ pub enum BadPath {
 /// lexically. Links are checked when the file is used.
 ///
 /// # Errors
-/// [`BadPath`] if the path has another form.
+/// Returns [`BadPath`] if the path has another form.
 pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with(['/', '~']) {
@@ -51,7 +51,7 @@ pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
 /// Parses a path on the host: absolute, in `~/`, or relative to `$BOTTLE_HOME` and inside it.
 ///
 /// # Errors
-/// [`BadPath`] if the path has another form.
+/// Returns [`BadPath`] if the path has another form.
 pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with('/') || text.starts_with("~/") {
@@ -66,8 +66,8 @@ pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
 /// Resolves all links in a path that [`within_home`] returned.
 ///
 /// # Errors
-/// If the path does not exist, or a link points outside `$BOTTLE_HOME`. The error is a sentence fragment that
-/// follows the path.
+/// Returns an error if the path does not exist, or a link points outside `$BOTTLE_HOME`. The error is a
+/// sentence fragment that follows the path.
 pub fn real_within(bottle_home: &Path, path: &Path) -> Result<PathBuf, String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
     let real = bottle_home.join(path).canonicalize().map_err(cannot)?;

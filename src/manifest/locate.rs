@@ -26,7 +26,7 @@ use super::summary::summary;
 use super::write_manifest::path_of;
 use crate::host::{Host, plain_file};
 
-/// The maximum number of files that are listed in a folder. People do not write more by hand.
+/// The maximum number of files that are listed in a folder. Nobody writes more manifests than this by hand.
 const MAX_LISTED: usize = 10_000;
 
 /// The folders that may contain manifests.
@@ -71,7 +71,7 @@ pub struct Entry {
     pub name: Name,
     /// The file of the manifest.
     pub source: Source,
-    /// Where the manifest comes from that this one shadows, because it has the same name.
+    /// If this manifest shadows another of the same name: where the shadowed manifest comes from.
     pub replaces: Option<Place>,
 }
 
@@ -132,7 +132,7 @@ impl Manifests {
     /// Finds the file of the manifest with this name.
     ///
     /// # Errors
-    /// [`ManifestError`] if a folder cannot be searched.
+    /// Returns [`ManifestError`] if a folder cannot be searched.
     pub fn find(&self, kind: Kind, name: &Name) -> Result<Option<Entry>, ManifestError> {
         let mut found: Option<Entry> = None;
         for (place, root) in self.roots(kind) {
@@ -164,7 +164,7 @@ impl Manifests {
     /// Reads an agent manifest; none if no file has this name.
     ///
     /// # Errors
-    /// [`ManifestError`] if the file cannot be used.
+    /// Returns [`ManifestError`] if the file cannot be used.
     pub fn agent(&self, name: &Name) -> Result<Option<AgentManifest>, ManifestError> {
         self.load(Kind::Agent, name, AgentManifest::parse)
     }
@@ -172,7 +172,7 @@ impl Manifests {
     /// Reads a bottle manifest; none if no file has this name.
     ///
     /// # Errors
-    /// [`ManifestError`] if the file cannot be used.
+    /// Returns [`ManifestError`] if the file cannot be used.
     pub fn bottle(&self, name: &Name) -> Result<Option<BottleLayer>, ManifestError> {
         self.load(Kind::Bottle, name, BottleLayer::parse)
     }
@@ -188,7 +188,7 @@ impl Manifests {
     /// Returns the one-line summary of a manifest; none if it has no summary, or no file has this name.
     ///
     /// # Errors
-    /// [`ManifestError`] if the file cannot be used.
+    /// Returns [`ManifestError`] if the file cannot be used.
     pub fn summary(&self, kind: Kind, name: &Name) -> Result<Option<String>, ManifestError> {
         let summary = self.load(kind, name, |name, source, text| {
             match kind {
@@ -214,7 +214,7 @@ impl Manifests {
     /// Returns the text of a manifest.
     ///
     /// # Errors
-    /// [`ManifestError`] if the file cannot be read, is not UTF-8, or is too large.
+    /// Returns [`ManifestError`] if the file cannot be read, is not UTF-8, or is too large.
     pub fn text(&self, kind: Kind, name: &Name, source: &Source) -> Result<String, ManifestError> {
         match source.place {
             Place::Shipped => Ok(shipped::text(kind, name.as_str()).unwrap_or_default().to_owned()),

@@ -87,8 +87,8 @@ impl Skill {
     /// Finds a skill and lists its files.
     ///
     /// # Errors
-    /// [`SkillError`] if the skill is missing, contains a link that points outside its folder, or is too
-    /// large.
+    /// Returns [`SkillError`] if the skill is missing, contains a link that points outside its folder, or is
+    /// too large.
     pub fn locate(homes: &Homes, name: &Name) -> Result<Self, SkillError> {
         let roots = [homes.bottle_home.join("skills"), homes.user_home.join(".claude/skills")];
         let folders = roots.clone().map(|root| root.join(name.as_str()));
@@ -113,7 +113,7 @@ impl Skill {
     /// Reads a file of a skill, if it is still a regular file with the same size as when it was listed.
     ///
     /// # Errors
-    /// [`SkillError`] if the file has changed or cannot be read.
+    /// Returns [`SkillError`] if the file has changed or cannot be read.
     pub fn read(file: &SkillFile) -> Result<Vec<u8>, SkillError> {
         let unreadable = |error| SkillError::Unreadable { path: file.source.clone(), error };
         let bytes = plain_file::read(&file.source, file.size).map_err(unreadable)?;

@@ -13,7 +13,7 @@ use crate::host::disk;
 /// Writes a new manifest. Returns false if the file exists.
 ///
 /// # Errors
-/// If the folder or file cannot be written. No partial file remains in this case.
+/// Returns an error if the folder or file cannot be written. No partial file remains in this case.
 pub fn write_new_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::Result<bool> {
     let path = path_of(home, kind, name);
     match write_temporary(&path, text)?.persist_noclobber(&path) {
@@ -26,7 +26,7 @@ pub fn write_new_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> i
 /// Writes a manifest, and replaces an existing file.
 ///
 /// # Errors
-/// As for [`write_new_manifest`]. In case of an error, the old file is unchanged.
+/// Returns the same errors as [`write_new_manifest`]. In case of an error, the old file is unchanged.
 pub fn write_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::Result<()> {
     let path = path_of(home, kind, name);
     // If the file is a link, for example into a dotfiles repository, the target of the link is replaced and

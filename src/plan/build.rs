@@ -103,7 +103,7 @@ pub enum PlanError {
 /// Builds the plan for a launch. `random` fills a buffer with random bytes, and is used only for the slug.
 ///
 /// # Errors
-/// [`PlanError`] if the plan cannot be built. No bottle is started in this case.
+/// Returns [`PlanError`] if the plan cannot be built. No bottle is started in this case.
 pub fn build(
     host: &Host,
     manifest: &ResolvedManifest,

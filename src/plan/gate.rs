@@ -30,7 +30,7 @@ pub struct PlannedRepo {
     pub key: PlannedKey,
     /// The refs that a push may change.
     pub refs: GateRefs,
-    /// Whether the user decides about findings in a push. Otherwise such a push is refused.
+    /// Whether the user decides about findings in a push. Otherwise a push with findings is refused.
     pub supervise: bool,
     /// Whether the mirror is served when the upstream cannot be reached.
     pub stale_ok: bool,
@@ -133,7 +133,7 @@ impl PlannedRepo {
     /// Returns the trusted host keys as lines of `known_hosts`; none for an `https` upstream.
     ///
     /// # Errors
-    /// [`HostKeyError`] if there are no trusted host keys.
+    /// Returns [`HostKeyError`] if there are no trusted host keys.
     pub fn host_keys(&self) -> Result<Option<String>, HostKeyError> {
         let known = match &self.key {
             PlannedKey::Token { .. } => return Ok(None),

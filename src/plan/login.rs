@@ -36,7 +36,7 @@ impl Plan {
     /// Settles the plan with the values of its secrets.
     ///
     /// # Errors
-    /// [`PlanError::Routes`] if the provider route cannot use the form that the login has.
+    /// Returns [`PlanError::Routes`] if the provider route cannot use the form that the login has.
     pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Result<Self, PlanError> {
         let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
         match self.unsettled.take() {

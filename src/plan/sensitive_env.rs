@@ -45,7 +45,7 @@ impl SensitiveEnv {
     /// Collects the variables of the host and of the bottle whose names begin with one of the prefixes.
     ///
     /// # Errors
-    /// [`SensitiveEnvError`], which names the invalid prefix.
+    /// Returns [`SensitiveEnvError`] if a prefix is invalid or the values are too long.
     pub fn of(host: &Host, plan: &Plan) -> Result<Self, SensitiveEnvError> {
         let prefixes = prefixes(host.var(VARIABLE).unwrap_or_default())?;
         let has = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && name != VARIABLE;

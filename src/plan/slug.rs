@@ -13,7 +13,7 @@ const RANDOM: usize = 5;
 /// label.
 ///
 /// # Errors
-/// [`BadName`] if the label contains no valid character.
+/// Returns [`BadName`] if the label contains no valid character.
 pub fn slug(label: Option<&str>, agent: &Name, random: &mut dyn FnMut(&mut [u8])) -> Result<Slug, BadName> {
     if let Some(label) = label {
         return Slug::from_label(label);

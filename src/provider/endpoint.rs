@@ -24,7 +24,7 @@ impl Endpoint {
     /// requested port. `localhost` and loopback addresses refer to the user's machine, not to the bottle.
     ///
     /// # Errors
-    /// A sentence fragment that follows the name of the key.
+    /// Returns a sentence fragment that follows the name of the key and describes the problem.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|_| "must be an `https://` or `http://` URL".to_owned())?;
         let plain = match url.scheme() {

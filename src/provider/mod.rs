@@ -33,7 +33,7 @@ pub trait Provider: Sync {
     /// Returns the agent's program and arguments.
     ///
     /// # Errors
-    /// [`ArgvError`] if the command line cannot be built.
+    /// Returns [`ArgvError`] if the command line cannot be built.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError>;
 
     /// Returns environment variables. Variables of the manifest override them.
@@ -56,7 +56,7 @@ pub trait Provider: Sync {
     /// [`Login`], the route's `auth` contains the login's last form and a description of the [`LoginSource`].
     ///
     /// # Errors
-    /// [`UnsupportedSetting`] if a setting does not suit the provider.
+    /// Returns [`UnsupportedSetting`] if a setting does not suit the provider.
     fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting>;
 
     /// Returns the agent's login at the model API.

@@ -82,8 +82,8 @@ impl Provider for Pi {
         let settings = &run.provider.settings;
         let model = Model::new(settings);
         let on = |name: &str| (name.to_owned(), "1".to_owned());
-        // The proxy would deny the downloads of pi's first run, so they are turned off. So are Node's
-        // warnings about the proxy variables.
+        // The proxy would deny the downloads of pi's first run, so they are turned off. The second variable
+        // turns off Node's warnings about the proxy variables.
         let mut env: BTreeMap<String, String> = ["PI_OFFLINE", "NODE_NO_WARNINGS"].map(on).into();
         if settings.api_key.is_none() && self.login(run.provider).is_none() {
             env.insert(model.variable().to_owned(), api::OPENAI_KEY.to_owned());

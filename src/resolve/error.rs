@@ -8,7 +8,7 @@ use bottle_contract::yaml::listed;
 
 use crate::manifest::ManifestError;
 
-/// Why a selection of agent and bottles cannot be resolved. No bottle is started then.
+/// Why a selection of agent and bottles cannot be resolved. No bottle is started in this case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolveError {
     /// A manifest file is invalid.

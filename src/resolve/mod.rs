@@ -61,7 +61,7 @@ pub struct Resolved {
     /// Who selected the bottles. [`BottleChoice::Suggested`] requires the user's confirmation before a
     /// launch.
     pub choice: BottleChoice,
-    /// Where the agent manifest comes from that this one shadows, because it has the same name.
+    /// If the agent manifest shadows another of the same name: where the shadowed manifest comes from.
     pub agent_replaces: Option<Place>,
     /// Warnings about skipped files, one sentence each.
     pub warnings: Vec<String>,
@@ -82,8 +82,8 @@ pub enum BottleChoice {
 /// Resolves the agent and bottles that the user chose.
 ///
 /// # Errors
-/// [`ResolveError`] if a file is invalid, a name is unknown, `extends` forms a cycle, two routes have the
-/// same host, a skill is missing, or no bottle is named. No bottle is started in this case.
+/// Returns [`ResolveError`] if a file is invalid, a name is unknown, `extends` forms a cycle, two routes have
+/// the same host, a skill is missing, or no bottle is named. No bottle is started in this case.
 pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
     let agent = find_agent(&selection.agent, manifests)?;
     let (choice, picks) = picks(selection, &agent, manifests)?;
@@ -116,7 +116,7 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
 /// Returns the names of the manifests that a bottle extends, root first, and then the bottle's own name.
 ///
 /// # Errors
-/// [`ResolveError`] if one of the files is invalid or missing, or extends itself.
+/// Returns [`ResolveError`] if one of the files is invalid or missing, or extends itself.
 pub fn lineage(bottle: &Name, manifests: &Manifests) -> Result<Vec<Name>, ResolveError> {
     let layers = layers(&[(bottle.clone(), RequestedBy::User)], manifests)?;
     Ok(layers.into_iter().map(|layer| layer.body.name).collect())

@@ -23,7 +23,7 @@ type Imports = Vec<(String, String)>;
 /// Prints each module with the modules that it imports from.
 ///
 /// # Errors
-/// If a module imports from a later one, or the sources cannot be read.
+/// Returns an error if a module imports from a later one, or the sources cannot be read.
 pub(crate) fn run() -> Result<()> {
     let imports = imports(&root()?.join("src"))?;
     let mut graph: BTreeMap<usize, Vec<&str>> = BTreeMap::new();

@@ -55,7 +55,7 @@ impl<'a> BottleGit<'a> {
     /// Finds the repository in the workspace.
     ///
     /// # Errors
-    /// If git is missing in the bottle, or the workspace is not a git repository.
+    /// Returns an error if git is missing in the bottle, or the workspace is not a git repository.
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
         let found = self.git(&["rev-parse", "--git-dir"]).await?;
         if found.code == exit::NOT_FOUND {

@@ -78,7 +78,7 @@ impl<'a> Repository<'a> {
     /// Finds the repository that contains this folder; none if no repository does.
     ///
     /// # Errors
-    /// If git is not installed or fails.
+    /// Returns an error if git is not installed or fails.
     pub(crate) async fn containing(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
         let here = Self { host, folder: folder.to_owned() };
         if !folder.is_dir() {
@@ -97,7 +97,7 @@ impl<'a> Repository<'a> {
     /// Returns the path of a file in the git directory. The file may not exist.
     ///
     /// # Errors
-    /// If git fails.
+    /// Returns an error if git fails.
     pub(super) async fn git_path(&self, part: &str) -> Result<PathBuf, CliError> {
         let found = self.git(&["rev-parse", "--git-path", part]).await?;
         let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
@@ -125,7 +125,7 @@ impl<'a> Repository<'a> {
     /// branch, and does not overwrite commits that the bottle does not have.
     ///
     /// # Errors
-    /// If the fetch fails. The error has a hint.
+    /// Returns an error if the fetch fails. The error has a hint.
     pub(crate) async fn fetch(&self, slug: &Slug, branch: Option<&str>) -> Result<Fetched, CliError> {
         let source = match branch {
             None => "HEAD".to_owned(),
@@ -146,7 +146,7 @@ impl<'a> Repository<'a> {
     /// Fetches one reference of the bottle's repository into a reference of this one.
     ///
     /// # Errors
-    /// If git is not installed. If git fails, the inner result is an error.
+    /// Returns an error if git is not installed. If git fails, the inner result is an error.
     pub(super) async fn fetch_as(
         &self,
         slug: &Slug,

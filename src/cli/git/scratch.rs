@@ -92,7 +92,7 @@ impl<'a> Scratch<'a> {
     /// Creates an empty repository that can read the objects of the user's repository `own`, if there is one.
     ///
     /// # Errors
-    /// If the repository cannot be created.
+    /// Returns an error if the repository cannot be created.
     pub(crate) async fn create(
         host: &'a Host,
         own: Option<&Repository<'_>>,
@@ -129,7 +129,7 @@ impl<'a> Scratch<'a> {
     /// Fetches the bottle's `HEAD`; none if the bottle's repository has no commits.
     ///
     /// # Errors
-    /// If the fetch fails, for which the bottle's git may be the cause.
+    /// Returns an error if the fetch fails, for which the bottle's git may be the cause.
     pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
         match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
             Ok(()) => self.repository.resolve(HISTORY).await,
@@ -143,7 +143,7 @@ impl<'a> Scratch<'a> {
     /// otherwise the bottle's last commit.
     ///
     /// # Errors
-    /// If git is not installed.
+    /// Returns an error if git is not installed.
     pub(crate) async fn base(
         &self,
         head: Option<&ObjectId>,
@@ -167,7 +167,7 @@ impl<'a> Scratch<'a> {
     /// Imports the workspace's files, and compares them with the base.
     ///
     /// # Errors
-    /// If the import or git fails.
+    /// Returns an error if the import or git fails.
     pub(crate) async fn compare(
         &self,
         channel: &Channel,
@@ -285,7 +285,7 @@ impl<'a> Scratch<'a> {
     /// Counts the files of the workspace that were changed or added since the commit `tip`.
     ///
     /// # Errors
-    /// If the import or git fails.
+    /// Returns an error if the import or git fails.
     pub(crate) async fn uncommitted(
         &self,
         channel: &Channel,

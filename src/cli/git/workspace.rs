@@ -52,7 +52,7 @@ pub(crate) struct LeftOut {
 /// Imports a workspace from the guest's archive as a commit, and points `reference` at it.
 ///
 /// # Errors
-/// If the archive is truncated, or git fails.
+/// Returns an error if the archive is truncated, or git fails.
 pub(super) fn import(
     git: Command,
     reference: &str,

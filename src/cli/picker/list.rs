@@ -20,7 +20,7 @@ pub(crate) struct Choice {
     pub(crate) mark: String,
     /// Lines that are shown while the cursor is on the item.
     pub(crate) detail: Vec<String>,
-    /// Whether the item cannot be chosen. `about` then contains the reason.
+    /// Whether the item cannot be chosen. In this case, `about` contains the reason.
     pub(crate) broken: bool,
 }
 

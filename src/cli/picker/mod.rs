@@ -25,7 +25,7 @@ const REDRAW: Duration = Duration::from_secs(3600);
 /// Ctrl-C. Restores the previous content of the terminal.
 ///
 /// # Errors
-/// If there is no terminal, or it hung up.
+/// Returns an error if there is no terminal, or it hung up.
 pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, styles) };
     loop {
@@ -42,7 +42,7 @@ pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result
 /// Lets the user choose one of these items.
 ///
 /// # Errors
-/// As for [`pick`].
+/// Returns the same errors as [`pick`].
 pub(crate) fn pick_one<T>(question: &str, items: Vec<(T, Choice)>, styles: Styles) -> io::Result<Option<T>> {
     let (values, choices): (Vec<T>, Vec<Choice>) = items.into_iter().unzip();
     let chosen = pick(question, List::one(choices), styles)?.unwrap_or_default();

@@ -28,7 +28,7 @@ const CTRL_C: u8 = 0x03;
 /// Runs a session until it ends. Restores the terminal before it returns.
 ///
 /// # Errors
-/// If the terminal cannot be put into raw mode.
+/// Returns an error if the terminal cannot be put into raw mode.
 pub(crate) async fn run(
     session: Session,
     signals: &mut Signals,

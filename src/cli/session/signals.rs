@@ -30,7 +30,7 @@ impl Signals {
     /// Starts catching the signals.
     ///
     /// # Errors
-    /// If the process cannot install signal handlers.
+    /// Returns an error if the process cannot install signal handlers.
     pub(crate) fn catch() -> Result<Self, CliError> {
         let catch = |kind| signal(kind).map_err(|error| CliError::cannot("catch signals", error));
         Ok(Self {

@@ -46,7 +46,8 @@ pub(crate) struct Start {
     /// Use this bottle instead of the agent's default; repeat to layer several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
-    /// Choose the isolation backend; by default the manifest's, then the settings', then the first usable one
+    /// Choose the isolation backend; by default the one in the manifest, else in the settings, else the first
+    /// usable one
     #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]
     backend: Option<String>,
     /// Set the bottle's name; by default the agent's name and five random characters

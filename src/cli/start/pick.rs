@@ -80,9 +80,9 @@ fn note_bottles(bottles: &[Name], output: &Output) {
     output.note(format!("bottles {}", names(bottles)));
 }
 
-/// Whether the user has to choose bottles. This is so if the agent names none, or if its manifest comes from
-/// a project and therefore only suggests them. A missing or unreadable agent gives false; resolving it
-/// reports the error.
+/// Whether the user has to choose bottles. The user has to if the agent names none, or if the agent's
+/// manifest comes from a project and therefore only suggests bottles. A missing or unreadable agent gives
+/// false; resolving it reports the error.
 fn has_to_choose(agent: &Name, all: &Manifests) -> bool {
     let found = all.agent(agent).ok().flatten();
     found.is_some_and(|agent| agent.bottles.is_empty() || agent.source.place == Place::Project)
@@ -102,7 +102,8 @@ async fn agent(
     answer(signals, move || picker::pick_one("Which agent?", items, styles)).await
 }
 
-/// The sort key of an agent: usable agents first, and among these the user's own manifests first.
+/// The sort key of an agent: usable agents come first; of the usable agents, those with the user's own
+/// manifests come first.
 type Rank = (u8, Reverse<Option<Place>>);
 
 /// Returns the rank of an agent and its list item.

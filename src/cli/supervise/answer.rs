@@ -75,7 +75,7 @@ impl AnswerOutcome {
 /// Answers a proposal, and waits until the answer is applied.
 ///
 /// # Errors
-/// If the answer is not accepted. The error changes nothing.
+/// Returns an error if the answer is not accepted. The error changes nothing.
 pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<AnswerOutcome, CliError> {
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;
@@ -157,7 +157,7 @@ fn check_approval(
 /// Parses routes that the user wrote, and renders them in their canonical form.
 ///
 /// # Errors
-/// If the routes do not parse.
+/// Returns an error if the routes do not parse.
 pub(super) fn canonical_routes(text: &str) -> Result<String, ProposalError> {
     proposal::parse(text).map(|routes| routes.render())
 }

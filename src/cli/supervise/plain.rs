@@ -146,7 +146,7 @@ pub(super) fn approve(
 /// Shows the lines that will be added to a manifest. `when` is the beginning of the heading.
 ///
 /// # Errors
-/// If the manifest cannot be extended.
+/// Returns an error if the manifest cannot be extended.
 pub(in crate::cli) fn show_addition(
     output: &Output,
     addition: &Addition,

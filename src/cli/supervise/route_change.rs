@@ -93,8 +93,8 @@ pub(super) fn changed(now: &str, then: &str) -> Vec<Changed> {
     lines
 }
 
-/// Lists the requests that became allowed after the revision `from`, up to the revision `to`, in words. The
-/// error says why they are unknown.
+/// Lists the requests that became allowed after the revision `from`, up to the revision `to`, in words. An
+/// error says why these requests are unknown.
 pub(super) fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
     let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| causes::one_line(&error))?;
     let is_live = |of: &bottle_contract::queue::Id, number: u64| {

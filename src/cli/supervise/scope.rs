@@ -53,7 +53,8 @@ impl RequestedScope {
     /// `text` contains the routes to approve.
     ///
     /// # Errors
-    /// If it is unclear which manifest to extend, or if the manifest does not belong to the user.
+    /// Returns an error if it is unclear which manifest to extend, or if the manifest does not belong to the
+    /// user.
     pub(super) fn resolve(
         &self,
         host: &Host,
@@ -133,7 +134,8 @@ impl Addition {
     /// from. Writes no file.
     ///
     /// # Errors
-    /// If it is unclear which manifest to extend, or if the manifest does not belong to the user.
+    /// Returns an error if it is unclear which manifest to extend, or if the manifest does not belong to the
+    /// user.
     pub(in crate::cli) fn new(
         host: &Host,
         slug: &Slug,
@@ -162,7 +164,7 @@ impl Addition {
     /// Writes the manifest's new text as the user saw it.
     ///
     /// # Errors
-    /// If the manifest changed after it was shown, or cannot be written.
+    /// Returns an error if the manifest changed after it was shown, or cannot be written.
     pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), SaveError> {
         let text = self.after.as_ref().map_err(Clone::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(SaveError::Unreadable)?;

@@ -41,7 +41,7 @@ impl TerminalUser {
     /// Opens the controlling terminal.
     ///
     /// # Errors
-    /// If there is no controlling terminal.
+    /// Returns an error if there is no controlling terminal.
     pub(crate) fn find() -> io::Result<Self> {
         Ok(Self { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty")? })
     }
@@ -49,7 +49,7 @@ impl TerminalUser {
     /// Asks for yes or no. Only `y` and `yes` count as yes. Returns none on Ctrl-C.
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<Option<bool>> {
         let word = self.answered(&format!("{question} [y/N] "))?;
         Ok(word.map(|word| matches!(word.to_lowercase().as_str(), "y" | "yes")))
@@ -58,7 +58,7 @@ impl TerminalUser {
     /// Asks whether to start. Only `y` and `yes` count as yes. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn decide(&mut self, question: &str) -> io::Result<Option<Decision>> {
         let word = self.line(&format!("{question} [y/N/e/?]"))?;
         Ok(word.map(|word| match word.trim().to_lowercase().as_str() {
@@ -72,7 +72,7 @@ impl TerminalUser {
     /// Asks for a line of text. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// If the terminal hung up, or the input is not UTF-8.
+    /// Returns an error if the terminal hung up, or the input is not UTF-8.
     pub(crate) fn line(&mut self, question: &str) -> io::Result<Option<String>> {
         self.answer(&format!("{question} "), true)?.map(|bytes| text(&bytes)).transpose()
     }
@@ -81,7 +81,7 @@ impl TerminalUser {
     /// Ctrl-C.
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn choose(&mut self, question: &str, names: &[String]) -> io::Result<Option<usize>> {
         let lines = names.iter().enumerate().map(|(index, name)| format!("  {}  {name}\r\n", index + 1));
         self.terminal.write_all(lines.collect::<String>().as_bytes())?;
@@ -101,7 +101,7 @@ impl TerminalUser {
     /// the first word. Returns none on Esc or Ctrl-C.
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn word(&mut self, question: &str, words: &[&str]) -> io::Result<Option<usize>> {
         loop {
             let Some(typed) = self.answered(&format!("{question} [{}] ", words.join("/")))? else {

@@ -52,7 +52,7 @@ impl RawTerminal {
     /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given.
     ///
     /// # Errors
-    /// If standard input is not a terminal. The terminal is then unchanged.
+    /// Returns an error if standard input is not a terminal. The terminal is unchanged in this case.
     pub(crate) fn enter(title: Option<&str>, color: Option<&str>) -> io::Result<Self> {
         let terminal = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let termios = tcgetattr(&terminal)?;
@@ -145,7 +145,7 @@ pub(crate) fn restore_on_panic() {
 /// Saves the terminal's state for [`restore`]. Call it before any change of the terminal.
 ///
 /// # Errors
-/// If the process cannot open another file descriptor.
+/// Returns an error if the process cannot open another file descriptor.
 pub(super) fn save(terminal: &File, now: &Termios, title: bool) -> io::Result<Restore> {
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);

@@ -33,7 +33,7 @@ impl FullScreen {
     /// support escape sequences. The caller then prints lines instead.
     ///
     /// # Errors
-    /// If there is no terminal. Nothing was changed then.
+    /// Returns an error if there is no terminal. The terminal is unchanged in this case.
     pub(crate) fn enter() -> io::Result<Option<Self>> {
         let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
         let size = tcgetwinsize(&tty)?;
@@ -56,7 +56,7 @@ impl FullScreen {
     /// Switches on bracketed paste. If the terminal supports it, pasted text arrives as [`Typed::Pasted`].
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn report_pastes(&mut self) -> io::Result<()> {
         raw::track_output(PASTES);
         self.terminal.backend_mut().write_all(PASTES)
@@ -65,7 +65,7 @@ impl FullScreen {
     /// Returns the number of columns and rows.
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
@@ -73,7 +73,7 @@ impl FullScreen {
     /// Draws a frame. Only cells that changed are sent to the terminal.
     ///
     /// # Errors
-    /// If the terminal hung up or was restored.
+    /// Returns an error if the terminal hung up or was restored.
     pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         if !raw::is_taken() {
             return Err(io::Error::other("the terminal was restored"));
@@ -84,7 +84,7 @@ impl FullScreen {
     /// Waits for input, for at most `patience`.
     ///
     /// # Errors
-    /// If the terminal hung up.
+    /// Returns an error if the terminal hung up.
     pub(crate) fn typed_within(&self, patience: Duration) -> io::Result<Option<Typed>> {
         if !poll(patience)? {
             return Ok(None);

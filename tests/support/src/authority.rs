@@ -46,7 +46,7 @@ impl Authority {
     /// Creates a new authority with this name.
     ///
     /// # Errors
-    /// If the random source or the encoder fails.
+    /// Returns an error if the random source or the encoder fails.
     pub fn new(name: &str) -> Result<Self> {
         let key = KeyPair::generate().context("authority key")?;
         let mut params = CertificateParams::default();
@@ -66,7 +66,7 @@ impl Authority {
     /// Writes the certificate of the authority to `path`.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write_pem(&self, path: &Path) -> Result<()> {
         std::fs::write(path, &self.pem).with_context(|| format!("write {}", path.display()))
     }
@@ -75,7 +75,7 @@ impl Authority {
     /// names or IP addresses.
     ///
     /// # Errors
-    /// If one of the names is invalid.
+    /// Returns an error if one of the names is invalid.
     pub fn server_config(&self, names: &[&str], leaf: Leaf, alpn: Alpn) -> Result<Arc<ServerConfig>> {
         let key = KeyPair::generate().context("leaf key")?;
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

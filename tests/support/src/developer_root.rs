@@ -39,7 +39,7 @@ pub const TOOLCHAIN: &str = "/opt/rust";
 /// Adds pip, npm with Node, and a Rust toolchain with a linker.
 ///
 /// # Errors
-/// If a tool is missing or cannot be copied.
+/// Returns an error if a tool is missing or cannot be copied.
 pub fn add(root: &Path, toolchain: &Path) -> io::Result<()> {
     for pip in PIP.map(Path::new).into_iter().filter(|pip| pip.exists()) {
         copy(pip, &place(root, pip))?;

@@ -32,7 +32,7 @@ impl fmt::Display for NoEngine {
 /// afterwards, because other test programs use it too.
 ///
 /// # Errors
-/// [`NoEngine`], which says how to fix it. The check runs once per process.
+/// Returns [`NoEngine`], which says how to fix the problem. The check runs once per process.
 pub fn here() -> Result<(), NoEngine> {
     static ANSWER: OnceLock<Result<(), NoEngine>> = OnceLock::new();
     ANSWER.get_or_init(look).clone()

@@ -31,7 +31,7 @@ impl TestHome {
     /// user can access the folder. The runtime folder has mode 0700, as a login manager would create it.
     ///
     /// # Errors
-    /// If the temporary folder cannot be created.
+    /// Returns an error if the temporary folder cannot be created.
     pub fn new() -> Result<Self> {
         let root = tempfile::Builder::new().prefix("bt-").tempdir().context("temporary home")?;
         for folder in ["home/.bottle/agents", "home/.bottle/bottles", "run", "project"] {
@@ -74,7 +74,7 @@ impl TestHome {
     /// Writes a file below the root of this user's folders (`home/…`, `project/…`). Creates missing folders.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &str, text: &str) -> Result<PathBuf> {
         let path = self.root.path().join(path);
         if let Some(parent) = path.parent() {
@@ -87,7 +87,7 @@ impl TestHome {
     /// Writes a bottle manifest.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn bottle(&mut self, name: &str, text: &str) -> Result<&mut Self> {
         self.write(&format!("home/.bottle/bottles/{name}.md"), text)?;
         Ok(self)
@@ -96,7 +96,7 @@ impl TestHome {
     /// Writes an agent manifest.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn agent(&mut self, name: &str, text: &str) -> Result<&mut Self> {
         self.write(&format!("home/.bottle/agents/{name}.md"), text)?;
         self.agents.push(name.to_owned());
@@ -118,7 +118,7 @@ impl TestHome {
     /// Returns a `bottle` command of this user. It runs in [`TestHome::project`], with a clean environment.
     ///
     /// # Errors
-    /// If the program has not been built.
+    /// Returns an error if the program has not been built.
     pub fn program<I, S>(&self, arguments: I) -> Result<Program>
     where
         I: IntoIterator<Item = S>,
@@ -139,7 +139,7 @@ impl TestHome {
     /// Runs a `bottle` command on a terminal of this size.
     ///
     /// # Errors
-    /// If the program or a terminal is missing.
+    /// Returns an error if the program or a terminal is missing.
     pub fn on_terminal(&self, arguments: &[&str], rows: u16, columns: u16) -> Result<Pty> {
         Pty::spawn(self.program(arguments.iter().copied())?.command(), rows, columns)
     }
@@ -148,7 +148,7 @@ impl TestHome {
     /// backend works.
     ///
     /// # Errors
-    /// If `doctor` fails or does not know the backend.
+    /// Returns an error if `doctor` fails or does not know the backend.
     pub fn unusable(&self, backend: &str) -> Result<Option<String>> {
         let doctor = self.program(["doctor", "--json"])?.run()?.json()?;
         let known = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == backend);
@@ -164,7 +164,7 @@ impl TestHome {
     /// Whether this user can run bottles on this backend. If not, reports that `test` is skipped.
     ///
     /// # Errors
-    /// As for [`TestHome::unusable`].
+    /// Returns the same errors as [`TestHome::unusable`].
     pub fn runs(&self, test: &str, backend: &str) -> Result<bool> {
         let why = self.unusable(backend)?;
         if let Some(why) = &why {
@@ -177,7 +177,7 @@ impl TestHome {
     /// output.
     ///
     /// # Errors
-    /// If git is missing or fails. The error contains git's output.
+    /// Returns an error if git is missing or fails. The error contains git's output.
     pub fn git(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("git")
             .args([
@@ -202,7 +202,7 @@ impl TestHome {
     /// Returns the replacements for values in this user's output that differ between runs.
     ///
     /// # Errors
-    /// Never in practice; see [`Scrub`].
+    /// Does not fail in practice; see [`Scrub`].
     pub fn scrub(&self) -> Result<Scrub> {
         let mut scrub = Scrub::standard()?;
         scrub

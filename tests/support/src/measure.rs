@@ -23,7 +23,7 @@ pub type Contender<'a> = (&'a str, Box<dyn FnMut() -> Result<Duration> + 'a>);
 /// all of them equally. The first round warms up caches, and is discarded.
 ///
 /// # Errors
-/// The first error of a contender.
+/// Returns the first error of a contender.
 pub fn interleaved(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Result<Vec<Sample>> {
     let mut samples: Vec<Sample> =
         contenders.iter().map(|(name, _)| Sample { name: (*name).to_owned(), rounds: Vec::new() }).collect();
@@ -41,7 +41,7 @@ pub fn interleaved(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Result<
 /// Measures how long `run` takes.
 ///
 /// # Errors
-/// The error of `run`.
+/// Returns the error of `run`.
 pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     let started = Instant::now();
     run()?;

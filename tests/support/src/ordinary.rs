@@ -13,7 +13,7 @@ const ORDINARY: u32 = 64_242;
 /// caller passes its own name there.
 ///
 /// # Panics
-/// If one of the tests fails.
+/// Panics if one of the tests fails.
 pub fn once_more(without: &str) {
     if !rustix::process::getuid().is_root() {
         skip::aloud("as a non-root user", &"these tests run as one already");

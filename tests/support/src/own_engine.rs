@@ -62,7 +62,7 @@ impl OwnEngine {
     /// Starts an empty engine whose disk has this size (for example `600m`) and is in memory.
     ///
     /// # Errors
-    /// If the engine does not respond. The error contains the engine's log.
+    /// Returns an error if the engine does not respond. The error contains the engine's log.
     pub fn start(size: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("be-").tempdir().context("a folder")?;
         std::fs::create_dir(folder.path().join("data"))?;
@@ -105,7 +105,7 @@ impl OwnEngine {
     /// Copies [`BASE_IMAGE`] from this machine's engine.
     ///
     /// # Errors
-    /// If one of the engines fails.
+    /// Returns an error if one of the engines fails.
     pub fn take_base(&self) -> Result<()> {
         let script = format!("docker save {BASE_IMAGE} | docker --host {} load", self.address());
         let loaded = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status()?;
@@ -115,7 +115,7 @@ impl OwnEngine {
     /// Kills the engine. Its containers continue to run.
     ///
     /// # Errors
-    /// If the control pipe is closed.
+    /// Returns an error if the control pipe is closed.
     pub fn stop(&mut self) -> Result<()> {
         self.order("stop", Some("stopped"))
     }
@@ -123,7 +123,7 @@ impl OwnEngine {
     /// Starts the engine again, with its images and containers.
     ///
     /// # Errors
-    /// As for [`OwnEngine::start`].
+    /// Returns the same errors as [`OwnEngine::start`].
     pub fn start_again(&mut self) -> Result<()> {
         self.order("start", None)?;
         self.answers()
@@ -132,7 +132,7 @@ impl OwnEngine {
     /// Fills the engine's disk completely.
     ///
     /// # Errors
-    /// If the control pipe is closed.
+    /// Returns an error if the control pipe is closed.
     pub fn fill(&mut self) -> Result<()> {
         self.order("fill", Some("full"))
     }
@@ -140,7 +140,7 @@ impl OwnEngine {
     /// Frees the space that [`OwnEngine::fill`] used.
     ///
     /// # Errors
-    /// If the control pipe is closed.
+    /// Returns an error if the control pipe is closed.
     pub fn empty(&mut self) -> Result<()> {
         self.order("empty", Some("empty"))
     }

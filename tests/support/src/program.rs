@@ -47,7 +47,7 @@ impl Program {
     /// `BOTTLE_TEST_PROGRAM` overrides its path, for test binaries that were copied to another folder.
     ///
     /// # Errors
-    /// If the program has not been built.
+    /// Returns an error if the program has not been built.
     pub fn bottle() -> Result<Self> {
         for variable in ["BOTTLE_TEST_PROGRAM", "CARGO_BIN_EXE_bottle", "NEXTEST_BIN_EXE_bottle"] {
             if let Some(path) = std::env::var_os(variable) {
@@ -132,8 +132,8 @@ impl Program {
     /// Runs the program until it ends.
     ///
     /// # Errors
-    /// If the program cannot be started, or exceeds its time limit. In this case it is killed, and the error
-    /// contains its output.
+    /// Returns an error if the program cannot be started, or exceeds its time limit. In this case it is
+    /// killed, and the error contains its output.
     pub fn run(&self) -> Result<Outcome> {
         let name = self.program.display().to_string();
         let started = Instant::now();
@@ -175,7 +175,7 @@ impl Outcome {
     /// Parses standard output as JSON.
     ///
     /// # Errors
-    /// If it is not JSON. The error contains the text.
+    /// Returns an error if it is not JSON. The error contains the text.
     pub fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.stdout).with_context(|| format!("no JSON: {}", self.stdout))
     }

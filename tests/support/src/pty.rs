@@ -53,7 +53,7 @@ impl Pty {
     /// Starts `command` as the leader of a session. The session's terminal has this size.
     ///
     /// # Errors
-    /// If there is no free terminal, or the program cannot be started.
+    /// Returns an error if there is no free terminal, or the program cannot be started.
     pub fn spawn(command: Command, rows: u16, columns: u16) -> Result<Self> {
         let (child, master) = child::spawn(command, size(rows, columns))?;
         // The parser needs a size even if the terminal reports none.
@@ -102,7 +102,7 @@ impl Pty {
     /// Whether the terminal is in cooked mode, with line editing and echo, as a shell expects.
     ///
     /// # Errors
-    /// If the terminal was closed.
+    /// Returns an error if the terminal was closed.
     pub fn is_cooked(&self) -> Result<bool> {
         let modes = tcgetattr(self.master()?).context("terminal modes")?.local_modes;
         Ok(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG))
@@ -141,7 +141,7 @@ impl Pty {
     /// Hangs up, as if the connection was lost: the program gets SIGHUP, and its output is lost.
     ///
     /// # Errors
-    /// If the reader thread panicked.
+    /// Returns an error if the reader thread panicked.
     pub fn hang_up(&mut self) -> Result<()> {
         drop(self.closing.take());
         if let Some(reader) = self.reader.take() {
@@ -159,7 +159,8 @@ impl Pty {
     /// Waits until the screen shows `text`. Returns the screen.
     ///
     /// # Errors
-    /// If the time limit is exceeded, or if the output ends before. The error contains the screen.
+    /// Returns an error if the time limit is exceeded, or if the output ends before. The error contains the
+    /// screen.
     pub fn wait_for(&self, text: &str) -> Result<String> {
         self.wait_until(text, |screen| screen.contains(text))
     }
@@ -167,7 +168,7 @@ impl Pty {
     /// Waits until the screen satisfies `condition`, which the error calls `what`. Returns the screen.
     ///
     /// # Errors
-    /// As for [`Pty::wait_for`].
+    /// Returns the same errors as [`Pty::wait_for`].
     pub fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) -> Result<String> {
         let end = Instant::now() + self.patience;
         let mut state = self.screen.lock();
@@ -188,7 +189,8 @@ impl Pty {
     /// Waits for the end of the output, and returns the last screen.
     ///
     /// # Errors
-    /// If the output does not end within the time limit, because a process still has the terminal open.
+    /// Returns an error if the output does not end within the time limit, because a process still has the
+    /// terminal open.
     pub fn last_screen(&self) -> Result<String> {
         let end = Instant::now() + self.patience;
         let mut state = self.screen.lock();
@@ -205,7 +207,7 @@ impl Pty {
     /// Types keys.
     ///
     /// # Errors
-    /// If the terminal was closed.
+    /// Returns an error if the terminal was closed.
     pub fn type_keys(&mut self, keys: &str) -> Result<()> {
         self.master()?.write_all(keys.as_bytes()).context("type on the terminal")
     }
@@ -213,7 +215,7 @@ impl Pty {
     /// Changes the size of the terminal. The program gets SIGWINCH.
     ///
     /// # Errors
-    /// If the terminal was closed.
+    /// Returns an error if the terminal was closed.
     pub fn resize(&mut self, rows: u16, columns: u16) -> Result<()> {
         tcsetwinsize(self.master()?, size(rows, columns)).context("resize the terminal")?;
         self.screen.lock().parser.screen_mut().set_size(rows, columns);
@@ -239,7 +241,8 @@ impl Pty {
     /// Waits until the program ends, and returns its exit code (128 + n after signal n).
     ///
     /// # Errors
-    /// If the time limit is exceeded. In this case the program is killed, and the error contains the screen.
+    /// Returns an error if the time limit is exceeded. In this case the program is killed, and the error
+    /// contains the screen.
     pub fn wait_exit(&mut self) -> Result<i32> {
         match program::wait(&mut self.child, Instant::now() + self.patience)? {
             Some(status) => Ok(program::code(status)),

@@ -8,7 +8,7 @@ use std::process::Command;
 /// environment if it is missing.
 ///
 /// # Errors
-/// The reason as text, for the message about a skipped test.
+/// Returns the reason as text, for the message about a skipped test.
 pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python3");
     if python.exists() {

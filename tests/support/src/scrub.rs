@@ -16,7 +16,7 @@ impl Scrub {
     /// addresses, ids.
     ///
     /// # Errors
-    /// Never, because the built-in expressions are valid.
+    /// Never fails, because the built-in expressions are valid.
     pub fn standard() -> Result<Self> {
         let mut scrub = Self::default();
         for (expression, word) in [
@@ -41,7 +41,7 @@ impl Scrub {
     /// Replaces every match of `expression` with `word`, in which `$1` stands for the first group.
     ///
     /// # Errors
-    /// If the expression is invalid.
+    /// Returns an error if the expression is invalid.
     pub fn add(&mut self, expression: &str, word: &str) -> Result<&mut Self> {
         let regex = Regex::new(expression).with_context(|| format!("filter {expression:?}"))?;
         self.filters.push((regex, word.to_owned()));
@@ -52,7 +52,7 @@ impl Scrub {
     /// path that is its beginning.
     ///
     /// # Errors
-    /// Never, if the path is UTF-8.
+    /// Does not fail if the path is UTF-8.
     pub fn path(&mut self, path: &Path, word: &str) -> Result<&mut Self> {
         self.add(&regex::escape(&path.to_string_lossy()), word)
     }
@@ -60,7 +60,7 @@ impl Scrub {
     /// Replaces the random end of this agent's slugs: `probe-7k2qa` → `probe-[SLUG]`.
     ///
     /// # Errors
-    /// Never, if the text is a valid agent name.
+    /// Does not fail if the text is a valid agent name.
     pub fn agent(&mut self, agent: &str) -> Result<&mut Self> {
         self.add(&format!(r"\b{}-[a-z2-7]{{5}}\b", regex::escape(agent)), &format!("{agent}-[SLUG]"))
     }

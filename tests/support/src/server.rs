@@ -31,7 +31,7 @@ pub type Handler =
 /// the test process ends.
 ///
 /// # Errors
-/// If the machine does not have this address.
+/// Returns an error if the machine does not have this address.
 pub fn says_yes(address: IpAddr) -> Result<SocketAddr> {
     let listener =
         std::net::TcpListener::bind((address, 0)).with_context(|| format!("listen on {address}"))?;
@@ -61,7 +61,7 @@ impl Server {
     /// a free port. If `tls` is given, the server uses TLS.
     ///
     /// # Errors
-    /// If the port is in use, or the thread cannot be started.
+    /// Returns an error if the port is in use, or the thread cannot be started.
     pub fn start(port: u16, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
         Self::start_on((Ipv4Addr::LOCALHOST, port).into(), tls, handler)
     }
@@ -69,7 +69,7 @@ impl Server {
     /// Like [`Server::start`], on another address of this machine.
     ///
     /// # Errors
-    /// As for [`Server::start`], and if the machine does not have this address.
+    /// Returns the same errors as [`Server::start`], and an error if the machine does not have this address.
     pub fn start_on(address: SocketAddr, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
         let listener =
             std::net::TcpListener::bind(address).with_context(|| format!("listen on {address}"))?;

@@ -110,7 +110,7 @@ const WITHOUT: [&str; 10] = [
 /// Creates the root file system in a new folder.
 ///
 /// # Errors
-/// If a file of this machine cannot be copied.
+/// Returns an error if a file of this machine cannot be copied.
 pub fn make(root: &Path) -> io::Result<()> {
     for folder in [
         "etc/ssl/certs",

@@ -66,7 +66,8 @@ impl Sshd {
     /// the file `host` in `folder`, and the public key is in `host.pub`.
     ///
     /// # Errors
-    /// If a program is missing or fails, or the server does not listen within the time limit.
+    /// Returns an error if a program is missing or fails, or the server does not listen within the time
+    /// limit.
     pub fn start(folder: &Path, address: IpAddr, lines: &str) -> Result<Self> {
         let at = |name: &str| folder.join(name);
         make_key(&at("host"))?;
@@ -109,7 +110,7 @@ impl Sshd {
 /// Creates a key without a passphrase. The public key is written next to it.
 ///
 /// # Errors
-/// If ssh-keygen is missing or fails.
+/// Returns an error if ssh-keygen is missing or fails.
 pub fn make_key(path: &Path) -> Result<()> {
     run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))
 }
@@ -118,7 +119,7 @@ pub fn make_key(path: &Path) -> Result<()> {
 /// the commit was pushed.
 ///
 /// # Errors
-/// If git is missing or fails.
+/// Returns an error if git is missing or fails.
 pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
     let script = "git init -q --bare -b main \"$1\" && git init -q -b main seed && cd seed && echo one >one \
          && git add . && git commit -qm one && git push -q \"$1\" main";
@@ -132,7 +133,7 @@ pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
 /// Returns the name of the user that the server accepts, which is the current user.
 ///
 /// # Errors
-/// If the name is unknown.
+/// Returns an error if the name is unknown.
 pub fn user() -> Result<String> {
     Ok(String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?.trim().to_owned())
 }
@@ -140,7 +141,7 @@ pub fn user() -> Result<String> {
 /// Runs a program, which must succeed.
 ///
 /// # Errors
-/// If the program cannot be run or fails. The error contains its output.
+/// Returns an error if the program cannot be run or fails. The error contains its output.
 pub fn run(command: &mut Command) -> Result<()> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

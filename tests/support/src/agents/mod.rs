@@ -68,7 +68,7 @@ impl From<std::io::Error> for Missing {
 /// Installs mini-swe-agent in a virtual environment that uses the system's Python.
 ///
 /// # Errors
-/// [`Missing`] if there is no Python or pip, or no registry responds.
+/// Returns [`Missing`] if there is no Python or pip, or no registry responds.
 pub fn mini() -> Result<Agent, Missing> {
     let home = folder()?.join("mini-swe-agent");
     let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents/mini-swe-agent.txt");
@@ -86,7 +86,7 @@ pub fn mini() -> Result<Agent, Missing> {
 /// prefix.
 ///
 /// # Errors
-/// [`Missing`] if there is no npm, or no registry responds.
+/// Returns [`Missing`] if there is no npm, or no registry responds.
 pub fn pi() -> Result<Agent, Missing> {
     let home = folder()?.join("pi");
     once(&home, PI_VERSION, |home| {
@@ -100,7 +100,7 @@ pub fn pi() -> Result<Agent, Missing> {
 /// Installs the program of Claude Code.
 ///
 /// # Errors
-/// [`Missing`] if there is no npm, no registry responds, or the package differs from the pinned one.
+/// Returns [`Missing`] if there is no npm, no registry responds, or the package differs from the pinned one.
 pub fn claude() -> Result<Agent, Missing> {
     packed("claude-code", &CLAUDE)
 }
@@ -108,7 +108,7 @@ pub fn claude() -> Result<Agent, Missing> {
 /// Installs the program of codex.
 ///
 /// # Errors
-/// As for [`claude`].
+/// Returns the same errors as [`claude`].
 pub fn codex() -> Result<Agent, Missing> {
     packed("codex", &CODEX)
 }

@@ -122,7 +122,7 @@ impl FakeLlm {
     /// Starts the server with TLS. Its certificate is signed by a new authority.
     ///
     /// # Errors
-    /// If the address or port is in use, or a host name is invalid.
+    /// Returns an error if the address or port is in use, or a host name is invalid.
     pub fn start(options: Options) -> Result<Self> {
         let authority = Authority::new("fake llm")?;
         let hosts: Vec<&str> = options.hosts.iter().map(String::as_str).collect();
@@ -154,7 +154,7 @@ impl FakeLlm {
     /// Writes [`FakeLlm::ca_pem`] to `path`.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write_ca(&self, path: &Path) -> Result<()> {
         self.authority.write_pem(path)
     }

@@ -104,7 +104,7 @@ impl Forge {
     /// Starts a forge without a git server.
     ///
     /// # Errors
-    /// If the server cannot listen.
+    /// Returns an error if the server cannot listen.
     pub fn start(dialect: Dialect, authority: &Authority) -> Result<Self> {
         Self::with(dialect, authority, None)
     }
@@ -112,7 +112,7 @@ impl Forge {
     /// Starts a forge whose registered keys give access to the git server `host`.
     ///
     /// # Errors
-    /// If the server cannot listen.
+    /// Returns an error if the server cannot listen.
     pub fn before(dialect: Dialect, authority: &Authority, host: &GitHost) -> Result<Self> {
         let authorized = Authorized { file: host.authorized(), serve: host.serve() };
         Self::with(dialect, authority, Some(authorized))

@@ -44,7 +44,7 @@ impl GitHost {
     /// yet.
     ///
     /// # Errors
-    /// If a program is missing or fails.
+    /// Returns an error if a program is missing or fails.
     pub fn start() -> Result<Self> {
         Self::start_at(Ipv4Addr::LOCALHOST.into())
     }
@@ -52,7 +52,7 @@ impl GitHost {
     /// Like [`GitHost::start`], at another address of this machine.
     ///
     /// # Errors
-    /// If a program is missing or fails.
+    /// Returns an error if a program is missing or fails.
     pub fn start_at(address: IpAddr) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("forge-").tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -74,7 +74,7 @@ impl GitHost {
     /// Gives a new key access for fetches and pushes. Returns the path of the private key.
     ///
     /// # Errors
-    /// If a program is missing or fails.
+    /// Returns an error if a program is missing or fails.
     pub fn admit(&self) -> Result<PathBuf> {
         let key = self.folder.path().join("user");
         make_key(&key)?;
@@ -86,7 +86,7 @@ impl GitHost {
     /// Returns the server's host key, for `host_key` in a manifest.
     ///
     /// # Errors
-    /// If the file of the host key cannot be read.
+    /// Returns an error if the file of the host key cannot be read.
     pub fn host_key(&self) -> Result<String> {
         let line = fs::read_to_string(self.folder.path().join("host.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
@@ -107,7 +107,7 @@ impl GitHost {
     /// Returns the `git log` of a ref.
     ///
     /// # Errors
-    /// If the ref does not exist.
+    /// Returns an error if the ref does not exist.
     pub fn log(&self, name: &str) -> Result<String> {
         let output =
             Command::new("git").args(["log", "--format=%s", name]).current_dir(self.repository()).output()?;

@@ -89,7 +89,7 @@ impl Upstream {
     /// authority.
     ///
     /// # Errors
-    /// If no port is free, or a name is invalid.
+    /// Returns an error if no port is free, or a name is invalid.
     pub fn start(names: &[&str]) -> Result<Self> {
         Self::start_site(&Site::named(names))
     }
@@ -97,7 +97,7 @@ impl Upstream {
     /// Starts a site with these properties.
     ///
     /// # Errors
-    /// If no port is free, or a name is invalid.
+    /// Returns an error if no port is free, or a name is invalid.
     pub fn start_site(site: &Site) -> Result<Self> {
         let authority = Authority::new("fake upstream")?;
         let names: Vec<&str> = site.names.iter().map(String::as_str).collect();
@@ -122,7 +122,7 @@ impl Upstream {
     /// Writes [`Upstream::ca_pem`] to `path`.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write_ca(&self, path: &Path) -> Result<()> {
         self.authority.write_pem(path)
     }
