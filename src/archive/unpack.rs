@@ -1,9 +1,9 @@
 //! Extracts an untrusted tar stream from a bottle to the user's disk.
 //!
-//! The agent controls the stream, so the stream is treated as hostile. It is extracted into a new folder,
-//! which the caller moves to its destination when the extraction is complete. Only files, folders and links
-//! are created. The parent of an entry is always a folder that was created here, never a link. A link must
-//! not point outside the copy. Only the permission bits `rwx` are set. Sparse files remain sparse, and
+//! The agent controls the stream, so the stream is treated as hostile. The archive is extracted into a new
+//! folder, which the caller moves to its destination when the extraction is complete. Only files, folders and
+//! links are created. The parent of an entry is always a folder that was created here, never a link. A link
+//! must not point outside the copy. Only the permission bits `rwx` are set. Sparse files remain sparse, and
 //! [`DiskBudget`] prevents the disk from filling up.
 
 use std::collections::HashSet;

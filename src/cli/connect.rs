@@ -59,8 +59,9 @@ pub(crate) fn unexpected_answer() -> CliError {
     keeper_lost("it sent an unexpected answer")
 }
 
-/// The error for a request that the guest could not carry out. Its exit code is one of those that commands
-/// which pass on a program's exit code reserve for other errors: 125, 126 or 127.
+/// The error for a request that the guest could not carry out. The error has the exit code 125, 126 or 127.
+/// `start`, `attach` and `exec`, which pass on the exit code of a program, use these codes for errors of
+/// bottle.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
     let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
     match failure.kind {

@@ -1,7 +1,7 @@
 //! `bottle probe`: tests from inside a bottle what the bottle can reach, and shows the results in a table.
 //!
 //! [`Probe`] asks the guest of a running bottle to run the attempts. [`inside`] is the program of the shipped
-//! agent `probe`, and runs the attempts in its own bottle. Both print the same table.
+//! agent `probe`, and runs the attempts in its own bottle. `Probe` and `inside` print the same table.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -26,7 +26,8 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 
-/// The time limit for all attempts. They run concurrently, and their individual time limits are much shorter.
+/// The time limit for all attempts. The attempts run concurrently, and their individual time limits are much
+/// shorter.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Probe a bottle's isolation from inside, and show the results

@@ -61,7 +61,7 @@ pub enum HostError {
     /// The runtime folder belongs to another user, or other users can access it.
     #[error("{} is not private: it must be a folder of yours with mode 0700", .0.display())]
     RuntimeNotPrivate(PathBuf),
-    /// Sockets cannot be created in the runtime folder. This is the case on some network disks.
+    /// Sockets cannot be created in the runtime folder. Some network disks do not support sockets.
     #[error("cannot create a socket in {}", path.display())]
     RuntimeNoSockets {
         /// The folder.

@@ -1,7 +1,7 @@
 //! Loads the user's rules for the scanner from `$BOTTLE_HOME/rules/*.toml`.
 //!
-//! The files have the format of gitleaks' configuration. They are parsed before a bottle is started, so that
-//! an error is reported with its position. At launch they are sent to the sidecars. Projects cannot add
+//! The files have the format of gitleaks' configuration. The files are parsed before a bottle is started, so
+//! that an error is reported with its position. At launch they are sent to the sidecars. Projects cannot add
 //! rules.
 
 use std::io;

@@ -1,6 +1,6 @@
 //! Parses and resolves paths of the host in manifests.
 //!
-//! A path is absolute, relative to `$BOTTLE_HOME`, or relative to the user's home (`~/`). It is never
+//! A path is absolute, relative to `$BOTTLE_HOME`, or relative to the user's home (`~/`). A path is never
 //! relative to the working directory, because that may be a project, which must not choose a Dockerfile, a
 //! root certificate or a key.
 

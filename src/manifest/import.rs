@@ -1,8 +1,8 @@
 //! Imports manifests from a home folder of bot-bottle, the predecessor of `bottle`, and notes which settings
 //! have another meaning.
 //!
-//! The manifests of bot-bottle are Markdown with YAML frontmatter, as in `bottle`. They are copied unchanged,
-//! and the notes describe the settings whose meaning differs.
+//! The manifests of bot-bottle are Markdown with YAML frontmatter, as in `bottle`. Imported manifests are
+//! copied unchanged, and the notes describe the settings whose meaning differs.
 
 use std::path::Path;
 

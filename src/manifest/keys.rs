@@ -8,8 +8,8 @@ use super::error::Fault;
 use super::schema::BottleSchema;
 use super::{Kind, Position};
 
-/// The fields of Claude Code's subagent files. They are accepted and ignored in an agent manifest, so that
-/// one file can be used for both.
+/// The fields of Claude Code's subagent files. Agent manifests may contain these fields, which are ignored,
+/// so that one file can be used for both.
 const SUBAGENT_KEYS: &[&str] = &[
     "name",
     "description",

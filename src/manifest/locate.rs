@@ -5,10 +5,10 @@
 //! bottle                                        $BOTTLE_HOME/bottles/NAME.md   then   shipped
 //! ```
 //! Listing manifests uses only file names, so that a broken manifest does not prevent the listing of the
-//! others. Every file is read with the function [`read`]. It accepts only a regular UTF-8 file of limited
-//! size inside its root folder, and refuses links that point outside. If a file exists but cannot be used,
-//! this is an error: the search does not continue in the next folder, where the same name may mean something
-//! else.
+//! others. Every file is read with the function [`read`]. This function accepts only a regular UTF-8 file of
+//! limited size inside its root folder, and refuses links that point outside. If a file exists but cannot be
+//! used, this is an error: the search does not continue in the next folder, where the same name may mean
+//! something else.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -19,7 +19,7 @@ use crate::host::plain_file;
 pub const MAX_FILES: usize = 1_000;
 /// The maximum size of a skill in bytes, because every launch sends all of them into the bottle.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// The maximum depth of folders in a skill. It also stops at a cycle of links.
+/// The maximum depth of folders in a skill. The limit also ends a walk through a cycle of links.
 const MAX_DEPTH: usize = 16;
 
 /// An existing skill.

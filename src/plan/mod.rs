@@ -46,7 +46,7 @@ pub struct Plan {
     pub agent: AgentProcess,
     /// The bottle's environment variables, in addition to those that every bottle has.
     pub env: BTreeMap<String, Value>,
-    /// The bottle's files, in addition to those that every bottle has. They contain no secrets.
+    /// The bottle's files, in addition to those that every bottle has. The files contain no secrets.
     pub files: Vec<PlannedFile>,
     /// The paths in the bottle that contain the agent's conversations
     /// ([`crate::provider::Provider::transcript`]).
@@ -65,8 +65,8 @@ pub struct Plan {
     /// How long proposals wait for the user's answer.
     #[serde(default)]
     pub waits: Waits,
-    /// The placeholders that the agent gets in place of credentials. They grant no access, so the scanner
-    /// does not block them.
+    /// The placeholders that the agent gets in place of credentials. Placeholders grant no access, so the
+    /// scanner does not block them.
     #[serde(default)]
     pub placeholders: Vec<String>,
     /// The part of the plan that depends on the value of a secret. [`Plan::settle`] resolves it.

@@ -1,7 +1,7 @@
 //! Renders a resolved manifest for the user as YAML, with a comment that says where each value comes from.
 //!
-//! `info --explain`, the preflight and `--dry-run` show this text. It is not a valid manifest: absent values
-//! without a default are omitted, and the prompt is replaced by its size.
+//! `info --explain`, the preflight and `--dry-run` show this text. The text is not a valid manifest: absent
+//! values without a default are omitted, and the prompt is replaced by its size.
 
 use bottle_contract::terminal::inert;
 use std::collections::BTreeMap;

@@ -52,8 +52,8 @@ pub(super) struct FetchError {
     stderr: String,
 }
 
-/// Causes that have their own error message. They are recognized by git's output; `LC_ALL=C` makes git print
-/// it in English.
+/// Causes that have their own error message. Bottle recognizes these causes by the text of git's output,
+/// which is in English because of `LC_ALL=C`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchCause {
     NoSuchReference,

@@ -3,10 +3,10 @@
 //! ```text
 //!  host's git fetch ── GIT_SSH_COMMAND ──► bottle __git-pipe ── keeper ──► exec in the bottle: git upload-pack
 //! ```
-//! The host chooses the command that runs in the bottle. The command's output is a pack, which the host's git
-//! checks object by object, and text, which is shown escaped. The agent controls the git in the bottle, so
-//! its output may be false. The output can affect which message is shown, but not which changes the user
-//! sees.
+//! The program on the host chooses the command that runs in the bottle. The command's output is a pack, which
+//! the host's git checks object by object, and text, which is shown escaped. The agent controls the git in
+//! the bottle, so its output may be false. The output can affect which message is shown, but not which
+//! changes the user sees.
 //!
 //! - `host`: the host's git, which uses only the repository's own configuration and one transport
 //! - `bottle_git`: git commands in the bottle, whose output is limited

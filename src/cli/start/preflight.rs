@@ -83,8 +83,8 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
     })
 }
 
-/// Decides whether to start. On a terminal it shows one screen and asks the user. Otherwise it starts without
-/// asking, and prints only warnings.
+/// Decides whether to start. On a terminal it shows one screen and asks the user. Without a terminal it
+/// starts without asking, and prints only warnings.
 pub(crate) async fn confirm(
     view: &View<'_>,
     yes: bool,

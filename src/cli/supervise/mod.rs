@@ -1,6 +1,7 @@
 //! `bottle supervise`: shows proposals from bottles, and answers them.
 //!
-//! A proposal is untrusted text from a bottle. It is escaped before it is shown, and is never executed.
+//! A proposal is untrusted text from a bottle. Proposals are escaped before they are shown, and are never
+//! executed.
 //!
 //! ```text
 //! pending  pending proposals               route_change  what an approval changes in a bottle's routes

@@ -1,5 +1,5 @@
 //! A private Docker engine for destructive tests, which stop the engine or fill its disk. Its only network is
-//! loopback. It ends with the test, even if the test is killed.
+//! loopback. The engine ends with the test, even if the test is killed.
 
 use std::fs::File;
 use std::io::Write;

@@ -2,9 +2,9 @@
 //! commands of a script.
 //!
 //! The server keeps no state about conversations. The number of tool results in a request's history selects
-//! the next step of the script, so that retries, restarts and concurrent agents get the right response. It
-//! accepts a single key, and responds with 401 to all others: an agent with a placeholder succeeds only if a
-//! proxy inserts the real key.
+//! the next step of the script, so that retries, restarts and concurrent agents get the right response. The
+//! server accepts a single key, and responds with 401 to all others: an agent with a placeholder succeeds
+//! only if a proxy inserts the real key.
 //!
 //! ```text
 //! request ─► auth ─► conversation (one reader per format) ─► script ─► tool shape ─► answer ─► fault

@@ -1,8 +1,8 @@
 //! Creates calls of the agent's shell tool, in the form that the request declares.
 //!
-//! Agents name this tool `bash`, `Bash`, `shell` or `exec_command`, for example. They expect the command as a
-//! text or as an argv, and may require more arguments. A server that supported only one form could test only
-//! one agent.
+//! Agents name this tool `bash`, `Bash`, `shell` or `exec_command`, for example. Agents expect the command as
+//! a text or as an argv, and may require more arguments. A server that supported only one form could test
+//! only one agent.
 
 use serde_json::{Map, Value, json};
 
