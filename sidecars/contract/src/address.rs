@@ -1,8 +1,8 @@
 //! Rejects addresses that the proxy must never connect to.
 //!
-//! An allowed name may resolve to any address its owner chooses, so the proxy checks the address after
-//! resolution and pins it for the connection. A route with `private: true` or `connect_to` is the user's
-//! explicit exception; callers skip this check there.
+//! The owner of an allowed host name can point it at any address. The proxy therefore checks the address
+//! after name resolution and connects to exactly that address. With `private: true` or `connect_to` on a
+//! route, the user explicitly permits such an address, and callers skip this check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,35 +11,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub enum Forbidden {
     /// 127/8, `::1`.
     Loopback,
-    /// 0/8, `::`, which many systems treat as "this host".
+    /// 0/8 and `::`. Many systems treat these as "this host".
     Unspecified,
-    /// 10/8, 172.16/12, 192.168/16; fc00::/7 and the old fec0::/10.
+    /// 10/8, 172.16/12, 192.168/16; fc00::/7 and the deprecated fec0::/10.
     Private,
     /// 100.64/10, carrier-grade NAT.
     Shared,
     /// 169.254/16, fe80::/10.
     LinkLocal,
-    /// A cloud's metadata service.
+    /// The address of a cloud's metadata service.
     Metadata,
     /// 224/4, ff00::/8.
     Multicast,
-    /// 240/4, with the broadcast address; IPv6 outside of 2000::/3.
+    /// 240/4, which includes the broadcast address; IPv6 addresses outside 2000::/3.
     Reserved,
     /// 192.0.0/24, 192.31.196/24, 192.52.193/24, 192.88.99/24, 192.175.48/24 and 198.18/15; 2001::/23 except
     /// Teredo, 100::/32, 2620:4f:8000::/48 and 5f00::/16. IANA assigns these to a protocol, a test or a local
-    /// network (special-purpose registries, RFC 6890 and successors), never to a public server.
+    /// network and never to a public server (special-purpose registries, RFC 6890 and its successors).
     SpecialPurpose,
-    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). They are
-    /// not routed on the internet, so an answer comes from a private network.
+    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). The
+    /// internet does not route them, so a server at such an address is in a private network.
     Documentation,
-    /// 64:ff9b:1::/48: local NAT64, which may translate to any address in the local network.
+    /// 64:ff9b:1::/48: local NAT64. The local network may translate it to any IPv4 address.
     LocalTranslation,
     /// An address of the host itself.
     Own,
 }
 
 impl Forbidden {
-    /// Describes the address, as a noun phrase.
+    /// Returns a noun phrase that describes the address.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,8 +59,9 @@ impl Forbidden {
     }
 }
 
-/// Metadata services outside the ranges above (Azure's and Oracle's are public, Amazon's IPv6 one is
-/// unique-local). 169.254.169.254 is listed so that it is reported as metadata and not as link-local.
+/// Metadata services. Most are outside the ranges above: Azure's and Oracle's addresses are public, and
+/// Amazon's IPv6 address is unique-local. 169.254.169.254 is listed so that it is reported as a metadata
+/// address and not as a link-local one.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -69,10 +70,11 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Why the proxy must not connect to `address`, or `None` if it may. `own` lists the addresses of the host.
+/// Returns why the proxy must not connect to `address`, or `None` if it may. `own` lists the host's
+/// addresses.
 ///
-/// IPv6 forms that embed an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) are also checked by that
-/// address.
+/// If an IPv6 address embeds an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo), the embedded address
+/// is checked too.
 #[must_use]
 pub fn forbidden(address: IpAddr, own: &[IpAddr]) -> Option<Forbidden> {
     if own.contains(&address) {
@@ -118,9 +120,9 @@ fn v6(address: Ipv6Addr) -> Option<Forbidden> {
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Some(Forbidden::Documentation),
         // Discard-only and dummy (100::/64, 100:0:0:1::/64), segment routing SIDs, AS112.
         [0x100, 0, ..] | [0x5f00, ..] | [0x2620, 0x4f, 0x8000, ..] => Some(Forbidden::SpecialPurpose),
-        // Protocol assignments except Teredo, which is checked by its embedded addresses.
+        // Protocol assignments except Teredo. The embedded addresses decide for Teredo.
         [0x2001, 1..=0x1ff, ..] => Some(Forbidden::SpecialPurpose),
-        // Embedded IPv4 addresses decide.
+        // The embedded IPv4 addresses decide.
         _ if embedded_v4(address).iter().any(Option::is_some) => None,
         // Only 2000::/3 is allocated (RFC 4291).
         [0x2000..=0x3fff, ..] => None,
@@ -128,17 +130,18 @@ fn v6(address: Ipv6Addr) -> Option<Forbidden> {
     }
 }
 
-/// The IPv4 addresses that an IPv6 address embeds: its target or the relay it passes through.
+/// Returns the IPv4 addresses embedded in an IPv6 address: the target or the relay.
 fn embedded_v4(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
-        // Mapped (::ffff:0:0/96), translated (::ffff:0:0:0/96), the old compatible form (::/96), NAT64.
+        // Mapped (::ffff:0:0/96), translated (::ffff:0:0:0/96), the deprecated compatible form (::/96),
+        // NAT64.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => [Some(join(high, low)), None],
         // 6to4: the relay router.
         [0x2002, high, low, ..] => [Some(join(high, low)), None],
-        // Teredo: the server, and the client with inverted bits.
+        // Teredo: the server's address, and the client's address with inverted bits.
         [0x2001, 0, high, low, _, _, client_high, client_low] => {
             [Some(join(high, low)), Some(join(!client_high, !client_low))]
         }
@@ -309,7 +312,7 @@ mod tests {
             }
         }
 
-        /// The standard library agrees wherever it classifies the address.
+        /// Wherever the standard library classifies an address, this module returns the same class.
         #[test]
         fn agrees_with_the_standard_library(bits: u32, wide: u128) {
             let address = Ipv4Addr::from(bits);

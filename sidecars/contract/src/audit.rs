@@ -1,15 +1,15 @@
 //! The hash-chained audit log.
 //!
-//! Each line of `audit/<slug>.jsonl` carries the previous line's hash and its own, so removed, inserted and
-//! altered lines are detected. The last hash (the [`Head`]) is also stored elsewhere, so a truncated or
-//! rewritten chain is detected too.
+//! Each line of `audit/<slug>.jsonl` contains the hash of the previous line and a hash of itself. A reader
+//! can therefore detect lines that were removed, inserted or altered. The last hash (the [`Head`]) is also
+//! stored outside the file, so a truncated or completely rewritten log is detected too.
 //!
 //! ```text
 //! {"seq":2,"prev":"<64 hex>","time":"…","by":"…","entry":{…},"hash":"<64 hex>"}
 //! └──────────────────────── hashed as bytes ───────────────┘
 //! ```
-//! The hash covers the bytes of the line, not a parsed value. Two readers cannot disagree on it, and a line
-//! may hold fields of a later version.
+//! The hash covers the bytes of the line, not a parsed value, so two readers cannot compute different hashes.
+//! A line may contain fields that a later version added.
 
 use std::fmt;
 
@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The longest accepted line, in bytes. The largest entry is a diff of routes.
+/// The longest accepted line, in bytes. The largest entry is a diff between two sets of routes.
 pub const MAX_LINE: usize = 2 << 20;
 
-/// The end of a line: the key, 64 digits, a quote and the brace.
+/// The end of a line: the key `hash`, 64 digits, a quote and the closing brace.
 const TAIL_START: &str = ",\"hash\":\"";
 const TAIL_LENGTH: usize = TAIL_START.len() + 64 + 2;
 
@@ -29,9 +29,9 @@ const TAIL_LENGTH: usize = TAIL_START.len() + 64 + 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Lines so far, which is the next line's number.
+    /// Number of lines so far. The next line gets this number.
     pub seq: u64,
-    /// SHA-256 of the last line, in hexadecimal; zeros before the first.
+    /// SHA-256 of the last line, in hexadecimal; all zeros for an empty log.
     pub hash: String,
 }
 
@@ -51,13 +51,13 @@ impl fmt::Display for Head {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record<E> {
-    /// The line's number, from zero.
+    /// The line's number, counted from zero.
     pub seq: u64,
     /// Hash of the previous line.
     pub prev: String,
-    /// Time of the decision.
+    /// When the decision was made.
     pub time: Timestamp,
-    /// The author: a user's account, `keeper` or `egress`.
+    /// Who made the decision: a user's account, `keeper` or `egress`.
     pub by: String,
     /// The decision.
     pub entry: E,
@@ -76,20 +76,20 @@ struct Line<E> {
     _hash: serde::de::IgnoredAny,
 }
 
-/// A broken link of the chain.
+/// The first line at which a log fails verification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct Broken {
-    /// The line number, from one as in editors.
+    /// The line number, counted from one as editors do.
     pub line: u64,
-    /// The defect, as a fragment.
+    /// The defect, as a sentence fragment.
     pub why: &'static str,
 }
 
-/// Renders the line after `head`, without a line break, and returns it with the new head.
+/// Renders the line after `head`, without a line break. Returns the line and the new head.
 ///
 /// # Errors
-/// Errors of `entry`'s `Serialize` only.
+/// Fails only if serializing `entry` fails.
 pub fn append<E: Serialize>(
     head: &Head,
     time: Timestamp,
@@ -98,7 +98,7 @@ pub fn append<E: Serialize>(
 ) -> Result<(String, Head), serde_json::Error> {
     let record = Record { seq: head.seq, prev: head.hash.clone(), time, by: by.to_owned(), entry };
     let mut line = serde_json::to_string(&record)?;
-    // A record is an object, so this is its closing brace.
+    // A record is a JSON object, so the last character is its closing brace.
     line.pop();
     let hash = digest(line.as_bytes());
     line.push_str(TAIL_START);
@@ -110,7 +110,7 @@ pub fn append<E: Serialize>(
 /// Parses and verifies the line after `head`, and returns its record with the new head.
 ///
 /// # Errors
-/// [`Broken`] when the line is not a record, is altered, or does not follow `head`.
+/// [`Broken`] if the line is not a record, was altered, or does not follow `head`.
 pub fn read<E: DeserializeOwned>(head: &Head, line: &str) -> Result<(Record<E>, Head), Broken> {
     let broken = |why| Broken { line: head.seq + 1, why };
     let next = link(head, line)?;
@@ -124,10 +124,10 @@ pub fn read<E: DeserializeOwned>(head: &Head, line: &str) -> Result<(Record<E>, 
     Ok((Record { seq: line.seq, prev: line.prev, time: line.time, by: line.by, entry: line.entry }, next))
 }
 
-/// Verifies a whole chain of any entry type and returns its head, to compare with the stored one.
+/// Verifies a complete log with entries of any type. Returns its head for comparison with the stored head.
 ///
 /// # Errors
-/// The first [`Broken`] line.
+/// [`Broken`] for the first line that fails.
 pub fn verify<'l>(lines: impl IntoIterator<Item = &'l str>) -> Result<Head, Broken> {
     let mut head = Head::default();
     for line in lines {
@@ -136,7 +136,7 @@ pub fn verify<'l>(lines: impl IntoIterator<Item = &'l str>) -> Result<Head, Brok
     Ok(head)
 }
 
-/// Verifies the hash that a line states for itself.
+/// Verifies that the line's hash matches its content.
 fn link(head: &Head, line: &str) -> Result<Head, Broken> {
     let broken = |why| Broken { line: head.seq + 1, why };
     if line.len() > MAX_LINE {
@@ -205,7 +205,7 @@ mod tests {
         let mut swapped = lines.clone();
         swapped.swap(3, 4);
         assert!(check(&swapped).is_err());
-        // Altered and rehashed: the next line no longer follows.
+        // Line altered and hash recomputed: the next line no longer follows it.
         let (forged, _) = append(
             &Head { seq: 1, hash: digest_of(&lines[0]) },
             Timestamp::UNIX_EPOCH,
@@ -216,7 +216,7 @@ mod tests {
         let mut rewritten = lines.clone();
         rewritten[1] = forged;
         assert_eq!(check(&rewritten).map_err(|broken| broken.line), Err(3));
-        // Truncated: the chain verifies, but its head differs from the stored one.
+        // Log truncated: every line verifies, but the head differs from the stored one.
         assert!(check(&lines[..3]).is_ok_and(|short| short != head));
     }
 

@@ -1,16 +1,15 @@
-//! Generates canary values: decoy secrets that grant no access and that the guest's isolation probe can
-//! recognize.
+//! Generates canaries: decoy secrets that grant no access and that the guest's isolation probe recognizes.
 
 use sha2::{Digest, Sha256};
 
-/// The alphabet of a canary, the same as that of common API keys.
+/// The characters of a canary. Common API keys use the same ones.
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 /// Length of the checksum at the end of a canary, in characters.
 const CHECKSUM: usize = 8;
 
-/// The canary for the variable `name`: one character per random byte, then a checksum that [`is_canary`]
-/// verifies.
+/// Generates the canary for the variable `name`: one character per random byte, then a checksum that
+/// [`is_canary`] verifies.
 #[must_use]
 pub fn value(name: &str, random: &[u8]) -> String {
     let body: String = random.iter().map(|byte| letter(*byte)).collect();
@@ -18,7 +17,8 @@ pub fn value(name: &str, random: &[u8]) -> String {
     body + &checksum
 }
 
-/// Whether `value` is a canary of [`value`] for this variable. A real key passes only by chance.
+/// Whether `value` is a canary that [`value`] generated for the variable `name`. A real key matches only by
+/// chance.
 #[must_use]
 pub fn is_canary(name: &str, value: &str) -> bool {
     let Some((body, end)) = value.len().checked_sub(CHECKSUM).and_then(|at| value.split_at_checked(at))

@@ -1,11 +1,12 @@
-//! Answers DNS queries: every name resolves to the proxy.
+//! Answers DNS queries: every name resolves to the egress proxy.
 //!
-//! A bottle's resolver forwards no query, so a name cannot carry data out. The proxy decides which names are
-//! allowed and can report why it denies one. An `A` query gets the proxy's address. Every other type (`AAAA`,
-//! `HTTPS`, …) gets an empty NOERROR, so clients continue with `A` at once.
+//! A bottle's resolver forwards no query, so a bottle cannot send data out in DNS names. Because every name
+//! resolves, the client's request reaches the proxy, which decides on the host and can explain a denial. The
+//! resolver answers an `A` query with the proxy's address. For every other type (`AAAA`, `HTTPS`, …) it
+//! returns an empty NOERROR response, so that clients use `A` without delay.
 //!
-//! The query comes from inside the bottle. The parser reads the header and the one question; it ignores
-//! everything after them (EDNS, …) and never echoes those bytes.
+//! The query is untrusted because it comes from inside the bottle. The parser reads the header and the one
+//! question; it ignores everything after them (EDNS, …) and never copies those bytes into the response.
 
 use std::net::Ipv4Addr;
 
@@ -14,17 +15,18 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
-/// The largest accepted query, in bytes. A header, the longest name and the usual options fit several times
-/// over. It also bounds the response, which repeats only the question.
+/// The largest accepted query, in bytes: several times the size of a header, the longest name and the usual
+/// options. It also bounds the response, which repeats only the question.
 pub const MAX_QUERY: usize = 1_232;
 
-/// Time to live of a response, in seconds. Short, because a resumed bottle may have another proxy.
+/// Time to live of a response, in seconds. It is short because the proxy may have another address after a
+/// resume.
 const TTL: u32 = 5;
 
 /// Answers one DNS message, without TCP's length prefix.
 ///
-/// Returns `None` when no response is due: the message is too short to have an id, too long, or itself a
-/// response (two resolvers that answered responses could loop for ever).
+/// Returns `None` if the message must not be answered: it is too short to have an id, too long, or itself a
+/// response (two resolvers that answer responses could loop for ever).
 #[must_use]
 pub fn answer(query: &[u8], proxy: Ipv4Addr) -> Option<Vec<u8>> {
     if query.len() > MAX_QUERY {
@@ -61,7 +63,7 @@ fn reply(header: &Header, question: Query, proxy: Ipv4Addr) -> Option<Vec<u8>> {
     message.to_vec().ok()
 }
 
-/// An error response without a question section, for a message that has no readable one.
+/// An error response without a question section, for a message whose question cannot be parsed.
 fn error_response(query: &[u8], code: ResponseCode) -> Option<Vec<u8>> {
     let id = u16::from_be_bytes([*query.first()?, *query.get(1)?]);
     Message::error_msg(id, OpCode::Query, code).to_vec().ok()

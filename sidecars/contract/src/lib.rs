@@ -1,26 +1,26 @@
-//! Shared types and pure functions of the host command, the sidecars and the guest.
+//! Shared types and pure functions of the `bottle` command on the host, the sidecars and the guest.
 //!
-//! The three programs share only the types in this crate. Nothing here opens a socket, reads a file, reads
-//! the clock or draws random numbers: callers pass those in as arguments. `bottle policy check` and the
-//! egress proxy therefore call the same [`decide`] and cannot disagree.
+//! These three programs share only the types in this crate. Functions here open no socket and read neither
+//! files nor the clock nor random numbers: callers pass such values in as arguments. `bottle policy check`
+//! and the egress proxy call the same [`decide`], so they cannot reach different decisions.
 //!
 //! ```text
 //! names      slugs, host names, ports and paths inside a bottle
-//! secret     a string that does not print
+//! secret     a string whose value is never printed
 //! route      the requests allowed to one host: parser, renderer, look-up table
 //! canonical  canonical form of host, path and query, for decisions and forwarding
 //! decide     (routes, request facts, findings) → verdict, reason, message
-//! address    addresses that the proxy never connects to
-//! credential a secret bound to one host and header
-//! authority  the permissions that a change of routes adds
+//! address    addresses that the proxy must not connect to
+//! credential credentials, each bound to one host and header
+//! authority  computes which permissions a change of routes adds
 //! canary     a decoy secret that grants no access
-//! proposal   routes that an agent proposes, and how they merge into the live ones
-//! queue      approval requests to the user, and the responses
+//! proposal   routes that an agent proposes, and how they merge into the active routes
+//! queue      approval requests to the user, and the user's responses
 //! audit      the hash-chained audit log
-//! lock_out   stops a bottle that guesses at credentials
+//! lock_out   locks a bottle whose agent tries to guess credentials
 //! usage      token counts of model responses
-//! dns        answers of the bottle's resolver
-//! suggest    the nearest known word for a mistyped one
+//! dns        the answers of a bottle's DNS resolver
+//! suggest    suggests the nearest known word for a mistyped word
 //! terminal   filters agent output before it reaches the user's terminal
 //! yaml       strict, bounded YAML reader and writer with positions
 //! session    frames and messages between host, guest and bundle

@@ -1,17 +1,19 @@
-//! Locks a bottle that repeatedly sends parts of credentials its agent does not hold.
+//! Locks a bottle that repeatedly sends parts of credentials that its agent does not hold.
 //!
-//! Each denial of a known secret answers one question, "is this text part of it?". An honest mistake causes a
-//! few; more are guesses. The egress proxy and the git gate count them (`bottle_daemon::Lockout`). The daemon
-//! that reaches [`HITS`] locks the whole bottle until its run ends.
+//! Each denial because of a known secret tells the agent whether its text is part of that secret. An honest
+//! mistake causes a few such hits; more indicate that the agent is guessing. The egress proxy and the git
+//! gate count hits (`bottle_daemon::Lockout`). When either daemon reaches [`HITS`], it locks the entire
+//! bottle until the run ends.
 
 use serde::{Deserialize, Serialize};
 
-/// Distinct hits that lock a bottle. A conversation that repeats one pasted credential for ever counts as one
-/// hit, or two if it also repeats another encoding of it. A guesser learns at most this many facts.
+/// The number of distinct hits that locks a bottle. Repeating the same pasted credential counts as one hit,
+/// or as two if the agent also sends it in another encoding. An agent that guesses learns at most this many
+/// facts about a secret.
 pub const HITS: usize = 5;
 
-/// The message of every denial while a bottle is locked. It is the same for every request and push, so it
-/// reveals nothing about a secret.
+/// The denial message while a bottle is locked. It is the same for every request and push, so it reveals
+/// nothing about a secret.
 pub const SENTENCE: &str = "This bottle is locked: it sent parts of credentials that its agent does not hold, again \
                             and again. Every request and every push is denied now. Only the user can end that: \
                             `bottle stop` ends this run, and `bottle resume` or `bottle start` begins a new one, \
@@ -21,11 +23,11 @@ pub const SENTENCE: &str = "This bottle is locked: it sent parts of credentials 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockOut {
-    /// The daemon that locked it: `egress` or `git-gate`.
+    /// The daemon that locked the bottle: `egress` or `git-gate`.
     pub daemon: String,
-    /// Distinct hits that it counted.
+    /// Distinct hits that the daemon counted.
     pub hits: usize,
-    /// The destinations: hosts, or repositories of the git gate. At most as many as `hits`; never contains a
-    /// secret.
+    /// The destinations of the hits: hosts, or repositories of the git gate. There are at most as many as
+    /// `hits`, and none contains a secret.
     pub places: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Slugs, manifest names, host names, ports and the paths inside every bottle.
+//! Slugs, manifest names, and the host names, ports and paths inside a bottle.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -14,16 +14,16 @@ pub const EGRESS_HOST: &str = "egress";
 pub const SUPERVISE_HOST: &str = "supervise";
 /// The git gate's host name inside every bottle.
 pub const GIT_GATE_HOST: &str = "git-gate";
-/// The host name at which the proxy serves its own status.
+/// The host name at which the proxy answers status requests about itself.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
-/// A host that no manifest can list: `.invalid` is reserved (RFC 2606). Requests to it show how the proxy
-/// denies a host.
+/// A host name that no manifest can list, because `.invalid` is reserved (RFC 2606). A request to it shows
+/// how the proxy denies a host.
 pub const NEVER_LISTED: &str = "not-on-the-list.invalid";
 
 /// The egress proxy's port for explicit proxy requests.
 pub const EGRESS_PORT: u16 = 9099;
-/// The MCP server's port.
+/// The port of the supervise server, which speaks MCP.
 pub const SUPERVISE_PORT: u16 = 9100;
 /// The git gate's port.
 pub const GIT_GATE_PORT: u16 = 9420;
@@ -31,11 +31,11 @@ pub const GIT_GATE_PORT: u16 = 9420;
 pub const HTTP_PORT: u16 = 80;
 /// The transparent proxy's port for TLS.
 pub const HTTPS_PORT: u16 = 443;
-/// The bottle's resolver, UDP and TCP.
+/// The port of the bottle's DNS resolver, UDP and TCP.
 pub const DNS_PORT: u16 = 53;
 
-/// The ports of the egress daemon. With the socket transport each is a unix socket of that name in
-/// [`LISTENER_DIR`], so a forwarded connection needs no preamble that names its port.
+/// The ports of the egress daemon. With the socket transport, each port is a unix socket in [`LISTENER_DIR`]
+/// that is named after the port. A forwarded connection therefore needs no preamble with its port.
 pub const EGRESS_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 
 /// The ports of the git gate.
@@ -47,36 +47,36 @@ pub const SUPERVISE_PORTS: [u16; 1] = [SUPERVISE_PORT];
 /// Every listener port inside a bottle, for the socket transport.
 pub const LISTENER_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
 
-/// The listener address of the socket transport: a separate loopback address, so that the listeners do not
-/// collide with the agent's own servers on 127.0.0.1.
+/// The loopback address on which the socket transport listens. It differs from 127.0.0.1, so that these
+/// listeners do not collide with servers that the agent starts there.
 pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
-/// The folder inside a bottle that lives for one launch: tmpfs, never part of a snapshot.
+/// The folder inside a bottle for the files of one launch. It is a tmpfs and never part of a snapshot.
 pub const RUN_DIR: &str = "/run/bottle";
-/// The listener sockets inside a bottle, each named by its port.
+/// The folder of the listener sockets inside a bottle. Each socket is named after its port.
 pub const LISTENER_DIR: &str = "/run/bottle/proxy";
-/// The `bottle` program inside a bottle (guest role).
+/// The path of the `bottle` program inside a bottle. It runs in the guest role.
 pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
-/// Commands for the agent inside a bottle, each a link to [`GUEST_PROGRAM`].
+/// The folder of commands for the agent inside a bottle. Each command is a link to [`GUEST_PROGRAM`].
 pub const COMMANDS_DIR: &str = "/run/bottle/commands";
 /// The command in [`COMMANDS_DIR`] that asks the user to allow hosts.
 pub const ASK_COMMAND: &str = "bottle-ask";
-/// The bundle's CA certificate, PEM, inside a bottle.
+/// The bundle's CA certificate inside a bottle, PEM.
 pub const CA_FILE: &str = "/run/bottle/ca.pem";
-/// The system's root certificates and the bundle's CA together, PEM, inside a bottle.
+/// The system's root certificates and the bundle's CA certificate in one PEM file inside a bottle.
 pub const CA_BUNDLE_FILE: &str = "/run/bottle/ca-bundle.pem";
-/// The agent's prompt (the manifest's body) inside a bottle.
+/// The file inside a bottle with the agent's prompt, which is the body of the agent manifest.
 pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
-/// The task (`-p`) inside a bottle.
+/// The file inside a bottle with the task that the user passed with `-p`.
 pub const TASK_FILE: &str = "/run/bottle/task.md";
 /// The agent's working directory.
 pub const WORKSPACE: &str = "/workspace";
-/// The agent's user name, where the image sets none.
+/// The agent's user name if the image sets none.
 pub const AGENT_USER: &str = "agent";
 /// The user id of [`AGENT_USER`] inside a bottle.
 pub const AGENT_UID: u32 = 1000;
 
-/// A bottle's identity in names and labels: `[a-z0-9]` and single inner dashes, at most [`SLUG_MAX`]
+/// A bottle's identity in names and labels: `[a-z0-9]` and single dashes between them, at most [`SLUG_MAX`]
 /// characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -89,11 +89,12 @@ impl Slug {
         &self.0
     }
 
-    /// Converts a label to a slug. ASCII letters and digits become lower case, every other run of characters
-    /// one dash; the result is cut to [`SLUG_MAX`]. Deterministic.
+    /// Converts a label to a slug. ASCII letters and digits become lower case. Every other run of characters
+    /// becomes one dash. The result is cut to [`SLUG_MAX`] characters. The same label always gives the same
+    /// slug.
     ///
     /// # Errors
-    /// [`BadName`] when nothing remains (the label has only punctuation or non-ASCII letters).
+    /// [`BadName`] if the label contains no ASCII letter or digit.
     pub fn from_label(label: &str) -> Result<Self, BadName> {
         let mut slug = String::new();
         for c in label.chars() {
@@ -210,7 +211,7 @@ impl fmt::Display for Name {
 pub struct BadName {
     /// The rejected name.
     pub name: String,
-    /// The rule that it breaks, as a sentence fragment.
+    /// The violated rule, as a sentence fragment.
     pub rule: &'static str,
 }
 

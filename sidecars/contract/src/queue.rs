@@ -1,11 +1,11 @@
-//! Types of the supervise queue: approval requests to the user, and the responses.
+//! Types of the supervise queue: approval requests to the user, and the user's responses.
 //!
 //! ```text
 //! daemon ── Question ──► bundle ──► keeper ── Proposal file ──► user
 //!        ◄── Answer ───        ◄──        ◄── Response file ──
 //! ```
-//! A daemon sends a question over its channel and has no access to the queue folder. The keeper writes the
-//! files.
+//! A daemon sends its question through its channel to the keeper process and cannot access the queue folder.
+//! The keeper writes the proposal files.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::Slug;
 
-/// The largest queue file, in bytes. A larger one is damaged.
+/// The largest queue file, in bytes. A larger file is treated as damaged.
 pub const MAX_FILE: usize = 1 << 20;
 
-/// The longest text in a question, in bytes. With every character escaped it still fits into a frame and a
-/// file.
+/// The longest text in a question, in bytes. Even with every character escaped, such a text fits into a frame
+/// and a file.
 pub const MAX_TEXT: usize = 80 << 10;
 
-/// The most questions of one bottle that wait for a response at once.
+/// The largest number of questions from one bottle that may wait for a response at the same time.
 pub const MAX_PENDING: usize = 16;
 
 /// A question's id: a UUID in lower case.
@@ -93,7 +93,7 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// The kind of a question; named like the supervise tool that an agent calls.
+/// The kind of a question, named after the supervise tool that the agent calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {
@@ -108,7 +108,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The name in files and commands.
+    /// The kind's name in files and commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl Tool {
         }
     }
 
-    /// What the bottle does, as a predicate: "BOTTLE asks for hosts".
+    /// What the bottle does, as a predicate, for example "BOTTLE asks for hosts".
     #[must_use]
     pub fn predicate(self) -> &'static str {
         match self {
@@ -130,8 +130,8 @@ impl Tool {
         }
     }
 
-    /// Whether the question is a report of a finding. A report cannot be modified, and its approval needs a
-    /// reason.
+    /// Whether the question reports a finding of a scan. The user cannot modify a report, and must give a
+    /// reason to approve it.
     #[must_use]
     pub fn reports(self) -> bool {
         matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow)
@@ -146,18 +146,19 @@ pub struct Question {
     pub id: Id,
     /// The kind of the question.
     pub tool: Tool,
-    /// The proposed routes, or the report; see [`Proposal::proposed_file`]. Never contains a secret's value.
+    /// The proposed routes, or the report; see [`Proposal::proposed_file`]. It never contains a secret's
+    /// value.
     pub proposed_file: String,
     /// The justification, as written by the agent or the daemon.
     pub justification: String,
-    /// The revision of the routes it is based on.
+    /// The revision of the routes that the question is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// When the daemon stops waiting.
     pub expires_at: Timestamp,
 }
 
-/// The outcome of a question.
+/// The outcome of a question, as the daemon receives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
@@ -170,28 +171,28 @@ pub enum Answer {
     Refused(String),
 }
 
-/// `<id>.proposal.json`.
+/// The content of `<id>.proposal.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
-    /// The id, also in the file name.
+    /// The question's id, which is also in the file name.
     pub id: Id,
-    /// The bottle that asks.
+    /// The slug of the bottle that sent the question.
     pub bottle_slug: Slug,
     /// The kind of the question.
     pub tool: Tool,
-    /// The routes to add, or the report. Untrusted text of an agent: escape it before display.
+    /// The routes to add, or the report. Untrusted text from an agent: escape it before display.
     pub proposed_file: String,
-    /// The justification. Untrusted text of an agent as well.
+    /// The justification. Also untrusted text from an agent.
     pub justification: String,
-    /// When the question arrived, UTC.
+    /// When the keeper received the question, UTC.
     pub arrival_timestamp: Timestamp,
-    /// The revision of the routes it is based on.
+    /// The revision of the routes that the question is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// When the daemon stops waiting.
     pub expires_at: Timestamp,
-    /// How often the bottle asked the same again after a rejection.
+    /// How often the bottle repeated the same question after a rejection.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub asked_before: u32,
 }
@@ -202,7 +203,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl Proposal {
-    /// Makes the file's content from a bottle's question.
+    /// Creates the content of a proposal file from a bottle's question.
     #[must_use]
     pub fn new(slug: Slug, question: Question, now: Timestamp) -> Self {
         Self {
@@ -218,14 +219,14 @@ impl Proposal {
         }
     }
 
-    /// Whether both ask for the same, regardless of the justification.
+    /// Whether both proposals ask for the same routes or report the same finding. Ignores the justification.
     #[must_use]
     pub fn asks_the_same(&self, other: &Self) -> bool {
         self.tool == other.tool && self.proposed_file == other.proposed_file
     }
 }
 
-/// `<id>.response.json`.
+/// The content of `<id>.response.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Response {
@@ -233,10 +234,10 @@ pub struct Response {
     pub proposal_id: Id,
     /// The decision.
     pub status: Status,
-    /// The reason, or a note of the user.
+    /// The reason for the decision, or another note of the user.
     #[serde(default)]
     pub notes: Option<String>,
-    /// The routes that apply instead of the proposed ones, with [`Status::Modified`].
+    /// The routes that apply instead of the proposed routes. Set only with [`Status::Modified`].
     #[serde(default)]
     pub final_file: Option<String>,
     /// How long approved routes stay in effect.
@@ -244,7 +245,7 @@ pub struct Response {
     pub scope: Scope,
     /// When the user decided, UTC.
     pub decided_at: Timestamp,
-    /// The user's account.
+    /// The account of the user who decided.
     pub decided_by: String,
 }
 
@@ -252,12 +253,12 @@ pub struct Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// For the next request that they allow.
+    /// For the next request that the routes allow.
     Once,
     /// Until the bottle's run ends.
     #[default]
     Run,
-    /// Until the run ends, and in later runs: the user writes them into a manifest.
+    /// Until the run ends, and in later runs, because the user also adds the routes to a manifest.
     Saved,
 }
 
@@ -275,14 +276,14 @@ impl Scope {
 pub enum Status {
     /// Approved as proposed.
     Approved,
-    /// Approved with other routes.
+    /// Approved with routes that differ from the proposed ones.
     Modified,
     /// Rejected.
     Rejected,
 }
 
 impl Response {
-    /// Checks that the response belongs to this proposal and is complete.
+    /// Checks that the response is complete and belongs to `proposal`.
     ///
     /// # Errors
     /// A lower-case fragment with the cause.

@@ -1,26 +1,26 @@
-//! A string that does not print.
+//! A string whose value is never printed.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A secret value in memory. `Debug` prints a placeholder; `Display` and `Serialize` are not implemented;
-/// dropping it wipes the memory.
+/// A secret value in memory. `Debug` prints a placeholder. `Display` and `Serialize` are not implemented.
+/// Dropping the value wipes its memory.
 ///
-/// It leaves the process only in a session frame, through [`on_channel`] on the field of a wire type. The
-/// wire types therefore show every place where a secret travels.
+/// A secret leaves the process only in a session frame: a wire type serializes it by naming [`on_channel`] on
+/// the field. The wire types therefore show every message that carries a secret.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes ownership of `value`. The caller must wipe any earlier copies.
+    /// Takes ownership of `value`. The caller must wipe any earlier copies of it.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// The secret value. Review every call.
+    /// Returns the secret value. Review every call.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -41,11 +41,11 @@ impl<'de> Deserialize<'de> for Secret {
 
 /// `#[serde(serialize_with = "secret::on_channel")]`: serializes the value into a session frame.
 ///
-/// Only the keeper, the bundle and the guest hold the socket or pipe that carries frames. Frames are never
+/// Only the keeper, the bundle and the guest hold the sockets and pipes that carry frames. Frames are never
 /// written to disk or logged.
 ///
 /// # Errors
-/// Errors of the serializer only.
+/// Fails only if the serializer fails.
 pub fn on_channel<S: serde::Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.expose())
 }

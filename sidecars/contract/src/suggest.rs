@@ -1,8 +1,8 @@
-//! Suggests the nearest known word for a mistyped one.
+//! Suggests the nearest known word for a mistyped word.
 
-/// The word among `known` that is nearest to `word`, if one is near enough.
+/// Returns the word in `known` that is nearest to `word`, if any is near enough.
 ///
-/// Case and the difference between `-` and `_` are ignored; up to a third of the word may differ.
+/// Ignores case and the difference between `-` and `_`. Up to a third of the known word may differ.
 #[must_use]
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let flat = |text: &str| text.to_lowercase().replace('_', "-");

@@ -1,22 +1,23 @@
 //! Token usage of one model response.
 //!
-//! The proxy reads the counts from the response; the keeper appends one line per response to
-//! `usage/<slug>.jsonl`. The numbers are the provider's and follow its API: in Messages `input` excludes
-//! cache reads and writes, in the other two formats it includes them.
+//! The proxy reads the counts from the response. The keeper process appends one line per response to
+//! `usage/<slug>.jsonl`. The counts are those that the provider reports. In the Messages API `input` excludes
+//! cache reads and writes; in the other two APIs it includes them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The file in the proxy's log folder with the records that no keeper has collected yet, one per line.
+/// The file in the proxy's log folder that holds the usage records which the keeper has not yet collected,
+/// one per line.
 pub const WAITING_FILE: &str = "usage.jsonl";
 
-/// The longest record line, in bytes. The proxy writes far shorter ones.
+/// The longest line of a usage record, in bytes. The proxy writes much shorter lines.
 pub const MAX_LINE: usize = 4 << 10;
 
 /// The usage record of one response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// The record's id. It identifies a record that is delivered twice.
+    /// The record's id. With it, the keeper recognizes a record that is delivered twice.
     pub id: String,
     /// When the response ended.
     pub time: Timestamp,
@@ -24,31 +25,31 @@ pub struct Usage {
     pub provider: String,
     /// The host that sent the response.
     pub host: String,
-    /// The wire format, which defines the meaning of the numbers.
+    /// The wire format, which defines what the counts mean.
     pub api: Api,
-    /// The model name in the response, if it has one.
+    /// The model name, if the response contains one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The token counts.
     #[serde(flatten)]
     pub tokens: Tokens,
-    /// Whether the response was interrupted; the counts then cover the part before it.
+    /// Whether the response was interrupted. If so, the counts cover only the part that was received.
     pub interrupted: bool,
 }
 
-/// Token counts. Each is absent when the response does not report it.
+/// Token counts. A count is absent if the response does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
     /// Tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<u64>,
-    /// Tokens of the completion, reasoning included.
+    /// Tokens of the completion, including reasoning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<u64>,
     /// Tokens read from the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<u64>,
-    /// Tokens written to that cache.
+    /// Tokens written to the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_written: Option<u64>,
 }
@@ -57,17 +58,17 @@ pub struct Tokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
-    /// Anthropic's Messages.
+    /// Anthropic's Messages API.
     Messages,
-    /// OpenAI's Chat Completions.
+    /// OpenAI's Chat Completions API.
     ChatCompletions,
-    /// OpenAI's Responses.
+    /// OpenAI's Responses API.
     Responses,
 }
 
 impl Api {
-    /// The wire format of a request, by method and canonical path. Many hosts serve these three formats below
-    /// their own path prefixes.
+    /// Returns the wire format of a request from its method and canonical path. The path prefix is ignored,
+    /// because many hosts serve these three formats under a prefix.
     #[must_use]
     pub fn from_request(method: &str, path: &str) -> Option<Self> {
         let ends = |end: &str| path.ends_with(end);
@@ -80,7 +81,7 @@ impl Api {
     }
 }
 
-/// The provider's name for a known host, otherwise the host itself ([`Usage::provider`]).
+/// Returns the provider's name for a known host, otherwise the host itself ([`Usage::provider`]).
 #[must_use]
 pub fn provider_for(host: &str) -> &str {
     match host {

@@ -1,4 +1,4 @@
-//! Builds the proxy from what the keeper provisions.
+//! Builds the proxy from the configuration that the keeper process sends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::upstream::trust::{Trust, TrustError};
 use crate::usage::Outbox;
 use crate::vault::Vault;
 
-/// The provisioned proxy: the state that every request shares.
+/// The provisioned proxy: the state that all requests share.
 pub(crate) struct Egress {
     pub(crate) live: Live,
     pub(crate) vault: Vault,
@@ -41,13 +41,13 @@ pub(crate) struct Egress {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
-    /// For each known secret, by its number: whether it is a credential that the agent does not have.
+    /// For each known secret, indexed by its number: whether it is a credential that the agent does not hold.
     pub(crate) lockout_secrets: Vec<bool>,
-    /// One permit for each request in flight.
+    /// Each request in progress holds one permit.
     pub(crate) request_slots: Arc<Semaphore>,
 }
 
-/// What the daemon has before its proxy is provisioned, and shares with it.
+/// The state that the daemon has before it provisions the proxy and then shares with it.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) backlog: Arc<Backlog>,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Logs into `folder`, and locks after `lock_after` hits.
+    /// Logs into `folder`, and locks the bottle after `lock_after` hits.
     pub(crate) fn new(folder: &Path, lock_after: Option<usize>) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let outbox = Arc::new(Outbox::new(folder, Arc::clone(&backlog)));
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// The provisioned configuration is not usable.
+/// The provisioned configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
     #[error("routes")]
@@ -88,10 +88,10 @@ pub(crate) enum ProvisionError {
 }
 
 impl Egress {
-    /// Builds the proxy from `provision`. It does not listen yet.
+    /// Builds the proxy from `provision`, without opening its listeners.
     ///
     /// # Errors
-    /// [`ProvisionError`] naming the part that is not usable.
+    /// [`ProvisionError`] with the part that cannot be used.
     pub(crate) fn provision(
         provision: Provision,
         config: &EgressConfig,

@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers in `fuzz/`: parsers that read bytes from a bottle or a site. Each panics when its
-//! property fails. This crate's tests run the corpora too.
+//! Entry points of the fuzzers in `fuzz/`, which test parsers of bytes from a bottle or a server. Each function panics
+//! if its property does not hold. The tests of this crate also run the fuzzers' corpora.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -24,19 +24,19 @@ use crate::request::messages;
 use crate::test_proxy::{self, TestProxy};
 use crate::tls::hello::{self, Protocol};
 
-/// Deadline of the response after the last byte of a connection.
+/// Deadline for the proxy to finish its response and close, after the last byte of a connection.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Parses the first bytes of a connection. Passed-through TLS keeps every byte.
+/// Parses the first bytes of a connection. TLS passthrough must forward every byte unchanged.
 ///
 /// # Panics
-/// When a byte is missing or changed.
+/// If a byte is missing or changed.
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
         let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a permit");
         let send = async {
-            // The reader may close early.
+            // The proxy may close before it has read everything.
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
@@ -52,11 +52,11 @@ pub fn client_hello(bytes: &[u8]) {
     });
 }
 
-/// Decodes content codings. The first byte names up to two, the second sets the chunk length.
+/// Decodes content codings. The first byte selects up to two codings, the second byte sets the chunk length.
 ///
 /// # Panics
-/// When the text depends on the chunk length. Only error detection may: flate2 finds a reference before the beginning
-/// of a bare deflate stream, which has no checksum, in large chunks only.
+/// If the decoded text depends on the chunk length. Whether an error is detected may depend on it: a bare deflate
+/// stream has no checksum, and flate2 notices a back-reference before the start of the stream only in large chunks.
 pub fn decoders(bytes: &[u8]) {
     let [which, cut, coded @ ..] = bytes else { return };
     let coding = |bits: u8| match bits & 7 {
@@ -102,16 +102,17 @@ pub fn messages(bytes: &[u8]) {
     });
 }
 
-/// Opens a connection to the proxy port that the first byte chooses. Its one route has no server behind it.
+/// Connects to the proxy port that the first byte selects. The proxy has one route, and no server listens at its
+/// destination.
 ///
 /// # Panics
-/// When the proxy does not close soon after the last byte.
+/// If the proxy does not close soon after the last byte.
 pub fn connection(bytes: &[u8]) {
-    /// One proxy for all connections: setting it up takes longer than most of them.
+    /// One proxy for all connections, because its setup takes longer than most connections.
     static PROXY: LazyLock<(Runtime, TestProxy)> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        // No server listens there.
+        // No server listens on port 1.
         let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
         let proxy = runtime.block_on(TestProxy::with(test_proxy::provision(yaml)));
         (runtime, proxy)

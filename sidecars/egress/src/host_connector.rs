@@ -1,4 +1,4 @@
-//! Opens verified connections from the host itself, with the proxy's name look-up, trust store and deadlines.
+//! Opens verified TLS connections for the host process, with the proxy's name resolution, trust store and deadlines.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -7,7 +7,7 @@ use crate::upstream::resolver::HostResolver;
 use crate::upstream::trust::{Trust, TrustError};
 use crate::upstream::{Target, UpstreamError};
 
-/// The connection failed; nothing was sent over it.
+/// The connection failed before any request was sent over it.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct HostConnectorError(#[from] Failure);
@@ -20,12 +20,12 @@ enum Failure {
     Upstream(#[from] UpstreamError),
 }
 
-/// Connects to `host` (a name, or an address as written in a URL) and opens TLS for HTTP/1.1. The certificate must
-/// verify against `roots` (PEM), or against the compiled-in roots when that is blank. Any address may be dialled,
-/// because the user named the host.
+/// Connects to `host` (a name, or an address as written in a URL) with TLS for HTTP/1.1. The certificate must verify
+/// against `roots` (PEM), or against the compiled-in roots if `roots` is blank. All addresses are permitted, including
+/// private ones, because the user configured the host.
 ///
 /// # Errors
-/// [`HostConnectorError`], naming the host and the step that failed.
+/// [`HostConnectorError`] with the host and the step that failed.
 pub async fn connect(
     host: &str,
     port: u16,

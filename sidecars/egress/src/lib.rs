@@ -8,17 +8,18 @@
 //!                          live (routes)         vault (credentials)
 //!                                     report ─► parent, log
 //! ```
-//! - [`daemon`]: the process. The bundle starts it; it confines itself and serves requests on its channel.
-//! - `listener`: turns accepted sockets into HTTP requests, all of it bounded.
+//! - [`daemon`]: the process. The bundle starts it; it sandboxes itself and serves requests on its channel.
+//! - `listener`: turns accepted sockets into HTTP requests, within fixed bounds.
 //! - `request`: decides each request with the contract's policy, then forwards or denies it.
-//! - `upstream`: pins addresses, verifies certificates, pools connections.
+//! - `upstream`: resolves names and checks addresses, verifies certificates, pools connections.
 //! - `live`, `vault`: the routes, which can change at run time, and the credentials, which cannot.
-//! - [`report`]: reports denials and writes logs, redacted.
-//! - `usage`: counts the tokens of model responses and stores the records until the keeper has them.
-//! - [`host_connector`]: the host's own upstream connections, under the same trust rules.
+//! - [`report`]: reports denials and writes logs, with secrets redacted.
+//! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
+//! - [`host_connector`]: opens connections for the `bottle` process on the host, under the same trust rules.
 //! - `bounds`: every limit and deadline.
 //!
-//! The crate makes no policy decision: `bottle_contract::decide` does, for it and for `bottle policy check`.
+//! The crate contains no policy. `bottle_contract::decide` decides on each request, and `bottle policy check` calls the
+//! same function.
 
 mod bounds;
 pub mod daemon;

@@ -1,9 +1,9 @@
 //! Holds the current routes and the one-time grants.
 //!
-//! Routes are replaced as a whole: a request uses the routes that are current at its decision to its end. Routes that
-//! would move a credential change nothing.
+//! A new revision replaces the complete routes. A request keeps the routes that were current when the proxy decided on
+//! it. The proxy rejects new routes that would move a credential to another host or header.
 //!
-//! A one-time grant lets a single request pass that the routes deny.
+//! A one-time grant allows a single request that the routes deny.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,20 +23,21 @@ pub(crate) struct CurrentRoutes {
     pub(crate) revision: u64,
     /// The routes.
     pub(crate) table: RouteTable,
-    /// One-time grants, the oldest first.
+    /// One-time grants, oldest first.
     pub(crate) grants: Vec<Arc<OneTimeGrant>>,
 }
 
-/// A user's permission for a single request.
+/// The user's permission for a single request.
 #[derive(Debug)]
 pub(crate) struct OneTimeGrant {
     proposal: Id,
     table: RouteTable,
-    /// Shared by every revision that contains this grant.
+    /// Whether a request has claimed or used the grant. All revisions that contain the grant share it.
     spent: Arc<AtomicBool>,
 }
 
-/// One request's claim on a [`OneTimeGrant`]. Dropping it unspent releases the grant.
+/// One request's claim on a [`OneTimeGrant`]. If the claim is dropped before it is spent, another request can claim the
+/// grant.
 #[derive(Debug)]
 pub(crate) struct GrantClaim {
     grant: Arc<OneTimeGrant>,
@@ -44,12 +45,12 @@ pub(crate) struct GrantClaim {
 }
 
 impl OneTimeGrant {
-    /// The routes including the grant's.
+    /// The current routes merged with the routes of the grant.
     pub(crate) fn table(&self) -> &RouteTable {
         &self.table
     }
 
-    /// Claims the grant for one request; `None` while another request has it.
+    /// Claims the grant for one request. Returns `None` if another request has claimed or used it.
     pub(crate) fn claim(self: &Arc<Self>) -> Option<GrantClaim> {
         (!self.spent.swap(true, Ordering::AcqRel))
             .then(|| GrantClaim { grant: Arc::clone(self), spent: AtomicBool::new(false) })
@@ -57,12 +58,12 @@ impl OneTimeGrant {
 }
 
 impl GrantClaim {
-    /// The routes that this request is decided by.
+    /// The routes that decide on the request with this claim.
     pub(crate) fn table(&self) -> &RouteTable {
         self.grant.table()
     }
 
-    /// Uses the grant up. Returns the id of the proposal that it came from.
+    /// Spends the grant permanently. Returns the id of the proposal that led to the grant.
     pub(crate) fn spend(&self) -> Id {
         self.spent.store(true, Ordering::Relaxed);
         self.grant.proposal.clone()
@@ -77,7 +78,7 @@ impl Drop for GrantClaim {
     }
 }
 
-/// Routes that change nothing, and why.
+/// New routes were rejected and the current routes still apply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoutesRejected {
     #[error(transparent)]
@@ -88,14 +89,14 @@ pub(crate) enum RoutesRejected {
     Stale { new: u64, live: u64 },
 }
 
-/// The current routes, and the bindings of credentials, which never change.
+/// The current routes, and the bindings of the credentials. The bindings never change.
 pub(crate) struct Live {
     current: RwLock<Arc<CurrentRoutes>>,
     bindings: Vec<Binding>,
 }
 
 impl Live {
-    /// Starts with the first routes.
+    /// Starts with the routes of the provisioning.
     ///
     /// # Errors
     /// [`RoutesRejected`].
@@ -114,10 +115,10 @@ impl Live {
         self.current().revision
     }
 
-    /// Replaces the routes. A revision that is not newer is a stale message and is rejected.
+    /// Replaces the routes. Rejects a revision that is not newer, because the message is out of date.
     ///
     /// # Errors
-    /// [`RoutesRejected`]: the current routes stay.
+    /// [`RoutesRejected`]; the current routes still apply.
     pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, RoutesRejected> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let new = parse(routes, &self.bindings, &current.grants)?;
@@ -130,7 +131,7 @@ impl Live {
     }
 }
 
-/// The upstream target of a request for `host` and `port` on `route`.
+/// Returns the upstream target of a request for `host` and `port` on `route`.
 pub(crate) fn target(route: &Route, host: &str, port: u16, tls: bool) -> Target {
     let connect_to = route.connect_to.as_ref().map(|to| (to.host.clone(), to.port));
     Target { host: host.to_owned(), port, tls, private: route.private, connect_to }
@@ -148,7 +149,7 @@ fn parse(
     Ok(CurrentRoutes { revision: routes.revision, table, grants })
 }
 
-/// A grant that was spent in an earlier revision stays spent.
+/// Parses a one-time grant. A grant that was spent in an earlier revision stays spent.
 fn parse_grant(
     once: &bundle::OneTimeGrant,
     table: &RouteTable,

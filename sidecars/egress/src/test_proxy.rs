@@ -1,4 +1,4 @@
-//! A proxy that listens in a temporary folder, for this crate's tests and the fuzzers.
+//! A proxy with listeners in a temporary folder, for the tests of this crate and the fuzzers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::egress::{Egress, ProvisionError, Shared};
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
 
-/// A provisioned proxy and the channels that tests observe it by.
+/// A provisioned proxy, with the queues through which tests observe it.
 #[cfg_attr(not(test), expect(dead_code, reason = "fuzzers read no events"))]
 pub(crate) struct TestProxy {
     pub(crate) egress: Arc<Egress>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) questions: Questions,
-    /// Contains its sockets and logs.
+    /// The folder with the proxy's sockets and logs.
     pub(crate) folder: TempDir,
 }
 
@@ -29,14 +29,14 @@ impl TestProxy {
         Self::with_lockout(provision, None).await
     }
 
-    /// As [`Self::with`], with a lockout after `lock_after` hits.
+    /// Like [`Self::with`], but the proxy locks the bottle after `lock_after` hits.
     pub(crate) async fn with_lockout(provision: Provision, lock_after: Option<usize>) -> Self {
         let test_proxy = Self::without_listeners(provision, lock_after);
         test_proxy.open().await;
         test_proxy
     }
 
-    /// As [`Self::with`], with `server` as the name server.
+    /// Like [`Self::with`], but the proxy resolves names through `server`.
     #[cfg(test)]
     pub(crate) async fn with_name_server(provision: Provision, server: std::net::SocketAddr) -> Self {
         let mut test_proxy = Self::without_listeners(provision, None);
@@ -59,7 +59,7 @@ impl TestProxy {
     }
 }
 
-/// Provisions the proxy without listeners.
+/// Provisions a proxy without opening its listeners.
 pub(crate) fn provision_egress(
     provision: Provision,
     folder: &Path,
@@ -79,7 +79,7 @@ fn listener_in(folder: &Path) -> ListenerConfig {
     ListenerConfig::Socket { folder: folder.to_owned() }
 }
 
-/// Provisions `yaml` and nothing else.
+/// Returns a provisioning with the routes in `yaml` and nothing else.
 pub(crate) fn provision(yaml: &str) -> Provision {
     Provision::of_routes("test".parse().expect("slug"), yaml.parse().expect("routes"))
 }

@@ -1,7 +1,7 @@
 //! Stores the credentials, each bound to one destination.
 //!
-//! Filled once, at launch. A value leaves the vault only as the complete header of a route whose slot, host, scheme and
-//! header equal the binding.
+//! The vault is filled once, at launch. It returns a value only as a complete header, and only to a route whose slot,
+//! host, scheme and header equal the binding.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use bottle_contract::session::bundle::Credential;
 use bottle_scan::KnownSecret;
 use http::{HeaderName, HeaderValue};
 
-/// Slots and their values.
+/// The bindings and their values.
 pub(crate) struct Vault(HashMap<Binding, Option<Loaded>>);
 
 struct Loaded {
@@ -22,10 +22,10 @@ struct Loaded {
 }
 
 impl Vault {
-    /// Takes ownership of the values.
+    /// Stores `credentials` and takes ownership of their values.
     ///
     /// # Errors
-    /// [`BadCredential`] for a value that is not valid in its header.
+    /// [`BadCredential`] if a value cannot be sent in its header.
     pub(crate) fn new(credentials: Vec<Credential>) -> Result<Self, BadCredential> {
         let mut slots = HashMap::new();
         for Credential { binding, value } in credentials {
@@ -35,7 +35,7 @@ impl Vault {
         Ok(Self(slots))
     }
 
-    /// All bindings, with or without a value.
+    /// All bindings, including those without a value.
     pub(crate) fn bindings(&self) -> Vec<Binding> {
         self.0.keys().cloned().collect()
     }
@@ -45,14 +45,14 @@ impl Vault {
         self.0.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
     }
 
-    /// The passwords within values of the scheme `basic`, which the redactor treats as secrets of their own.
+    /// The passwords in values of the scheme `basic`. The redactor treats them as separate secrets.
     pub(crate) fn passwords(&self) -> Vec<Secret> {
         let basic = self.0.iter().filter(|(binding, _)| binding.scheme == Scheme::Basic);
         let values = basic.filter_map(|(_, loaded)| loaded.as_ref()?.secret.expose().trim().split_once(':'));
         values.map(|(_, password)| Secret::new(password.to_owned())).collect()
     }
 
-    /// Every loaded value and its binding, for the scanners. Of the scheme `basic` only the password is secret.
+    /// All values with their bindings, for the scanners. In the scheme `basic`, only the password is secret.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&Binding, KnownSecret<'_>)> {
         self.0.iter().filter_map(|(binding, loaded)| {
             let secret = &loaded.as_ref()?.secret;
@@ -64,12 +64,12 @@ impl Vault {
         })
     }
 
-    /// Every loaded value, for the redactor.
+    /// All values, for the redactor.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Secret> {
         self.0.values().flatten().map(|loaded| &loaded.secret)
     }
 
-    /// The header that `route` adds; `None` unless its binding has a value.
+    /// The header that the proxy adds on `route`, or `None` if the route's binding has no value.
     pub(crate) fn header_for(&self, route: &Route) -> Option<(HeaderName, HeaderValue)> {
         let loaded = self.0.get(&binding(route)?)?.as_ref()?;
         Some((loaded.name.clone(), loaded.value.clone()))
@@ -83,7 +83,7 @@ impl Loaded {
         let name = HeaderName::try_from(&binding.header).map_err(|_| bad("has no valid header name"))?;
         let mut value = HeaderValue::try_from(written.expose())
             .map_err(|_| bad("contains a character that no header can carry"))?;
-        // Never in a Debug output, never in HTTP/2's compression table.
+        // Excludes the value from Debug output and from HTTP/2's compression table.
         value.set_sensitive(true);
         Ok(Self { secret, name, value })
     }

@@ -1,4 +1,4 @@
-//! Renders a gain as text for the user who decides.
+//! Renders a gain as text for the user who decides on it.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl fmt::Display for What {
     }
 }
 
-/// `GET, POST of /v1/*, /models with accept: application/json`.
+/// Renders a request condition, for example `GET, POST of /v1/*, /models with accept: application/json`.
 struct Entry<'a>(&'a RequestMatch);
 
 impl fmt::Display for Entry<'_> {

@@ -1,63 +1,64 @@
 //! Computes which permissions a change of routes adds.
 //!
-//! An approval screen shows computed gains: a reordered file gains nothing, one widened prefix stands out.
-//! The result is sound, not complete: every newly allowed request is within some [`Gain`], but a gain may
-//! turn out to be allowed already (regular expressions are compared by text).
+//! The approval screen shows these computed permissions and not a text diff: reordering a file adds no
+//! permission, and one widened path prefix is clearly visible. Every newly allowed request is covered by some
+//! [`Gain`]. A gain may cover requests that were already allowed, because regular expressions are compared as
+//! text.
 
 mod describe;
 
 use crate::route::{ConnectTo, HostPattern, RequestMatch, Route, RouteTable};
 
-/// One permission that the new routes grant and the old ones do not.
+/// One permission that the new routes grant and the old routes do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gain {
-    /// The hosts it applies to.
+    /// The hosts that the permission applies to.
     pub host: HostPattern,
     /// The permission.
     pub what: What,
-    /// The credential that the proxy adds to such requests.
+    /// The credential that the proxy adds to requests to these hosts.
     pub credential: Option<String>,
 }
 
 /// A permission; see [`Gain::what`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A host without a route so far; further gains list the allowed requests.
+    /// A host that had no route before. Further gains list the allowed requests.
     Host,
-    /// Another port.
+    /// An additional port.
     Port(u16),
-    /// Requests that satisfy this entry.
+    /// Requests that match this entry.
     Requests(RequestMatch),
     /// Every request.
     EveryRequest,
     /// Git clone and fetch.
     GitFetch,
-    /// A different credential, or a first one.
+    /// A different credential, or the first credential of this route.
     Credential {
         /// The credential's slot.
         slot: String,
         /// The header that carries it.
         header: String,
     },
-    /// The agent's own credentials pass.
+    /// The proxy forwards the agent's own credentials.
     AgentCredentials,
-    /// TLS passes through uninspected.
+    /// The proxy forwards TLS connections without inspecting them.
     TlsPassthrough,
     /// The host name may resolve to a forbidden address.
     PrivateAddresses,
-    /// Connections go to this address, or with `None` to the address that the name resolves to.
+    /// The proxy connects to this address, or with `None` to the address that the name resolves to.
     Destination(Option<ConnectTo>),
     /// WebSocket upgrades.
     WebSockets,
-    /// The detectors, or the action on a match, change.
+    /// The detectors change, or the action on a match.
     Scanning,
 }
 
-/// The permissions that `new` grants and `old` does not, in the order of `new`'s routes.
+/// Returns the permissions that `new` grants and `old` does not, in the order of `new`'s routes.
 #[must_use]
 pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
-    // A host gets the route of its longest pattern, so comparing at every pattern of either table compares at
-    // every host. That includes hosts whose restricting entry was removed.
+    // The longest matching pattern selects a host's route, so comparing at every pattern of both tables
+    // covers every host. This includes hosts whose restricting route was removed.
     let removed = old.routes().iter().filter(|route| new.declared(&route.host).is_none());
     let patterns = new.routes().iter().chain(removed).map(|route| &route.host);
     patterns
@@ -77,7 +78,7 @@ pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
         .collect()
 }
 
-/// The gains of a host without a previous route.
+/// The gains of a host that had no route before.
 fn all_of(now: &Route) -> Vec<What> {
     let nothing = Route::to(now.host.clone());
     let mut gained = vec![What::Host];
@@ -106,7 +107,7 @@ fn between(before: &Route, now: &Route) -> Vec<What> {
         gained.push(What::Destination(now.connect_to.clone()));
     }
     let refuses = |route: &Route| route.websocket == crate::route::WebSocket::Refuse;
-    // All of these already pass on a host without inspection.
+    // Without inspection, the host already accepted all of these requests.
     let inspected = before.inspect;
     let scanned = now.inspect && (now.dlp != before.dlp || now.on_match() != before.on_match());
     for (gain, what) in [

@@ -1,4 +1,4 @@
-//! Canonical hosts: lower case, IDNA, no trailing dot, one spelling for each address.
+//! Canonical hosts: lower case, IDNA, no trailing dot, one spelling of each address.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ const MAX_LABEL: usize = 63;
 pub struct BadHost {
     /// The rejected text, cut to a printable length.
     pub host: String,
-    /// The cause, as a fragment.
+    /// The cause, as a sentence fragment.
     pub why: &'static str,
 }
 
@@ -26,8 +26,8 @@ impl BadHost {
 /// Converts `raw` to canonical form: lower case, international names in ASCII form, one trailing dot removed,
 /// IPv4 in dotted decimal from any notation (`0x7f.1` is `127.0.0.1`), IPv6 compressed and in brackets.
 ///
-/// Rejects a percent sign: no client sends an encoded host, and servers differ on its meaning. A canonical
-/// host is borrowed.
+/// Rejects a percent sign: no client sends an encoded host, and servers interpret one differently. A host
+/// that is already canonical is borrowed.
 ///
 /// # Errors
 /// [`BadHost`] if `raw` is neither a name nor an address.
@@ -73,21 +73,21 @@ pub fn is_ip_literal(host: &str) -> bool {
     host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok()
 }
 
-/// A canonical host with its port, if written.
+/// A canonical host and the port, if one is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority<'a> {
     /// The canonical host.
     pub host: Cow<'a, str>,
-    /// The port; `None` if not written.
+    /// The port; `None` if none is written.
     pub port: Option<u16>,
 }
 
 /// Parses `host`, `host:port` or `[v6]:port`, as in `Host`, `:authority` and `CONNECT`.
 ///
-/// Rejects user information (`user:password@`), which is not allowed in any of the three.
+/// Rejects user information (`user:password@`), which none of the three allows.
 ///
 /// # Errors
-/// [`BadHost`]; also if the port is not a number from 1 to 65535.
+/// [`BadHost`] if the host is invalid, or the port is not a number from 1 to 65535.
 pub fn authority(raw: &str) -> Result<Authority<'_>, BadHost> {
     if raw.contains('@') {
         return Err(BadHost::new("", "it contains user information"));
@@ -102,7 +102,7 @@ pub fn authority(raw: &str) -> Result<Authority<'_>, BadHost> {
     Ok(Authority { host: host(name)?, port })
 }
 
-/// Splits at the colon after the host; a colon inside brackets does not count.
+/// Splits at the colon after the host. Colons inside brackets belong to the address.
 fn split_port(raw: &str) -> (&str, Option<&str>) {
     let host_end = raw.rfind(']').map_or(0, |bracket| bracket + 1);
     match raw.get(host_end..).and_then(|rest| rest.rfind(':')) {
@@ -120,8 +120,8 @@ fn is_name_byte(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.')
 }
 
-/// Whether `raw` is certainly canonical. Does not allocate; accepts nearly every host on the hot path.
-/// International names (`xn--`) and possible addresses take the slow path.
+/// Whether `raw` is known to be canonical without full parsing. Does not allocate, and accepts nearly every
+/// host that clients send. International names (`xn--`) and text that may be an address are fully parsed.
 fn is_plain_name(raw: &str) -> bool {
     let last_is_word =
         raw.rsplit('.').next().is_some_and(|label| label.starts_with(|c: char| c.is_ascii_lowercase()));

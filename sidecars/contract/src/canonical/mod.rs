@@ -1,9 +1,10 @@
 //! Canonical forms of host, path and query.
 //!
-//! Servers may read one spelling in different ways, and a request must not pass a rule under one reading and
-//! be served under another. Each part is converted to canonical form once; the decision reads only that form,
-//! and the proxy forwards only that form. A canonical form that still has several readings (an encoded slash,
-//! for example) is marked [`Ambiguous`]; routes with path conditions deny it.
+//! Servers may interpret one spelling in different ways. A request must not match a rule in one
+//! interpretation and be served in another. The proxy therefore converts each part to its canonical form
+//! once, decides on that form and forwards only that form. Some canonical forms can still be interpreted in
+//! several ways, for example an encoded slash. They are marked [`Ambiguous`], and routes with path conditions
+//! deny them.
 
 mod host;
 mod path;
@@ -18,7 +19,7 @@ pub use query::{decoded_pairs, query};
 pub struct Target<'a> {
     /// The path.
     pub path: Path<'a>,
-    /// The query without its `?`. An empty query stays `Some("")`.
+    /// The query without its `?`. An empty query is `Some("")`.
     pub query: Option<std::borrow::Cow<'a, str>>,
 }
 
@@ -33,9 +34,9 @@ impl Target<'_> {
     }
 }
 
-/// Canonicalises path and query of a request line or `:path`.
+/// Converts path and query of a request line or `:path` to canonical form.
 ///
-/// A request target has no fragment; a `#` is encoded as a character of the path or query.
+/// A request target has no fragment, so `#` is encoded like any other disallowed character.
 #[must_use]
 pub fn target(raw: &str) -> Target<'_> {
     match raw.split_once('?') {

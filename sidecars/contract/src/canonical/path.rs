@@ -1,42 +1,42 @@
-//! Canonical paths: dot segments removed, one spelling for each character, ambiguous paths marked.
+//! Canonical paths: no dot segments, one spelling of each character, ambiguous paths marked.
 
 use std::borrow::Cow;
 
 /// A path in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'a> {
-    /// Begins with `/` (or is `*`, for `OPTIONS`). ASCII only. Every `%` begins two upper-case hex digits of
-    /// a reserved character. No segment is `.` or `..`.
+    /// Begins with `/` (or is `*`, for `OPTIONS`). Contains only ASCII. Every `%` is followed by two
+    /// upper-case hex digits and encodes a character that is not unreserved. No segment is `.` or `..`.
     pub text: Cow<'a, str>,
-    /// The first reason why servers may still read it differently, if any.
+    /// The first reason why servers may interpret the path differently, if any.
     pub ambiguous: Option<Ambiguous>,
 }
 
-/// Why a canonical path has more than one reading.
+/// Why a canonical path has more than one interpretation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ambiguous {
     /// It does not begin with a slash.
     NotAbsolute,
-    /// `//`: some servers merge them.
+    /// `//`: some servers treat it as one slash.
     DoubledSlash,
-    /// `%2F` or `%5C`: some servers split there.
+    /// `%2F` or `%5C`: some servers treat it as a path separator.
     EncodedSlash,
-    /// `;` or `%3B`: some servers cut the rest of the segment.
+    /// `;` or `%3B`: some servers ignore the rest of the segment.
     Parameter,
-    /// A segment ends in a dot or a space: some servers drop it.
+    /// A segment ends in a dot or a space: some servers ignore that character.
     TrailingDot,
-    /// An encoded control character, NUL among them: some servers end the path there.
+    /// An encoded control character, such as NUL: some servers end the path there.
     Control,
     /// `%25` before two hex digits: some servers decode twice.
     DoubleEncoded,
     /// A `%` without two hex digits.
     InvalidEncoding,
-    /// The decoded bytes are not UTF-8; overlong forms of `.` and `/` are of this kind.
+    /// The decoded bytes are not UTF-8. This includes overlong encodings of `.` and `/`.
     InvalidUtf8,
 }
 
 impl Ambiguous {
-    /// Describes the ambiguity, as a fragment after "the path".
+    /// Describes the ambiguity, as a sentence fragment after "the path".
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,10 +53,10 @@ impl Ambiguous {
     }
 }
 
-/// Canonicalises a path without its query. Idempotent. Borrows a plain path.
+/// Converts a path without its query to canonical form. Idempotent. Borrows a path that is already canonical.
 ///
-/// Like browsers, converts backslashes to slashes and resolves dot segments. Decodes encoded unreserved
-/// characters and encodes characters that are not allowed in a path.
+/// Like browsers, it converts backslashes to slashes and resolves dot segments. It decodes encoded unreserved
+/// characters and encodes characters that a path does not allow.
 #[must_use]
 pub fn path(raw: &str) -> Path<'_> {
     if is_plain(raw) {
@@ -78,8 +78,8 @@ pub fn path(raw: &str) -> Path<'_> {
     Path { text: Cow::Owned(text), ambiguous }
 }
 
-/// Normalizes the spelling of each character. Returns false when a `%` does not begin a triplet; that `%` is
-/// encoded, so that it cannot form a triplet with later characters.
+/// Normalizes the encoding of each character. Returns false if a `%` is not followed by two hex digits. That
+/// `%` is then encoded, so that it cannot form a triplet with later characters.
 fn respell(raw: &str) -> (String, bool) {
     let mut text = String::with_capacity(raw.len() + 16);
     let mut valid = true;
@@ -110,13 +110,13 @@ fn respell(raw: &str) -> (String, bool) {
     (text, valid)
 }
 
-/// The byte of the two hex digits at `at`.
+/// Decodes the two hex digits at `at`.
 pub(super) fn triplet(bytes: &[u8], at: usize) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(*bytes.get(at)?)? << 4 | digit(*bytes.get(at + 1)?)?)
 }
 
-/// Appends `byte` percent-encoded.
+/// Appends `byte` in percent-encoding.
 pub(super) fn encode(text: &mut String, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     text.push('%');
@@ -124,7 +124,7 @@ pub(super) fn encode(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// RFC 3986 unreserved characters, which mean the same encoded or not.
+/// RFC 3986 unreserved characters, which have the same meaning encoded and unencoded.
 pub(super) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
@@ -137,7 +137,7 @@ fn is_path_byte(byte: u8) -> bool {
         )
 }
 
-/// Removes `.` and `..` segments; `..` at the root stays at the root.
+/// Removes `.` and `..` segments. A `..` at the root is dropped.
 fn resolve_dots(spelled: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut segments = spelled.strip_prefix('/').unwrap_or(spelled).split('/').peekable();
@@ -163,7 +163,7 @@ fn resolve_dots(spelled: &str) -> String {
     text
 }
 
-/// Finds a second reading of a path whose spelling is canonical.
+/// Finds an ambiguity in a path whose encoding is already normalized.
 fn ambiguity(text: &str) -> Option<Ambiguous> {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -190,14 +190,14 @@ fn ambiguity(text: &str) -> Option<Ambiguous> {
             other => decoded.push(other),
         }
     }
-    // All separators are literal by now, so the decoded text splits like the path.
+    // No encoded separator remains here, so the decoded text has the same segments as the path.
     if decoded.split(|b| *b == b'/').any(|segment| matches!(segment.last(), Some(b'.' | b' '))) {
         return Some(Ambiguous::TrailingDot);
     }
     std::str::from_utf8(&decoded).is_err().then_some(Ambiguous::InvalidUtf8)
 }
 
-/// Whether `raw` is canonical and unambiguous. Does not allocate; accepts nearly every API path.
+/// Whether `raw` is canonical and unambiguous. Does not allocate, and accepts nearly every API path.
 fn is_plain(raw: &str) -> bool {
     let bytes = raw.as_bytes();
     if bytes.first() != Some(&b'/') {

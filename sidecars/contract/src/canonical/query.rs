@@ -1,10 +1,10 @@
-//! Canonical queries: one spelling for each character. Nothing is removed or reordered.
+//! Canonical queries: one spelling of each character. Nothing is removed or reordered.
 
 use std::borrow::Cow;
 
 use super::path::{encode, is_unreserved, triplet};
 
-/// Canonicalises a query without its `?`. Idempotent. Borrows a plain query.
+/// Converts a query without its `?` to canonical form. Idempotent. Borrows a query that is already canonical.
 #[must_use]
 pub fn query(raw: &str) -> Cow<'_, str> {
     if raw.bytes().all(|byte| byte != b'%' && is_query_byte(byte)) {
@@ -31,12 +31,12 @@ pub fn query(raw: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Bytes that WHATWG rules leave unencoded in a query, as clients send them.
+/// Bytes that clients send unencoded in a query by the WHATWG rules.
 fn is_query_byte(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>')
 }
 
-/// Key-value pairs, form-decoded. Both `&` and `;` separate pairs, because some servers split at `;`.
+/// Form-decoded key-value pairs. Both `&` and `;` separate pairs, because some servers split at `;`.
 pub fn decoded_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split(['&', ';']).filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -7,22 +7,22 @@ use zeroize::Zeroizing;
 use super::{Binding, Scheme};
 use crate::secret::Secret;
 
-/// A secret that no header can carry. The message never contains the value.
+/// A secret that cannot be sent in a header. The message never contains the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the credential `{slot}` {why}")]
 pub struct BadCredential {
     /// The slot.
     pub slot: String,
-    /// The problem, as a fragment.
+    /// The problem, as a sentence fragment.
     pub why: &'static str,
 }
 
-/// The header value for `secret`, as sent. Trims whitespace and line breaks around the secret, which come
-/// from the file or command it was read from.
+/// Returns the header value for `secret` as it is sent. Trims surrounding whitespace and line breaks, which
+/// come from the file or command that provided the secret.
 ///
 /// # Errors
-/// [`BadCredential`] if the secret is empty, or contains a line break or another character that would end or
-/// split the header.
+/// [`BadCredential`] if the secret is empty, or contains a line break or another character that a header
+/// value cannot contain.
 pub fn header_value(binding: &Binding, secret: &Secret) -> Result<Secret, BadCredential> {
     let value = secret.expose().trim();
     let bad = |why| BadCredential { slot: binding.slot.clone(), why };

@@ -1,8 +1,8 @@
-//! Credentials bound to a host and header.
+//! Credentials, each bound to one host and header.
 //!
-//! Launch fixes the tuple of slot, host, scheme and header. Routes may change at run time, and an agent may
-//! propose changes; [`check_moves`] prevents any of them from moving a slot to another host. [`strip`]
-//! removes the agent's own credentials from requests.
+//! The launch fixes the slot, host, scheme and header of each credential. Routes can change at run time, and
+//! an agent can propose changes; [`check_moves`] prevents any change from moving a slot to another host.
+//! [`strip`] removes the agent's own credentials from requests.
 
 mod header;
 pub mod strip;
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::route::{Route, RouteTable};
 
-/// The destination of a credential. It is fixed at launch, so that later routes cannot move a slot to another
-/// host or header.
+/// Where a credential is sent. The launch fixes it, so that later routes cannot send the credential to
+/// another host or in another header.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// The name of the secret in routes. Not secret.
+    /// The secret's name in routes. The name itself is not secret.
     pub slot: String,
-    /// The route's host pattern, canonical (`api.example.com` or `*.example.com`).
+    /// The route's host pattern in canonical form (`api.example.com` or `*.example.com`).
     pub host: String,
     /// The header format.
     pub scheme: Scheme,
-    /// The header name, lower case (`authorization` unless `scheme` is [`Scheme::Header`]).
+    /// The header name in lower case (`authorization` unless `scheme` is [`Scheme::Header`]).
     pub header: String,
 }
 
@@ -39,12 +39,12 @@ pub enum Scheme {
     /// `Authorization: Basic base64(VALUE)`; the value is `user:password`.
     #[serde(rename = "basic")]
     Basic,
-    /// The value alone, in the header that `auth.header` names.
+    /// The plain value, in the header that `auth.header` names.
     #[serde(rename = "header")]
     Header,
 }
 
-/// A route that would send a credential elsewhere.
+/// Why a route must not use a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Moved {
     /// The slot is bound to another host or header.
@@ -54,17 +54,17 @@ pub enum Moved {
     Elsewhere {
         /// The slot.
         slot: String,
-        /// The route that names it.
+        /// The route that uses it.
         to: String,
-        /// The bound host and header.
+        /// The host and header that the slot is bound to.
         from: String,
     },
-    /// No such slot is bound.
+    /// The bottle has no such slot.
     #[error("route `{to}` names the credential `{slot}`, which this bottle was not started with")]
     Unknown {
         /// The slot.
         slot: String,
-        /// The route that names it.
+        /// The route that uses it.
         to: String,
     },
 }
@@ -75,14 +75,14 @@ impl std::fmt::Display for Binding {
     }
 }
 
-/// The bindings of `table`: one for each route with `auth`, in order. A slot may serve several routes; each
-/// has its own binding.
+/// Returns the bindings of `table`: one for each route with `auth`, in order. A slot may serve several
+/// routes, each with a separate binding.
 #[must_use]
 pub fn bindings(table: &RouteTable) -> Vec<Binding> {
     table.routes().iter().filter_map(binding).collect()
 }
 
-/// The binding of `route`. In a manifest's form the slot is the secret reference.
+/// Returns the binding of `route`. In a manifest's routes, the slot is the secret reference.
 #[must_use]
 pub fn binding(route: &Route) -> Option<Binding> {
     route.auth.as_ref().map(|auth| Binding {
@@ -93,11 +93,11 @@ pub fn binding(route: &Route) -> Option<Binding> {
     })
 }
 
-/// Checks that `table` sends every slot only to its binding in `fixed`. A route may drop its credential but
-/// not change it.
+/// Checks that `table` uses every slot only as one of its bindings in `fixed` states. A route may drop its
+/// credential but not change it.
 ///
 /// # Errors
-/// [`Moved`] for the first route that breaks this.
+/// [`Moved`] for the first route that violates this.
 pub fn check_moves(fixed: &[Binding], table: &RouteTable) -> Result<(), Moved> {
     for wanted in bindings(table) {
         if fixed.contains(&wanted) {

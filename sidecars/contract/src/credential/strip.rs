@@ -1,14 +1,14 @@
-//! Strips the agent's own credentials from every request, unless the route sets `pass_credentials`: an
-//! allowed host with an attacker's key is an exfiltration path.
+//! Strips the agent's own credentials from every request, unless the route sets `pass_credentials`. With an
+//! attacker's key, even an allowed host could receive the agent's data for the attacker.
 //!
-//! Signatures of pre-signed URLs (`X-Amz-Signature`, `sig`) stay: servers hand out downloads that way, and
-//! without them package and release downloads fail.
+//! Signatures of pre-signed URLs (`X-Amz-Signature`, `sig`) are kept. Many servers use such URLs for package
+//! and release downloads, which would fail without the signature.
 
 use std::borrow::Cow;
 
 use crate::route::Route;
 
-/// Header names that denote credentials and have no ending of [`HEADER_ENDS`], lower case.
+/// Lower-case header names that denote credentials and do not end in one of [`HEADER_ENDS`].
 pub const HEADERS: &[&str] = &[
     "apikey",
     "auth",
@@ -45,9 +45,9 @@ const HEADER_ENDS: &[&str] = &[
     "-token",
 ];
 
-/// Header names with such an ending that hold no credential: anti-forgery tokens (useless without a session),
-/// pagination, idempotency, WebDAV locks, Cosmos DB sessions (a read position), keys of caches and of the
-/// WebSocket handshake. Matched as whole dash-separated words at the end of the name.
+/// Header names that end in one of [`HEADER_ENDS`] but hold no credential: anti-forgery tokens (useless
+/// without a session), pagination, idempotency, WebDAV locks, Cosmos DB sessions (a read position), cache
+/// keys and keys of the WebSocket handshake. Each entry is matched at the end of the header name.
 const NO_CREDENTIALS: &[&str] = &[
     "amz-client-token",
     "cache-key",
@@ -74,7 +74,7 @@ const NO_CREDENTIALS: &[&str] = &[
     "xsrf-token",
 ];
 
-/// Query keys that denote credentials, lower case with `-` and `.` as `_`.
+/// Query keys that denote credentials, in lower case and with `-` and `.` replaced by `_`.
 const QUERY_KEYS: &[&str] = &[
     "access_token",
     "accesstoken",
@@ -100,10 +100,11 @@ const QUERY_KEYS: &[&str] = &[
     "x_api_key",
 ];
 
-/// Prefixes of WebSocket subprotocols that carry a key, because browsers cannot send headers there.
+/// Prefixes of WebSocket subprotocols that contain a key. Browsers send keys this way because they cannot set
+/// headers on a WebSocket request.
 const SUBPROTOCOLS: &[&str] = &["openai-insecure-api-key.", "base64url.bearer.authorization.k8s.io."];
 
-/// Whether the header `name` (lower case, as parsers return it) is a credential.
+/// Whether the header `name` (lower case, as parsers return it) holds a credential.
 #[must_use]
 pub fn is_credential_header(name: &str) -> bool {
     let name = dashed(name);
@@ -113,13 +114,13 @@ pub fn is_credential_header(name: &str) -> bool {
         || (is_end(HEADER_ENDS) && !is_end(NO_CREDENTIALS))
 }
 
-/// CGI-style servers treat both spellings as one header.
+/// Replaces `_` with `-`, because CGI-style servers treat both spellings as the same header.
 fn dashed(name: &str) -> Cow<'_, str> {
     if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
 }
 
-/// Headers that tell a backend server that another path or host was requested. A server that trusts them
-/// would answer another request than the one decided on. Lower case.
+/// Lower-case headers that tell a backend server that the client requested another path or host. A server
+/// that trusts them would serve a request that the proxy did not check.
 const REROUTING: &[&str] = &[
     "base-url",
     "forwarded",
@@ -163,8 +164,8 @@ const REROUTING: &[&str] = &[
     "x-waws-unencoded-url",
 ];
 
-/// Whether the header `name` (lower case) claims another path or host than the request's own. No client needs
-/// it; the proxy strips it from every request.
+/// Whether the header `name` (lower case) states another path or host than the request line. No client needs
+/// such a header, and the proxy strips it from every request.
 #[must_use]
 pub fn is_rerouting_header(name: &str) -> bool {
     let name = dashed(name);
@@ -175,7 +176,7 @@ pub fn is_rerouting_header(name: &str) -> bool {
         || ["x-original-", "x-original-request-", "x-rewrite-", "x-ms-original-"].into_iter().any(by_front)
 }
 
-/// Headers that ask for a part of a response, a digest of it, or another representation. Lower case.
+/// Lower-case headers that request a part of a response, a digest of it, or another representation.
 const PARTIAL: &[&str] = &[
     "a-im",
     "accept-charset",
@@ -203,21 +204,22 @@ const PARTIAL: &[&str] = &[
     "x-range",
 ];
 
-/// Whether the header `name` (lower case) asks for less than the whole plain response. On a route with a
-/// credential, an honest server that echoes the credential would send it in slices or in a form that the
-/// proxy cannot recognize.
+/// Whether the header `name` (lower case) requests something other than the complete plain response. If an
+/// honest server echoes an injected credential, such a header makes it send the credential in slices or in a
+/// form that the proxy cannot recognize.
 #[must_use]
 pub fn is_partial_header(name: &str) -> bool {
     PARTIAL.contains(&&*dashed(name))
 }
 
-/// Whether the header `name` (lower case) belongs to this program; agents and servers may not send it.
+/// Whether the header `name` (lower case) is reserved for `bottle` itself. Agents and servers must not send
+/// it.
 #[must_use]
 pub fn is_own_header(name: &str) -> bool {
     dashed(name).starts_with("x-bottle-")
 }
 
-/// The agent's headers that are stripped on one route.
+/// Which of the agent's headers are stripped on one route.
 #[derive(Debug, Clone, Copy)]
 pub struct StrippedHeaders {
     credentials: bool,
@@ -225,7 +227,7 @@ pub struct StrippedHeaders {
     destination: bool,
 }
 
-/// WebDAV's target of COPY and MOVE: another path than the one decided on.
+/// The WebDAV header with the target of COPY and MOVE: a path that the proxy did not check.
 const DESTINATION: &str = "destination";
 
 impl StrippedHeaders {
@@ -234,8 +236,8 @@ impl StrippedHeaders {
     pub fn for_route(route: &Route) -> Self {
         Self {
             credentials: !route.pass_credentials,
-            // An injected credential must come back whole and readable, or the proxy cannot recognize it in
-            // the response.
+            // The response must contain an injected credential complete and in plain form, or the proxy
+            // cannot recognize it.
             partial: route.auth.is_some(),
             // Only on routes with path conditions.
             destination: !route.matches.is_empty(),
@@ -259,7 +261,7 @@ impl StrippedHeaders {
     }
 }
 
-/// Whether an entry of `Sec-WebSocket-Protocol` is a credential.
+/// Whether an entry of `Sec-WebSocket-Protocol` contains a credential.
 #[must_use]
 pub fn is_credential_subprotocol(entry: &str) -> bool {
     SUBPROTOCOLS
@@ -267,7 +269,7 @@ pub fn is_credential_subprotocol(entry: &str) -> bool {
         .any(|start| entry.trim().get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start)))
 }
 
-/// The keys of credentials in `query` (canonical), as written; at most 64 bytes of each.
+/// Returns the keys of the credentials in `query` (canonical), as written and cut to 64 bytes.
 pub fn query_keys(query: &str) -> impl Iterator<Item = &str> {
     let pairs = query.split(['&', ';']).filter(|pair| is_credential_pair(pair));
     pairs.map(|pair| {
@@ -276,7 +278,8 @@ pub fn query_keys(query: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `query` (canonical) without its credentials; borrowed if it has none. The other pairs keep their order.
+/// Returns `query` (canonical) without its credentials; borrowed if it has none. The other pairs keep their
+/// order.
 #[must_use]
 pub fn query(query: &str) -> Cow<'_, str> {
     if !query.split(['&', ';']).any(is_credential_pair) {
@@ -294,6 +297,7 @@ pub fn query(query: &str) -> Cow<'_, str> {
 fn is_credential_pair(pair: &str) -> bool {
     let Some((key, value)) = crate::canonical::decoded_pairs(pair).next() else { return false };
     let name = key.trim().to_ascii_lowercase().replace(['-', '.'], "_");
-    // Google's API keys use `key`, which elsewhere names an object; the value's prefix decides.
+    // Google's API keys use the query key `key`, which other APIs use for other things. The value's prefix
+    // decides.
     QUERY_KEYS.contains(&name.as_str()) || (name == "key" && value.starts_with("AIza"))
 }

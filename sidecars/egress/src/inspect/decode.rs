@@ -1,7 +1,7 @@
 //! Decodes content codings as a stream, within bounds.
 //!
-//! No input makes a decoder allocate more than a fixed buffer, and the output is counted: text that grows beyond the
-//! permitted ratio is a decompression bomb and is rejected.
+//! Every decoder has a fixed maximum of memory, whatever its input. The length of the decoded text is limited: text
+//! that exceeds the permitted ratio to the input is rejected as a decompression bomb.
 
 use bottle_scan::archive_finder::{self, GZIP};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
@@ -10,31 +10,32 @@ use ruzstd::decoding::FrameDecoder;
 
 use super::unreadable::Unreadable;
 
-/// Bytes that a decoder outputs at a time.
+/// Size of a decoder's output buffer, in bytes.
 const OUTPUT_CHUNK: usize = 32 << 10;
-/// Text up to this size is always permitted.
+/// Decoded text up to this size is always accepted.
 pub(super) const ALWAYS_ALLOWED: u64 = 16 << 20;
-/// Above it, text may be so many times the input's length. Logs and generated code reach 40, a bomb 1,000.
+/// Larger text may be at most this many times as long as the input. Logs and generated code reach a ratio of 40, a bomb
+/// 1,000.
 pub(super) const MAX_RATIO: u64 = 100;
-/// The longest header of a gzip member, with its name and comment.
+/// The longest accepted header of a gzip member, including the file name and comment.
 const MAX_GZIP_HEADER: usize = 64 << 10;
-/// The window that RFC 8878 requires every decoder to support.
+/// The zstd window size that RFC 8878 requires every decoder to support.
 const ZSTD_WINDOW: u64 = 8 << 20;
-/// The longest text of one block (RFC 8878, 3.1.1.2.4).
+/// The longest decoded text of one zstd block (RFC 8878, 3.1.1.2.4).
 const ZSTD_BLOCK: u64 = 128 << 10;
 
 /// A content coding that the proxy decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
-    /// zlib, and the bare deflate stream that some servers send under that name.
+    /// zlib, or the bare deflate stream that some servers send as `deflate`.
     Deflate,
     Brotli,
     Zstd,
 }
 
 impl Coding {
-    /// The coding with this name in `Content-Encoding`.
+    /// Returns the coding with this name in `Content-Encoding`.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "gzip" | "x-gzip" => Self::Gzip,
@@ -45,7 +46,7 @@ impl Coding {
         })
     }
 
-    /// Whether its decoder outputs all text that the input so far contains.
+    /// Whether the coding's decoder outputs text as soon as the input contains it.
     pub(crate) fn streams(self) -> bool {
         self != Self::Zstd
     }
@@ -68,7 +69,7 @@ enum Inner {
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Receives decoded text.
+/// A callback that receives decoded text.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> Result<(), Unreadable>;
 
 impl Decoder {
@@ -86,7 +87,7 @@ impl Decoder {
         Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
     }
 
-    /// A decoder of a bare deflate stream, as in archives.
+    /// Creates a decoder for a bare deflate stream, as archives contain it.
     pub(crate) fn bare_deflate() -> Self {
         let stream = Some(Box::new(Decompress::new(false)));
         let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
@@ -96,7 +97,7 @@ impl Decoder {
     /// Decodes the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]: the input is not in this coding, or grows too much.
+    /// [`Unreadable`] if the input is not in this coding, or the text exceeds the permitted ratio.
     pub(crate) fn feed(&mut self, input: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
         self.input_bytes += input.len() as u64;
         let limit = ALWAYS_ALLOWED.max(self.input_bytes.saturating_mul(MAX_RATIO));
@@ -138,11 +139,11 @@ impl Decoder {
         }
     }
 
-    /// As [`feed`](Self::feed), for a bare deflate stream with other data behind it: returns the bytes used, and
-    /// whether the stream ended there. Other codings use all bytes.
+    /// Like [`feed`](Self::feed), for a bare deflate stream that other data follows. Returns the number of bytes
+    /// consumed, and whether the stream ended there. Decoders of other codings consume all bytes.
     ///
     /// # Errors
-    /// As [`feed`](Self::feed).
+    /// The errors of [`feed`](Self::feed).
     pub(crate) fn feed_until_end(
         &mut self,
         input: &[u8],
@@ -160,7 +161,8 @@ impl Decoder {
         })
     }
 
-    /// The most bytes of text that the decoder may withhold: a window and a block for zstd, else none.
+    /// The most text, in bytes, that the decoder may have received but not yet output: a window and a block for zstd,
+    /// otherwise none.
     pub(crate) fn withheld(&self) -> u64 {
         match &self.inner {
             Inner::Zstd(zstd) if !zstd.is_whole() => ZSTD_WINDOW + ZSTD_BLOCK,
@@ -168,7 +170,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the input so far is complete.
+    /// Whether the input received so far is a complete stream.
     pub(crate) fn is_whole(&self) -> bool {
         match &self.inner {
             Inner::Gzip(gzip) => gzip.is_whole(),
@@ -179,7 +181,7 @@ impl Decoder {
     }
 }
 
-/// Returns the bytes used, and whether the stream ended.
+/// Returns the number of bytes consumed, and whether the stream ended.
 fn inflate(
     stream: &mut Decompress,
     input: &[u8],
@@ -232,15 +234,15 @@ fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> R
     }
 }
 
-/// Consecutive gzip members.
+/// A sequence of gzip members.
 #[derive(Default)]
 struct Gzip {
     /// The received part of a member's header or trailer.
     buffer: Vec<u8>,
     stream: Option<Box<Decompress>>,
-    /// Checksum and length of the member's text, which its trailer repeats.
+    /// Checksum and length of the member's text. The trailer must contain the same values.
     sum: Crc,
-    /// The eight bytes of the trailer are next.
+    /// Whether the next eight bytes are the trailer.
     in_trailer: bool,
     members: usize,
 }
@@ -267,7 +269,7 @@ impl Gzip {
                 self.buffer.extend_from_slice(now);
                 input = later;
                 if self.buffer.len() == 8 {
-                    // Corrupt data may decode to different text, depending on how it was split.
+                    // Verified because corrupt data may decode to different text, depending on the chunk boundaries.
                     let expected = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
                     if expected != self.buffer {
                         return Err(Unreadable::Broken);
@@ -280,7 +282,7 @@ impl Gzip {
                 continue;
             }
             if self.members > 0 && self.buffer.is_empty() && input.iter().all(|byte| *byte == 0) {
-                // Padding, as tapes have it.
+                // Zero padding at the end, as on tapes.
                 return Ok(());
             }
             if self.buffer.is_empty()
@@ -295,7 +297,7 @@ impl Gzip {
             let Some(head) = gzip_header(&self.buffer)? else {
                 return if self.buffer.len() >= MAX_GZIP_HEADER { Err(Unreadable::Broken) } else { Ok(()) };
             };
-            // The bytes before were an incomplete header.
+            // The bytes already in the buffer are the beginning of this header.
             input = &input[head.saturating_sub(before)..];
             self.buffer.clear();
             self.stream = Some(Box::new(Decompress::new(false)));
@@ -308,7 +310,7 @@ impl Gzip {
     }
 }
 
-/// The length of a member's header; `None` while it is incomplete.
+/// Returns the length of a member's header, or `None` if the header is incomplete.
 fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     if !GZIP.starts_with(&text[..text.len().min(GZIP.len())]) {
         return Err(Unreadable::Broken);
@@ -316,7 +318,7 @@ fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     Ok(archive_finder::gzip_header(text))
 }
 
-/// Zstd frames. The library decodes all blocks of its input at once, so it receives them one by one.
+/// Decodes zstd frames. The library decodes all blocks of its input together, so it receives one block at a time.
 #[derive(Default)]
 struct Zstd {
     buffer: Vec<u8>,
@@ -341,7 +343,8 @@ impl Zstd {
         Ok(())
     }
 
-    /// Decodes the complete item at `at`; `None` while it is incomplete.
+    /// Decodes the frame header, block or skippable bytes at `at`. Returns the number of bytes consumed, or `None` if
+    /// more input is needed.
     fn step(&mut self, at: usize, out: &mut [u8], sink: Sink<'_>) -> Result<Option<usize>, Unreadable> {
         let text = &self.buffer[at..];
         if text.is_empty() {
@@ -373,7 +376,7 @@ impl Zstd {
         Ok(Some(length))
     }
 
-    /// Reads the header of a frame.
+    /// Parses the header of a frame.
     fn open(&mut self, at: usize) -> Result<Option<usize>, Unreadable> {
         let text = &self.buffer[at..];
         let Some(magic) = text.first_chunk::<4>() else { return Ok(None) };
@@ -433,7 +436,7 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// `text` as brotli without compression: stored blocks, as in RFC 7932.
+    /// Encodes `text` as brotli without compression, in stored blocks (RFC 7932).
     fn brotli(text: &[u8]) -> Vec<u8> {
         assert!((1..=65536).contains(&text.len()));
         let size = text.len() - 1;

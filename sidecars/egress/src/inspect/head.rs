@@ -1,5 +1,4 @@
-//! Scans a request's head, or its trailers, as one text: a secret that is split over two headers is found as if it
-//! were in one.
+//! Scans a request's head, or its trailers, as one text. A secret that is split over two headers is therefore found.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,10 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::rewritten::relative_to;
 
-/// Line breaks that are removed from one part; further ones deny the request.
+/// The most line breaks that are removed from one part. A request with more is denied.
 const MAX_LINE_BREAKS: usize = 64;
 
-/// A head, ready to be scanned.
+/// A request head, joined to one text for scanning.
 pub(crate) struct Head {
     text: Vec<u8>,
     parts: Vec<Part>,
@@ -24,7 +23,7 @@ struct Part {
     location: Location,
 }
 
-/// The location of a part in the head.
+/// A part of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
     Method,
@@ -33,24 +32,24 @@ enum Location {
     Query,
     /// The name of the header with this index.
     Name(usize),
-    /// Its value.
+    /// The value of the header with this index.
     Value(usize),
 }
 
-/// The head as it is sent. Headers that the proxy strips are not scanned.
+/// The head as the proxy sends it. Headers that the proxy strips are not scanned.
 pub(crate) struct OutgoingHead<'h> {
     /// Empty for trailers.
     pub(crate) host: &'h str,
     pub(crate) path: &'h str,
     pub(crate) query: Option<&'h str>,
     pub(crate) headers: &'h HeaderMap,
-    /// Whether a header is sent.
+    /// Whether the proxy sends a header.
     pub(crate) is_sent: &'h dyn Fn(&HeaderName) -> bool,
 }
 
 /// A head with the findings redacted.
 pub(crate) struct RedactedHead {
-    /// For reports only: no other method is ever sent.
+    /// Used in reports only. The proxy never sends a redacted method.
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
@@ -63,7 +62,7 @@ impl Head {
         Self::with_method("", outgoing)
     }
 
-    /// As [`Self::new`], with the method of a request.
+    /// Like [`Self::new`], but includes the method of a request.
     pub(crate) fn with_method(method: &str, outgoing: &OutgoingHead<'_>) -> Self {
         let mut head = Self { text: Vec::with_capacity(1024), parts: Vec::new(), structure: Vec::new() };
         head.add(Location::Method, method.as_bytes());
@@ -93,19 +92,19 @@ impl Head {
         self.text.push(if matches!(location, Location::Name(_)) { b':' } else { b'\n' });
     }
 
-    /// The findings in the head. Line breaks are found without a scanner too.
+    /// Returns the findings in the head. Line breaks are reported even without a scanner.
     pub(crate) fn scan(&self, scanner: Option<&Arc<Scanner>>) -> Vec<Finding> {
         let mut found = scanner.map(|scanner| scanner.scan(&self.text).findings).unwrap_or_default();
         found.extend(self.structure.iter().cloned());
         found
     }
 
-    /// The text that a finding matched.
+    /// Returns the text that a finding matched.
     pub(crate) fn matched_text(&self, finding: &Finding) -> &[u8] {
         &self.text[finding.span.within(self.text.len())]
     }
 
-    /// Describes where a finding begins.
+    /// Describes the part of the head in which a finding begins.
     pub(crate) fn location(&self, finding: &Finding, headers: &HeaderMap) -> String {
         let at = finding.span.within(self.text.len()).start;
         let location = self.parts.iter().find(|part| at < part.range.end).map(|part| part.location);
@@ -121,13 +120,13 @@ impl Head {
             Some(Location::Path) => "the path".to_owned(),
             Some(Location::Query) => "the query".to_owned(),
             Some(Location::Value(number)) => header(number),
-            // The name itself may be the secret.
+            // The header's name may itself be the secret.
             Some(Location::Name(_)) | None => "a header".to_owned(),
         }
     }
 
-    /// The head with the blocking findings redacted. Method and host stay, because the request would be a different
-    /// one.
+    /// Returns the head with the blocking findings redacted. The host is not redacted, and the redacted method is for
+    /// reports only, because changing either would change the request.
     pub(crate) fn redact(&self, found: &[Finding], outgoing: &OutgoingHead<'_>) -> RedactedHead {
         let mut redacted = RedactedHead {
             method: String::new(),
@@ -164,7 +163,7 @@ impl Head {
         redacted
     }
 
-    /// The blocking findings that overlap this part, with spans relative to it.
+    /// Returns the blocking findings that overlap this part, with spans relative to it.
     fn overlapping(&self, found: &[Finding], part: &Range<usize>) -> Vec<Finding> {
         let blocks = found.iter().filter(|finding| finding.severity == Severity::Block);
         blocks.filter_map(|finding| relative_to(finding, part.clone())).collect()
@@ -180,7 +179,7 @@ impl Location {
         }
     }
 
-    /// `text` of this location without the findings, and without line breaks.
+    /// Returns the `text` of this location without the findings and without line breaks.
     fn rewritten(self, text: &[u8], found: &[Finding]) -> Vec<u8> {
         let shape = if matches!(self, Self::Value(_)) { Shape::Text } else { Shape::Url };
         let mut text = rewrite(text, found, shape);
@@ -194,7 +193,7 @@ impl Location {
     }
 }
 
-/// `headers` with some values replaced; `None` removes a header.
+/// Returns `headers` with the values at the given indexes replaced. `None` removes the header.
 fn replaced(headers: &HeaderMap, values: &[(usize, Option<HeaderValue>)]) -> HeaderMap {
     let mut redacted = HeaderMap::with_capacity(headers.len());
     for (number, (name, value)) in headers.iter().enumerate() {
@@ -221,7 +220,7 @@ mod tests {
     fn finds_and_redacts_a_secret_anywhere_in_the_head() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
-        // The first half holds twelve characters of the secret part.
+        // The first half contains twelve characters of the secret part.
         let halves = SECRET.split_at(16);
         let header = |name: &'static str, value: &str| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).expect("value"))

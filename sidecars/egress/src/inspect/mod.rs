@@ -1,4 +1,4 @@
-//! Scans requests and responses, and decodes their text first.
+//! Decodes requests and responses and scans them for secrets.
 //!
 //! ```text
 //! head ────────────────────────────────► scanner ─► findings ─► policy findings
@@ -6,7 +6,7 @@
 //!                               └─ nested ──┘   compressed files inside, archive entries
 //! spool   buffers a body until its verdict, encrypted on disk
 //! ```
-//! Scanners are built once, when the secrets are known; routes only select among them.
+//! The scanners are built once, when the proxy receives the secrets. Routes only select from them.
 
 mod decode;
 pub(crate) mod head;
@@ -30,14 +30,15 @@ pub(crate) use rewritten::{MAX_REWRITTEN, rewritten};
 pub(crate) use text::{BodyFindings, BodyScan, Decoding, codings};
 pub(crate) use unreadable::Unreadable;
 
-/// Every scanner that a route can select.
+/// All scanners that a route can select.
 pub(crate) struct Inspector {
     /// Indexed by [`OUT_TOKENS`], [`OUT_KNOWN`] and [`OUT_ENTROPY`].
     outbound: Vec<Arc<Scanner>>,
     phrases: Arc<Scanner>,
-    /// For each binding: a scanner for its credential alone, and one for the credential and phrases.
+    /// Two scanners for each binding: one for its credential only, and one for its credential and the injection
+    /// phrases.
     credentials: HashMap<Binding, (Arc<Scanner>, Arc<Scanner>)>,
-    /// The known secrets below this number cannot be approved.
+    /// Known secrets with a lower number cannot be approved.
     unapprovable: usize,
 }
 
@@ -48,16 +49,16 @@ const OUT_ENTROPY: usize = 4;
 /// The scanners of a response.
 pub(crate) struct ResponseScanners {
     pub(crate) scanner: Arc<Scanner>,
-    /// Finds only the injected credential, if there is one.
+    /// Finds only the credential that the proxy injects on this route, if there is one.
     pub(crate) credential: Option<Arc<Scanner>>,
 }
 
 impl Inspector {
-    /// Builds scanners for `unapprovable` values (credentials, the canary), for `known` values, and for the user's
-    /// `rules`, which belong to the token patterns. Values in `harmless` match token patterns and are no secrets.
+    /// Builds scanners for `unapprovable` values (credentials and the canary), for other `known` secrets, and for the
+    /// user's `rules`, which extend the token patterns. Values in `harmless` match token patterns but are not secret.
     ///
     /// # Errors
-    /// [`TooLarge`]: without all of the values nothing may be forwarded.
+    /// [`TooLarge`] if the scanners cannot hold all values. The proxy must not forward anything then.
     pub(crate) fn new(
         unapprovable: &[KnownSecret<'_>],
         known: &[KnownSecret<'_>],
@@ -85,7 +86,7 @@ impl Inspector {
         })
     }
 
-    /// The scanner for requests on a route; `None` when it disables all detectors.
+    /// The scanner for requests on a route, or `None` if the route disables all detectors.
     pub(crate) fn outbound(&self, dlp: &Dlp) -> Option<&Arc<Scanner>> {
         let flags = match &dlp.outbound_detectors {
             None => OUT_TOKENS | OUT_KNOWN,
@@ -101,7 +102,7 @@ impl Inspector {
         if flags == 0 { None } else { self.outbound.get(flags) }
     }
 
-    /// Adds the credentials that the proxy injects, so that responses are scanned for them.
+    /// Adds the credentials that the proxy injects, so that it can scan responses for them.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -117,7 +118,7 @@ impl Inspector {
         Ok(self)
     }
 
-    /// The scanners for responses on a route; `None` when it disables all detectors.
+    /// The scanners for responses on a route, or `None` if the route disables all detectors.
     pub(crate) fn inbound(&self, route: &Route) -> Option<ResponseScanners> {
         let detectors = &route.dlp.inbound_detectors;
         let enabled = |detector| detectors.as_ref().is_none_or(|list| list.contains(&detector));
@@ -134,7 +135,7 @@ impl Inspector {
         }
     }
 
-    /// The blocking findings in the policy's terms.
+    /// Converts the blocking findings to the findings that the policy knows.
     pub(crate) fn policy_findings<'f>(
         &self,
         findings: impl Iterator<Item = &'f Finding>,
@@ -154,10 +155,10 @@ impl Inspector {
     }
 }
 
-/// Describes the findings for a user: the first one and the number of others.
+/// Describes the findings for the user: the first finding and the number of further ones.
 ///
-/// For a known secret it says only that the request contains one. The position of the match, or the number of
-/// matching guesses, would answer many guesses at once.
+/// For a known secret, the text says only that the request contains one. An agent that sends several guesses in one
+/// request could otherwise learn from the position or the number of matches which of them are right.
 pub(crate) fn describe<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
     let blocks: Vec<_> = found.filter(|(finding, _)| finding.severity == Severity::Block).collect();
     if let Some((known, _)) = blocks.iter().find(|(finding, _)| finding.secret.is_some()) {

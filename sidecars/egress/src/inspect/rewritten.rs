@@ -11,16 +11,16 @@ use super::decode::Coding;
 use super::text::{self, BodyScan};
 use super::unreadable::Unreadable;
 
-/// The longest body that is rewritten, because it is in memory twice. No model accepts longer requests.
+/// The longest body that is redacted, in bytes. Redaction needs twice this memory. No model accepts longer requests.
 pub(crate) const MAX_REWRITTEN: usize = 32 << 20;
 
-/// Redaction may join text around a finding into a new one, so it is repeated.
+/// Maximum number of redaction rounds. Redaction repeats because the text around a removed finding may form a new one.
 const MAX_ROUNDS: usize = 3;
 
-/// The decoded `body` without its blocking findings; `None` when they cannot be redacted.
+/// Returns the decoded `body` without its blocking findings, or `None` if they cannot be redacted.
 ///
 /// # Errors
-/// [`Unreadable`], as at the first scan.
+/// [`Unreadable`] if the body cannot be decoded or scanned.
 pub(crate) fn rewritten(
     scanner: &Arc<Scanner>,
     body: &[u8],
@@ -47,12 +47,12 @@ pub(crate) fn rewritten(
 /// Decodes `body`.
 ///
 /// # Errors
-/// [`Unreadable`], also when the text is longer than [`MAX_REWRITTEN`].
+/// [`Unreadable`], also if the text is longer than [`MAX_REWRITTEN`].
 pub(crate) fn decoded(body: &[u8], codings: &[Coding]) -> Result<Vec<u8>, Unreadable> {
     text::decoded(body, codings, MAX_REWRITTEN)
 }
 
-/// The syntax of a body, by its headers.
+/// Returns the syntax of a body according to its headers.
 pub(crate) fn shape_for(headers: &HeaderMap) -> Shape {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -65,7 +65,7 @@ pub(crate) fn shape_for(headers: &HeaderMap) -> Shape {
     }
 }
 
-/// `text` without the blocking findings. JSON in lines, as in event streams, stays JSON in each line.
+/// Returns `text` without the blocking findings. If each line is JSON, as in event streams, each line stays valid JSON.
 pub(crate) fn redact(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     let blocks: Vec<&Finding> = found.iter().filter(|finding| finding.severity == Severity::Block).collect();
     let whole = |shape| {
@@ -94,7 +94,7 @@ pub(crate) fn redact(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     redacted
 }
 
-/// A finding relative to a part of the text, if they overlap.
+/// Returns the finding with its span relative to a part of the text, or `None` if they do not overlap.
 pub(super) fn relative_to(finding: &Finding, part: Range<usize>) -> Option<Finding> {
     let span = finding.span.within(part.end);
     let (start, end) = (span.start.max(part.start), span.end.min(part.end));

@@ -1,5 +1,5 @@
-//! Buffers a body until its verdict: short ones in memory, longer ones in an unnamed file, encrypted with a key that
-//! exists only in this process. A later look at the disk reveals nothing.
+//! Buffers a body until the scan has a verdict. Short bodies stay in memory. Longer ones go to an unnamed file,
+//! encrypted with a key that exists only in this process, so nobody can read them from the disk later.
 
 use std::fs::File;
 use std::io;
@@ -16,18 +16,18 @@ use tokio::task::spawn_blocking;
 
 use bottle_contract::session::bundle::Limits;
 
-/// Bytes of one body in memory.
+/// The most bytes of one body that are kept in memory.
 const IN_MEMORY: usize = 1 << 20;
-/// The same while all bodies together exceed [`TOTAL_IN_MEMORY`].
+/// The limit instead of [`IN_MEMORY`] while all bodies together exceed [`TOTAL_IN_MEMORY`].
 const IN_MEMORY_WHEN_FULL: usize = BLOCK;
-/// Bytes of all bodies in memory above which each buffers less there.
+/// Total size of all bodies in memory, in bytes, above which each body may keep less in memory.
 const TOTAL_IN_MEMORY: u64 = 64 << 20;
-/// Bytes of an encrypted block.
+/// Size of a block before encryption, in bytes.
 const BLOCK: usize = 256 << 10;
-/// Blocks that are read ahead.
+/// Number of blocks read ahead.
 const READ_AHEAD: usize = 2;
 
-/// The folder of buffered bodies, and their total size.
+/// The folder for buffered bodies, and the total size of the bodies.
 pub(crate) struct Spools {
     folder: PathBuf,
     limits: Limits,
@@ -35,7 +35,7 @@ pub(crate) struct Spools {
     disk: Arc<AtomicU64>,
 }
 
-/// A body cannot be buffered.
+/// Why a body cannot be buffered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
     #[error("the limit is {}", size(*.0))]
@@ -58,7 +58,7 @@ impl Spools {
         Self { folder: folder.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
     }
 
-    /// Checks a declared body length against the limit.
+    /// Checks the declared length of a body against the limit.
     ///
     /// # Errors
     /// [`SpoolError::TooLong`].
@@ -66,7 +66,7 @@ impl Spools {
         if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
     }
 
-    /// An empty spool.
+    /// Creates an empty spool.
     pub(crate) fn spool(&self) -> Spool {
         let share = |total: &Arc<AtomicU64>| Share { total: Arc::clone(total), used: 0 };
         Spool {
@@ -81,7 +81,7 @@ impl Spools {
     }
 }
 
-/// One body's share of a shared total, subtracted on drop.
+/// One body's part of a shared total. Dropping it subtracts the part.
 struct Share {
     total: Arc<AtomicU64>,
     used: u64,
@@ -110,22 +110,22 @@ pub(crate) struct Spool {
     limits: Limits,
     memory: Share,
     disk: Share,
-    /// The part that is not in the file.
+    /// The bytes that are not in the file.
     buffer: BytesMut,
     file: Option<Sealed>,
     length: u64,
 }
 
-/// The encrypted file and its key, which is stored nowhere else.
+/// The encrypted file and its key. The key is stored nowhere else.
 struct Sealed {
     file: File,
     key: LessSafeKey,
-    /// All blocks have [`BLOCK`] bytes of text.
+    /// Number of blocks. Each contains [`BLOCK`] bytes of text.
     blocks: u64,
 }
 
 impl Spool {
-    /// Bytes so far.
+    /// Number of bytes received so far.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -133,7 +133,7 @@ impl Spool {
     /// Appends a chunk.
     ///
     /// # Errors
-    /// [`SpoolError`]: the body must not be forwarded.
+    /// [`SpoolError`]. The body must not be forwarded then.
     pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
         self.length += chunk.len() as u64;
         if self.length > self.limits.body {
@@ -150,7 +150,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes whole blocks to the file.
+    /// Writes the buffer's full blocks to the file.
     async fn spill(&mut self) -> Result<(), SpoolError> {
         let mut sealed = match self.file.take() {
             Some(sealed) => sealed,
@@ -172,13 +172,13 @@ impl Spool {
             Ok::<_, io::Error>(sealed)
         });
         self.file = Some(written.await.map_err(io::Error::other)??);
-        // Moves the rest into a buffer of its own size.
+        // Moves the remaining bytes to a smaller buffer.
         self.buffer = BytesMut::from(&self.buffer[..]);
         self.memory.set(self.buffer.capacity() as u64);
         Ok(())
     }
 
-    /// The whole body, if it has at most `limit` bytes.
+    /// Returns the complete body if it has at most `limit` bytes.
     ///
     /// # Errors
     /// I/O errors of the file.
@@ -196,7 +196,7 @@ impl Spool {
         Ok(Some(text))
     }
 
-    /// Streams the body after its verdict.
+    /// Streams the body after the verdict.
     pub(crate) fn read(self) -> SpoolReader {
         let Self { buffer, file, memory, disk, .. } = self;
         let buffer = buffer.freeze();
@@ -217,10 +217,10 @@ impl Spool {
     }
 }
 
-/// A buffered body that is being read.
+/// A stream of the buffered body.
 pub(crate) struct SpoolReader {
     pub(crate) blocks: Option<mpsc::Receiver<io::Result<Bytes>>>,
-    /// The bytes after the blocks.
+    /// The bytes after the file's blocks.
     pub(crate) last: Option<Bytes>,
     _shares: (Share, Share),
 }
@@ -235,7 +235,7 @@ impl Sealed {
         Ok(Self { file, key: LessSafeKey::new(key), blocks: 0 })
     }
 
-    /// Every block has a unique number, and a key serves one file.
+    /// The nonce is unique because every block has a different number and each file has its own key.
     fn nonce(block: u64) -> Nonce {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&block.to_be_bytes());

@@ -10,13 +10,13 @@ use super::decode::{Coding, Decoder, Sink};
 use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
-/// Stacked codings of one body. Servers use one.
+/// The most codings that may be applied to one body. Servers use one.
 const MAX_CODINGS: usize = 3;
 
-/// The codings that `headers` list, outermost first.
+/// Returns the codings that `headers` list, outermost first.
 ///
 /// # Errors
-/// [`Unreadable::Coding`] for an unsupported coding, or too many.
+/// [`Unreadable::Coding`] if a coding is not supported, or there are too many.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -26,16 +26,16 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
             codings.push(Coding::from_name(name).ok_or(Unreadable::Coding)?);
         }
     }
-    // The header lists them in the order of application.
+    // The header lists the codings in the order in which they were applied.
     codings.reverse();
     if codings.len() > MAX_CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
 }
 
-/// A scan of a body.
+/// A streaming scan of a body.
 pub(crate) struct BodyScan {
     decoding: Decoding,
     text: Stream<Arc<Scanner>>,
-    /// The text without its zero bytes, if it seems to have two or four bytes per character.
+    /// Scans the text without its zero bytes, if its characters seem to have two or four bytes.
     narrow: Option<Stream<Arc<Scanner>>>,
     begun: bool,
     nested: NestedFiles,
@@ -44,9 +44,9 @@ pub(crate) struct BodyScan {
 /// The findings in a body.
 #[derive(Debug, Default)]
 pub(crate) struct BodyFindings {
-    /// In the decoded text, with spans in it.
+    /// Findings in the decoded text. Their spans are positions in it.
     pub(crate) plain: Vec<Finding>,
-    /// In packed files, whose spans are not positions in the text.
+    /// Findings in compressed files and archives, or in wide text. Their spans are not positions in the decoded text.
     pub(crate) packed: Vec<Finding>,
 }
 
@@ -63,7 +63,7 @@ impl BodyFindings {
 }
 
 impl BodyScan {
-    /// Starts a scan; `codings` are outermost first, `headers` declare the charset.
+    /// Starts a scan. `codings` are outermost first; `headers` declare the charset.
     pub(crate) fn new(scanner: &Arc<Scanner>, codings: &[Coding], headers: &HeaderMap) -> Self {
         let wide = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             let kind = kind.as_bytes().to_ascii_lowercase();
@@ -83,7 +83,7 @@ impl BodyScan {
     /// Scans the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]: the body must not be forwarded.
+    /// [`Unreadable`]. The body must not be forwarded then.
     pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         let Self { decoding, text, narrow, begun, nested } = self;
         through(&mut decoding.0, chunk, &mut |chunk| {
@@ -105,7 +105,8 @@ impl BodyScan {
     /// Ends the scan.
     ///
     /// # Errors
-    /// [`Unreadable::Broken`] when a coding is incomplete; as [`Self::feed`] for files that end with the body.
+    /// [`Unreadable::Broken`] if the body ends before its coding does. For files that end with the body, as
+    /// [`Self::feed`].
     pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
         if !self.decoding.is_whole() {
             return Err(Unreadable::Broken);
@@ -117,13 +118,14 @@ impl BodyScan {
     }
 }
 
-/// Whether characters have two or four bytes: ASCII text then has an early zero byte, or there is a byte order mark.
+/// Whether the characters of `text` have two or four bytes: one of the first four bytes is zero, as in wide ASCII text,
+/// or there is a byte order mark.
 fn is_wide(text: &[u8]) -> bool {
     let start = &text[..text.len().min(4)];
     start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
 }
 
-/// Decodes `chunk` with all of `codings`.
+/// Decodes `chunk` with all `codings`, one after another.
 fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
     match codings.split_first_mut() {
         None => sink(chunk),
@@ -135,15 +137,15 @@ fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), 
 pub(crate) struct Decoding(Vec<Decoder>);
 
 impl Decoding {
-    /// `codings` are outermost first.
+    /// Creates a decoder for `codings`, outermost first.
     pub(crate) fn new(codings: &[Coding]) -> Self {
         Self(codings.iter().map(|coding| Decoder::new(*coding)).collect())
     }
 
-    /// Decodes the next chunk; a `sink` that returns false ends it.
+    /// Decodes the next chunk. If `sink` returns false, decoding stops.
     ///
     /// # Errors
-    /// [`Unreadable`].
+    /// [`Unreadable`] if the input cannot be decoded, or `sink` returned false.
     pub(crate) fn feed(
         &mut self,
         chunk: &[u8],
@@ -152,26 +154,26 @@ impl Decoding {
         through(&mut self.0, chunk, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
     }
 
-    /// The most bytes of text that the decoders may withhold.
+    /// The most text, in bytes, that the decoders may have received but not yet output.
     pub(crate) fn withheld(&self) -> u64 {
         match &self.0[..] {
             [only] => only.withheld(),
-            // Text that one decoder withholds may be much longer behind the next.
+            // Bytes that one decoder withholds may decode to much longer text in the next decoder.
             all if all.iter().any(|decoder| decoder.withheld() > 0) => u64::MAX,
             _ => 0,
         }
     }
 
-    /// Whether the input so far is complete.
+    /// Whether the input received so far is a complete stream.
     pub(crate) fn is_whole(&self) -> bool {
         self.0.iter().all(Decoder::is_whole)
     }
 }
 
-/// Decodes `body`, which may have at most `limit` bytes of text.
+/// Decodes `body` to at most `limit` bytes of text.
 ///
 /// # Errors
-/// [`Unreadable`], also when it is longer.
+/// [`Unreadable`], also if the text is longer than `limit`.
 pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Unreadable> {
     let mut decoding = Decoding::new(codings);
     let mut text = Vec::new();
@@ -222,7 +224,7 @@ mod tests {
         writer.finish().expect("finish")
     }
 
-    /// A zip archive with one deflated entry, without a directory.
+    /// A zip archive with one deflated entry and no central directory.
     fn zip(text: &[u8]) -> Vec<u8> {
         let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         writer.write_all(text).expect("write");

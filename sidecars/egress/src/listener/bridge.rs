@@ -1,4 +1,4 @@
-//! Copies bytes in both directions between two streams, until both end or neither sends.
+//! Copies bytes in both directions between two streams, until both end or both are idle.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use tokio_util::io::InspectReader;
 
 use crate::bounds;
 
-/// Copies until both sides end; returns the bytes from `a` to `b` and from `b` to `a`.
+/// Copies until both streams end. Returns the number of bytes from `a` to `b` and from `b` to `a`.
 ///
 /// # Errors
-/// I/O errors of either side, and [`io::ErrorKind::TimedOut`] after [`bounds::TUNNEL_IDLE`] without a byte.
+/// I/O errors of either stream, and [`io::ErrorKind::TimedOut`] if no byte arrives for [`bounds::TUNNEL_IDLE`].
 pub(crate) async fn bridge<A, B>(a: A, b: B) -> io::Result<(u64, u64)>
 where
     A: AsyncRead + AsyncWrite + Unpin,
