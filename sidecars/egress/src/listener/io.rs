@@ -1,7 +1,7 @@
 //! One connection from the bottle, as a byte stream.
 //!
-//! It can return bytes that were read to detect the protocol, and it fails when the client stops reading. It owns the
-//! connection's permit, so the permit counts for exactly as long as the socket is open.
+//! A [`ClientIo`] can put back bytes that were read to detect the protocol, and it fails when the client stops reading.
+//! It owns the connection's permit, so the connection counts toward the limit exactly as long as its socket is open.
 
 use std::io;
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use crate::bounds;
 /// A connection from the bottle.
 pub(crate) struct ClientIo {
     socket: Socket,
-    /// Bytes to read before the socket's.
+    /// Bytes that are read before those of the socket.
     unread: Bytes,
-    /// While set, a copy of everything read, up to [`bounds::HELLO_BYTES`].
+    /// If set, collects a copy of everything read, up to [`bounds::HELLO_BYTES`].
     record: Option<BytesMut>,
-    /// Set while a write waits for a client that does not read.
+    /// The write deadline. Set while a write waits for a client that does not read.
     stalled: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -33,7 +33,7 @@ impl ClientIo {
         Self { socket, unread: Bytes::new(), record: None, stalled: None, _permit: permit }
     }
 
-    /// Puts `bytes` before the unread ones.
+    /// Puts `bytes` back in front of the unread bytes.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
         if self.unread.is_empty() {
             self.unread = bytes;
@@ -44,7 +44,7 @@ impl ClientIo {
         }
     }
 
-    /// The first byte, left unread; `None` at the end of the stream.
+    /// Returns the first byte without consuming it, or `None` at the end of the stream.
     pub(crate) async fn peek(&mut self) -> io::Result<Option<u8>> {
         if let Some(first) = self.unread.first() {
             return Ok(Some(*first));
@@ -55,12 +55,12 @@ impl ClientIo {
         Ok(self.unread.first().copied())
     }
 
-    /// Starts to record everything read, until [`Self::recorded`].
+    /// Starts to copy everything that is read, until [`Self::recorded`].
     pub(crate) fn record(&mut self) {
         self.record = Some(BytesMut::new());
     }
 
-    /// Stops recording and returns the recorded bytes.
+    /// Stops copying and returns the copied bytes.
     pub(crate) fn recorded(&mut self) -> Bytes {
         self.record.take().map(BytesMut::freeze).unwrap_or_default()
     }
@@ -75,7 +75,8 @@ impl ClientIo {
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 
-    /// Forwards a write's outcome; fails when the write is pending for longer than [`bounds::WRITE_STALL`].
+    /// Returns the outcome of a write, or an error if the write has been pending for longer than
+    /// [`bounds::WRITE_STALL`].
     fn unless_stalled<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, bounded.
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, within fixed bounds.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,10 +31,10 @@ pub(crate) enum OpenError {
     Resolver(#[from] bottle_resolver::BindError),
 }
 
-/// Opens all listeners, and in network mode the resolver. No connection is accepted before all of them are bound.
+/// Opens all listeners, and in network mode the DNS resolver. Accepts no connection before all of them are bound.
 ///
 /// # Errors
-/// [`OpenError`] naming the listener that cannot be bound; then none stays open.
+/// [`OpenError`] with the listener that cannot be bound. All others are closed then.
 pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result<(), OpenError> {
     let mut listeners = Vec::new();
     for port in EGRESS_PORTS {
@@ -50,7 +50,7 @@ pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result
     Ok(())
 }
 
-/// Accepts connections for the life of the process.
+/// Accepts connections until the process ends.
 async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) {
     /// The id of the next connection.
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -58,7 +58,7 @@ async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) 
         let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, slot));
         let connection = ConnectionContext::direct(NEXT.fetch_add(1, Ordering::Relaxed), listener.port());
         tokio::spawn(async move {
-            // Connection errors concern only the bottle.
+            // An error of one connection affects only the bottle.
             let _ = serve_connection(egress, io, connection).await;
         });
     }
@@ -88,7 +88,7 @@ fn service(
     })
 }
 
-/// Serves HTTP/1.1 on `io` until it ends.
+/// Serves HTTP/1.1 on `io` until the connection ends.
 pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, connection: ConnectionContext) -> io::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -106,7 +106,7 @@ where
         .map_err(io::Error::other)
 }
 
-/// Serves HTTP/2 on `io` until it ends.
+/// Serves HTTP/2 on `io` until the connection ends.
 pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, connection: ConnectionContext) -> io::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,7 +1,8 @@
 //! Handles CONNECT tunnels and the transparent port 443: terminates TLS for inspection, or passes it through.
 //!
-//! CONNECT is always answered with 200, and denials are sent inside, where clients show them. Only a host with
-//! `inspect: false` is decided here, and its TLS must name the same host.
+//! The proxy answers every valid CONNECT with 200 and sends denials as responses inside the tunnel, because clients
+//! show only those to the user. Before the first request it decides only about hosts with `inspect: false`. For them,
+//! the TLS handshake must name the same host as the CONNECT.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +27,7 @@ use crate::request::local_response;
 use crate::tls::hello::{self, Hello, Protocol};
 use crate::upstream::Target;
 
-/// Answers a CONNECT on the explicit proxy and handles the tunnel.
+/// Answers a CONNECT request to the explicit proxy and handles the tunnel.
 pub(crate) fn accept(
     egress: Arc<Egress>,
     connection: &ConnectionContext,
@@ -34,20 +35,20 @@ pub(crate) fn accept(
 ) -> Response<Body> {
     let authority = request.uri().authority().map_or("", http::uri::Authority::as_str).to_owned();
     if let Tunnel::Deny(refusal) = decide_connect(&egress.live.current().table, &authority) {
-        // The authority names no host that a tunnel could go to.
+        // The authority is not a valid host, so there is no destination for a tunnel.
         let info = RequestInfo::for_connection(&refusal.host, 0);
         return local_response::denied(&egress.reporter, &info, &refusal);
     }
     let connection = ConnectionContext { connect: Some(authority), ..connection.clone() };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        // Tunnel errors concern only the bottle or the server.
+        // An error of one tunnel affects only the bottle or the server.
         let _ = run(egress, upgrade, connection).await;
     });
     Response::new(body::empty())
 }
 
-/// Boxed, because a tunnel serves requests and a request may open a tunnel.
+/// The future is boxed because it is recursive: a tunnel serves requests, and a request may open a tunnel.
 fn run(
     egress: Arc<Egress>,
     upgrade: OnUpgrade,
@@ -67,7 +68,7 @@ fn run(
     })
 }
 
-/// Continues after a `ClientHello`: terminates TLS and serves its requests, or passes it through.
+/// Continues after a `ClientHello`: terminates TLS and serves the requests inside, or passes TLS through.
 pub(super) async fn tls(
     egress: Arc<Egress>,
     hello: Hello,
@@ -90,8 +91,9 @@ pub(super) async fn tls(
     }
 }
 
-/// Serves the requests inside. The certificate is for the name that the client expects; each request's decision checks
-/// whether that name agrees with the rest, because only its response is readable inside TLS.
+/// Terminates TLS and serves the requests inside. The certificate is for the host name that the client expects. Whether
+/// that name agrees with the rest of the request is checked for each request, because the client can read a denial only
+/// inside TLS.
 async fn inspect(egress: Arc<Egress>, hello: Hello, connection: ConnectionContext) -> io::Result<()> {
     let connect = match connection.ingress() {
         Ingress::Connect { authority } => canonical::authority(authority).ok().map(|at| at.host),
@@ -108,8 +110,8 @@ async fn inspect(egress: Arc<Egress>, hello: Hello, connection: ConnectionContex
     }
 }
 
-/// Passes TLS through unchanged. No response can be sent inside it, so a denial closes the connection and is only
-/// reported to the keeper.
+/// Passes TLS through unchanged. The proxy cannot send a response inside it, so a denial closes the connection and only
+/// the keeper process receives a report.
 async fn passthrough(egress: &Egress, hello: Hello, target: &Target) -> io::Result<()> {
     let info = RequestInfo::for_connection(&target.host, target.port);
     if let Some(refusal) = egress.locked_out(&target.host) {

@@ -1,4 +1,4 @@
-//! Buffers events while no listener reads them: bounded, with a count of the dropped ones.
+//! Buffers events while no reader takes them, and counts the events that it drops.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use bottle_contract::session::bundle::BundleEvent;
 use tokio::sync::Notify;
 
-/// Events in order. When it is full the oldest is dropped, and the next listener receives the number of dropped ones.
+/// A bounded queue of events. When it is full, it drops the oldest event. The next reader first receives the number of
+/// dropped events.
 #[derive(Debug)]
 pub struct Backlog {
     capacity: usize,
@@ -27,7 +28,7 @@ impl Backlog {
         Self { capacity, waiting: Mutex::default(), more: Notify::new() }
     }
 
-    /// Adds an event. A [`BundleEvent::Lost`] adds to the count of dropped ones.
+    /// Adds an event. A [`BundleEvent::Lost`] increases the count of dropped events.
     pub fn push(&self, event: BundleEvent) {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +44,7 @@ impl Backlog {
         self.more.notify_one();
     }
 
-    /// Takes the next event, or waits for one. Supports one listener at a time.
+    /// Returns the next event, and waits if there is none. Supports one reader at a time.
     pub async fn next(&self) -> BundleEvent {
         loop {
             if let Some(event) = self.take() {
@@ -53,7 +54,7 @@ impl Backlog {
         }
     }
 
-    /// Returns an undelivered event to the front.
+    /// Puts an event that was not delivered back at the front.
     pub fn put_back(&self, event: BundleEvent) {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

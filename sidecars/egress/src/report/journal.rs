@@ -1,7 +1,7 @@
-//! Writes the log: a bounded ring of files, on a thread of its own.
+//! Writes the log to a bounded ring of files, on a separate thread.
 //!
-//! Lines arrive redacted. A slow disk never delays a request: past [`bounds::LOG_LINES`] lines are dropped, and the
-//! next written line counts them.
+//! The lines it receives are already redacted. A slow disk never delays a request: when more than [`bounds::LOG_LINES`]
+//! lines are queued, further lines are dropped, and a line before the next written one states how many.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -13,10 +13,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use crate::bounds;
 
-/// The current file; older ones are `egress.1.jsonl`, `egress.2.jsonl`, …
+/// The current file. Older files are `egress.1.jsonl`, `egress.2.jsonl`, …
 const CURRENT: &str = "egress.jsonl";
 
-/// Queues lines for the writer. Dropping the last clone ends the writer after the queued lines.
+/// Queues lines for the writer thread. When the last clone is dropped, the thread writes the queued lines and ends.
 #[derive(Clone)]
 pub(crate) struct Journal {
     lines: SyncSender<String>,
@@ -24,10 +24,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts the writer in `folder`, which stores at most `keep` bytes.
+    /// Starts the writer thread, which keeps at most `keep` bytes of log files in `folder`.
     ///
     /// # Errors
-    /// When the first file cannot be opened or the thread cannot be started.
+    /// If the first file cannot be opened or the thread cannot be started.
     pub(crate) fn start(folder: &Path, keep: u64) -> io::Result<Self> {
         let (lines, incoming) = sync_channel(bounds::LOG_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -39,7 +39,7 @@ impl Journal {
         Ok(Self { lines, dropped })
     }
 
-    /// Queues one line, without its line end. Never blocks.
+    /// Queues one line without its line break. Never blocks.
     pub(crate) fn line(&self, line: String) {
         if self.lines.try_send(line).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        // A reader that follows the file sees whole bursts, not whole buffers.
+        // Flushes when no line is queued, so that a reader who follows the file sees complete lines without delay.
         if let Err(error) = ring.file.flush() {
             tracing::warn!(%error, "cannot write the log");
         }
@@ -72,7 +72,7 @@ fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
 /// The ring of files.
 struct Ring {
     folder: PathBuf,
-    /// Bytes of one file.
+    /// Maximum size of one file, in bytes.
     limit: u64,
     written: u64,
     file: BufWriter<File>,
@@ -96,7 +96,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Rotates the files; the oldest is overwritten.
+    /// Rotates the files and overwrites the oldest one.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for age in (1..bounds::LOG_FILES).rev() {

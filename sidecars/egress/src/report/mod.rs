@@ -1,10 +1,10 @@
-//! Reports denials to the keeper and writes the log.
+//! Reports denials to the keeper process and writes the log.
 //!
 //! ```text
 //! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     denials
 //!                     └─► journal ─► a ring of files              by `egress.log`
 //! ```
-//! Everything passes the redactor first, and no request waits for a report.
+//! The redactor removes secrets from every report first. No request waits for a report to be written.
 
 pub mod backlog;
 mod journal;
@@ -27,26 +27,26 @@ use backlog::Backlog;
 use journal::Journal;
 use record::{Line, LogMessage, RequestInfo, milliseconds};
 
-/// Reports to the keeper and the log.
+/// Reports events to the keeper process and writes the log.
 pub(crate) struct Reporter {
     bottle: String,
     level: LogLevel,
     journal: Option<Journal>,
     backlog: Arc<Backlog>,
     redactor: Arc<Redactor>,
-    /// Bytes at a truncated body's end in which a cut secret may escape the redactor.
+    /// The number of bytes at the end of a truncated body in which the redactor may miss a truncated secret.
     margin: usize,
 }
 
 /// What to log, and where.
 pub(crate) struct LogConfig<'p> {
     pub(crate) level: LogLevel,
-    /// Bytes of all files together.
+    /// Maximum size of all log files together, in bytes.
     pub(crate) keep: u64,
     pub(crate) folder: &'p Path,
 }
 
-/// Reports cannot be written safely, so the proxy must not start.
+/// Why reports cannot be written safely. The proxy must not start then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     #[error("log")]
@@ -55,37 +55,37 @@ pub(crate) enum ReportError {
     Redactor(#[from] TooLarge),
 }
 
-/// How many times longer a secret's longest spelling is (`\u0041` for one letter).
+/// How many times longer than a secret its longest encoding is (`\u0041` for one letter).
 const LONGEST_SPELLING: usize = 6;
 
-/// A request that upstream responded to.
+/// A request to which upstream responded.
 pub(crate) struct ForwardedRequest {
     pub(crate) info: Arc<RequestInfo>,
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
-    /// Names of what was stripped from the request: headers, and query keys prefixed with `?`.
+    /// The names of the headers and query keys that were stripped from the request. A `?` precedes each query key.
     pub(crate) stripped: Vec<String>,
-    /// Bytes of the response body.
+    /// Size of the response body, in bytes.
     pub(crate) bytes: u64,
     pub(crate) request: CapturedMessage,
     pub(crate) response: CapturedMessage,
 }
 
-/// Headers and the beginning of a body. The header of the injected credential is not included.
+/// Headers and the beginning of a body, without the header of the injected credential.
 #[derive(Default)]
 pub(crate) struct CapturedMessage {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Option<String>,
-    /// Whether more of the body followed.
+    /// Whether the body continues after the captured part.
     pub(crate) truncated: bool,
 }
 
 impl Reporter {
-    /// Writes to `backlog`, and to the log at the levels that log.
+    /// Reports to `backlog`, and to the log unless its level is `off`.
     ///
     /// # Errors
-    /// When the log cannot be opened, or the secrets exceed the redactor's limits.
+    /// If the log cannot be opened, or the secrets exceed the redactor's limits.
     pub(crate) fn new(
         bottle: String,
         log: LogConfig<'_>,
@@ -103,12 +103,12 @@ impl Reporter {
         Ok(Self { bottle, level, journal, backlog, redactor, margin })
     }
 
-    /// The redactor, for this process's other output.
+    /// Returns the redactor, for the other output of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
         Arc::clone(&self.redactor)
     }
 
-    /// Bytes of a body's beginning to capture for a log line.
+    /// How many bytes at the beginning of a body to capture for a log line.
     pub(crate) fn captured_body_bytes(&self) -> usize {
         bounds::LOG_BODY_BYTES + self.margin
     }
@@ -118,7 +118,7 @@ impl Reporter {
         self.level == LogLevel::Full
     }
 
-    /// Reports a denial; the response, the event and the log line share the returned id.
+    /// Reports a denial and returns its id, which also appears in the response, the event and the log line.
     pub(crate) fn report_denial(&self, info: &RequestInfo, refusal: &Refusal) -> String {
         let id = id();
         let Refusal { reason, sentence, .. } = refusal;
@@ -141,12 +141,12 @@ impl Reporter {
         id
     }
 
-    /// Reports that a request used up a one-time grant.
+    /// Reports that a request used a one-time grant.
     pub(crate) fn report_spent_grant(&self, proposal: Id) {
         self.backlog.push(BundleEvent::Spent { proposal });
     }
 
-    /// Logs a finding that was redacted from a request or a response, or only noticed.
+    /// Logs a finding in a request or response that was redacted or only reported.
     pub(crate) fn report_finding(&self, info: &RequestInfo, verdict: &'static str, found: &str) {
         if self.journal.is_some() {
             self.write(&Line { found: Some(self.redact(found)), ..self.line(info, verdict) });
@@ -216,7 +216,7 @@ impl Reporter {
         }
     }
 
-    /// Redacts before it truncates: a truncated body may end in half a secret.
+    /// Redacts before truncating, because a truncated body may end in the middle of a secret.
     fn log_body(&self, body: &str, truncated: bool) -> String {
         let mut text = self.redact(body).into_owned();
         if truncated {
@@ -227,7 +227,7 @@ impl Reporter {
         text
     }
 
-    /// `text` without secrets.
+    /// Returns `text` with secrets redacted.
     pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.redactor.redact(text)
     }
@@ -237,7 +237,7 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Twelve random characters: unique within a bottle's life, short enough to read out.
+/// Generates a request id of twelve random hex digits: unique within one bottle, and short enough to read out.
 fn id() -> String {
     format!("{:012x}", rand::random::<u64>() & 0xffff_ffff_ffff)
 }

@@ -1,4 +1,4 @@
-//! The facts of one request that reports include.
+//! The facts about a request that appear in reports.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -6,27 +6,28 @@ use std::time::Instant;
 use bottle_contract::decide::Reason;
 use serde::Serialize;
 
-/// The part of a record that is known before the verdict.
+/// The facts that are known before the verdict.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestInfo {
-    /// Canonical if it parsed, else empty.
+    /// In canonical form; empty if the host is not valid.
     pub(crate) host: String,
     /// The requested port.
     pub(crate) port: u16,
-    /// Empty when no request was read.
+    /// Empty if no request was read.
     pub(crate) method: String,
-    /// Without its query; empty when no request was read.
+    /// The path without the query; empty if no request was read.
     pub(crate) path: String,
 }
 
 impl RequestInfo {
-    /// A connection on which no request was read.
+    /// Describes a connection on which no request was read.
     pub(crate) fn for_connection(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, ..Self::default() }
     }
 }
 
-/// One line of the log. The manual documents the field names; fields are only ever added.
+/// One line of the log. The manual documents the field names. Later versions may add fields but do not change existing
+/// ones.
 #[derive(Debug, Serialize)]
 pub(super) struct Line<'l> {
     pub(super) event: &'static str,
@@ -43,10 +44,10 @@ pub(super) struct Line<'l> {
     pub(super) verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Reason>,
-    /// The findings and their locations, without values.
+    /// The findings and their locations, without the values that matched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<Cow<'l, str>>,
-    /// Names of what was stripped from the request.
+    /// The names of the headers and query keys that were stripped from the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) stripped: Vec<Cow<'l, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]

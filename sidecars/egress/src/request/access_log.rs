@@ -1,6 +1,6 @@
-//! Measures a request from its forwarding to the end of its response, for the access log.
+//! Records a request from its forwarding to the end of its response, for the access log.
 //!
-//! Bodies are observed without delay. Only their beginning is captured, and only at log level `full`.
+//! Bodies are observed without delaying them. Only the beginning of a body is captured, and only at log level `full`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,13 +15,13 @@ use super::credentials::InjectedHead;
 use crate::egress::Egress;
 use crate::report::{CapturedMessage, ForwardedRequest};
 
-/// Logs a request when its response was read, or abandoned.
+/// Logs a request when its response has been read or abandoned.
 pub(super) struct AccessLog {
     egress: Arc<Egress>,
     record: ForwardedRequest,
     request: Capture,
     response: Capture,
-    /// The request's slot among those in flight.
+    /// The request's slot among the concurrent requests.
     _slot: OwnedSemaphorePermit,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct AccessLog {
 type Capture = Arc<Mutex<Vec<u8>>>;
 
 impl AccessLog {
-    /// Starts the measurement.
+    /// Starts to record a request.
     pub(super) fn new(egress: &Arc<Egress>, record: ForwardedRequest, slot: OwnedSemaphorePermit) -> Self {
         Self {
             egress: Arc::clone(egress),
@@ -57,7 +57,7 @@ impl AccessLog {
         Observed::new(body, CapturePrefix { capture: Arc::clone(capture), room }).boxed_unsync()
     }
 
-    /// Observes the response to its end.
+    /// Records the response until its end.
     pub(super) fn observe_response(mut self, response: Response<Body>) -> Response<Body> {
         let (parts, mut body) = response.into_parts();
         self.record.status = parts.status.as_u16();
@@ -73,7 +73,7 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        // No status: there was no response, and the denial was reported.
+        // Without a status there was no response, and the denial was already reported.
         if self.record.status != 0 && self.egress.reporter.logs_bodies() {
             let room = self.egress.reporter.captured_body_bytes();
             take(&self.request, &mut self.record.request, room);
@@ -112,7 +112,7 @@ impl Observe for CapturePrefix {
     }
 }
 
-/// Counts the response's bytes; dropping it writes the log line.
+/// Counts the bytes of the response. Dropping the [`AccessLog`] writes the log line.
 impl Observe for AccessLog {
     fn on_data(&mut self, data: &Bytes) {
         self.record.bytes += data.len() as u64;

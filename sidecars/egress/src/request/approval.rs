@@ -1,7 +1,7 @@
-//! Implements `supervise`: asks the user about findings and caches approvals.
+//! Implements the action `supervise`: asks the user about findings and caches approvals.
 //!
-//! An approval covers one value for one host, for the life of this process; only a hash of the value is stored. It is
-//! stored even if the client has disconnected meanwhile, so that its next attempt passes.
+//! An approval covers one value for one host until this process ends. Only a hash of the value is stored. It is stored
+//! even if the client has disconnected in the meantime, so that the client's next attempt succeeds.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,23 @@ use sha2::{Digest, Sha256};
 use crate::egress::Egress;
 use crate::report::record::RequestInfo;
 
-/// Characters of a user's notes in the denial.
+/// The most characters of a user's notes that a denial contains.
 const MAX_NOTES: usize = 200;
 
-/// The supervise queue, its timeout and the cached approvals.
+/// Connects to the supervise queue, with a timeout and the cached approvals.
 pub(crate) struct Approvals {
     questions: Questions,
-    /// `None`: no user can be asked.
+    /// How long to wait for the user. `None` if no user can be asked.
     wait: Option<Duration>,
     approved: Mutex<HashSet<ApprovalKey>>,
 }
 
-/// A value for a host, hashed.
+/// The hash of a value and a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ApprovalKey([u8; 32]);
 
 impl ApprovalKey {
-    /// Hashes the matched text. A known secret has one key in every spelling.
+    /// Hashes the matched text. A known secret has the same key in every encoding.
     pub(crate) fn new(finding: &Finding, value: &[u8], host: &str) -> Self {
         let value = match finding.secret {
             Some(secret) => Sha256::new().chain_update(b"known").chain_update(secret.to_le_bytes()),
@@ -48,7 +48,7 @@ impl Approvals {
         Self { questions, wait, approved: Mutex::default() }
     }
 
-    /// Whether a user approved this value for this host.
+    /// Whether the user has approved this value for this host.
     pub(crate) fn approves(&self, key: &ApprovalKey) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
@@ -58,10 +58,10 @@ impl Approvals {
     }
 }
 
-/// Asks the user to approve `keys`, the findings of a request; `words` describes them.
+/// Asks the user to approve `keys`, which stand for the findings in a request. `words` describes the findings.
 ///
 /// # Errors
-/// The denial, unless all of them are approved.
+/// The denial, unless the user approves all of them.
 pub(super) async fn ask(
     egress: &Arc<Egress>,
     info: &RequestInfo,
@@ -79,7 +79,7 @@ pub(super) async fn ask(
     let why = format!("a request to {} holds {words}", info.host);
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
     let (shared, host, words) = (Arc::clone(egress), info.host.clone(), words.to_owned());
-    // A separate task: a client that disconnects does not withdraw the question.
+    // A separate task, so that the question stays open when the client disconnects.
     let decided = tokio::spawn(async move {
         let answer = shared.approvals.questions.ask(question).await;
         outcome(&answer, &host, &words).inspect(|()| shared.approvals.approve(&keys))

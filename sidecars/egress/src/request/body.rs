@@ -1,4 +1,4 @@
-//! Bodies with an idle timeout, and observers of bodies.
+//! Bodies with an idle timeout, and bodies with an observer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,10 +13,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::upstream::pool::PooledConnection;
 
-/// Why a body ended early.
+/// Why a body ended before it was complete.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A frame of a body, or why there is none.
+/// A frame of a body, or the error that ended the body.
 pub(super) type FrameResult = Result<Frame<Bytes>, BodyError>;
 
 /// The outcome of polling a body for its next frame.
@@ -30,12 +30,12 @@ pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body of these bytes.
+/// A body that consists of `bytes`.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that fails when no frame arrives for `limit` while it is polled.
+/// A body that fails if no frame arrives within `limit` while it is polled.
 pub(crate) struct IdleTimeout<B> {
     body: B,
     limit: Duration,
@@ -49,7 +49,7 @@ impl<B> IdleTimeout<B> {
     }
 }
 
-/// The proxy ended a body early.
+/// Why the proxy ended a body before it was complete.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BrokenBody {
     #[error("a body sent nothing for {} s", .0.as_secs())]
@@ -91,19 +91,19 @@ where
     }
 }
 
-/// Observes a body.
+/// An observer of a body.
 pub(crate) trait Observe {
     /// Called with each chunk.
     fn on_data(&mut self, _data: &Bytes) {}
 
-    /// Called with the trailers, which it may change.
+    /// Called with the trailers. May change them.
     fn on_trailers(&mut self, _trailers: &mut HeaderMap) {}
 
-    /// Called once, at the end or when the body is dropped. `whole`: the body was complete.
+    /// Called once, when the body ends or is dropped. `whole` says whether the body was complete.
     fn on_end(&mut self, _whole: bool) {}
 }
 
-/// A body whose data passes unchanged while an observer reads it.
+/// A body with an observer. The data is forwarded unchanged.
 pub(crate) struct Observed<B: HttpBody, W: Observe> {
     body: B,
     observer: W,
@@ -141,7 +141,7 @@ where
                     self.observer.on_data(data);
                 } else if let Some(trailers) = frame.trailers_mut() {
                     self.observer.on_trailers(trailers);
-                    // Nothing follows trailers.
+                    // Trailers are the last frame of a body.
                     self.finish(true);
                 }
             }
@@ -162,16 +162,16 @@ where
 
 impl<B: HttpBody, W: Observe> Drop for Observed<B, W> {
     fn drop(&mut self) {
-        // A body with a known length is not polled again after its last byte.
+        // A body with a known length is not polled again after its last byte, so its end is checked here.
         let whole = self.body.is_end_stream();
         self.finish(whole);
     }
 }
 
-/// A response body that returns its connection to the pool at its end.
+/// A response body that returns its connection to the pool when it ends.
 pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
 
-/// Returns the connection when the body was read to its end, and drops (closes) it otherwise.
+/// Returns the connection to the pool if the body was read completely. Otherwise drops the connection, which closes it.
 pub(crate) struct ReturnToPool(pub(crate) Option<PooledConnection>);
 
 impl Observe for ReturnToPool {

@@ -1,4 +1,4 @@
-//! Buffers a request body until its verdict: reads it to its end and scans it meanwhile.
+//! Buffers a complete request body and scans it while it arrives, so that the verdict comes before any byte is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct BufferedBody {
     trailers: Option<HeaderMap>,
 }
 
-/// The body cannot be scanned, so it must not be sent.
+/// Why a body cannot be scanned and therefore must not be sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BufferError {
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub(super) enum BufferError {
 }
 
 impl BufferError {
-    /// The denial's reason.
+    /// The reason that the denial states.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Spool(_) => Reason::BodyTooLarge,
@@ -48,7 +48,8 @@ impl BufferError {
 }
 
 impl BufferedBody {
-    /// Reads `body` to its end. Findings in its trailers count as packed, because they cannot be redacted.
+    /// Reads `body` completely. Findings in its trailers count as findings in packed files, because neither can be
+    /// redacted.
     pub(super) async fn read(
         spools: &Spools,
         scanner: &Arc<Scanner>,
@@ -86,12 +87,12 @@ impl BufferedBody {
         &self.codings
     }
 
-    /// The whole body as received, if it is short enough to be rewritten.
+    /// Returns the complete body as received, if it is short enough to be redacted.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
         self.spool.whole(MAX_REWRITTEN).await.ok().flatten()
     }
 
-    /// The decoded text, if it is short enough for memory.
+    /// Returns the decoded body, if it is short enough to be held in memory.
     pub(super) async fn text(&self) -> Option<Vec<u8>> {
         decoded(&self.whole().await?, &self.codings).ok()
     }
@@ -132,7 +133,7 @@ impl HttpBody for ReleasedBody {
         }
         if let Some(last) = this.reader.last.take().filter(|last| !last.is_empty()) {
             if this.remaining != last.len() as u64 {
-                // A read error ends the stream of blocks early.
+                // The stream of blocks ended early because of a read error.
                 return Poll::Ready(Some(Err(BrokenBody::Incomplete.into())));
             }
             this.remaining = 0;
@@ -149,7 +150,8 @@ impl HttpBody for ReleasedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // With trailers the length must be unknown: otherwise hyper does not send them.
+        // With trailers, the length is reported as unknown, because hyper sends no trailers after a body of known
+        // length.
         if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.remaining) }
     }
 }

@@ -1,4 +1,4 @@
-//! Stage 7, credentials: strips the agent's and injects the route's.
+//! Stage 7, credentials: strips the agent's credentials and injects the credential of the route.
 
 use bottle_contract::credential::strip::{self, StrippedHeaders};
 use bottle_contract::route::Route;
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::body::Observe;
 use crate::vault::Vault;
 
-/// The changes that a route makes to one request's headers and query.
+/// The changes to the headers and query of one request.
 #[derive(Clone)]
 pub(crate) struct CredentialRewrite {
     stripped: StrippedHeaders,
@@ -16,8 +16,8 @@ pub(crate) struct CredentialRewrite {
 }
 
 impl CredentialRewrite {
-    /// The changes for `route`. `None`: the route requires a credential that is not bound to it, so nothing may be
-    /// sent.
+    /// Returns the changes for `route`, or `None` if the route requires a credential that has no value. Nothing may be
+    /// sent then.
     pub(super) fn for_route(route: &Route, vault: &Vault) -> Option<Self> {
         let inject = match &route.auth {
             Some(_) => Some(vault.header_for(route)?),
@@ -26,12 +26,12 @@ impl CredentialRewrite {
         Some(Self { stripped: StrippedHeaders::for_route(route), inject })
     }
 
-    /// The query as sent upstream.
+    /// Returns the query as the proxy sends it.
     pub(super) fn query(&self, query: &str) -> String {
         if self.stripped.credentials() { strip::query(query).into_owned() } else { query.to_owned() }
     }
 
-    /// The keys that [`Self::query`] strips.
+    /// Returns the keys that [`Self::query`] strips.
     pub(super) fn stripped_keys(&self, query: &str) -> Vec<String> {
         if self.stripped.credentials() {
             strip::query_keys(query).map(str::to_owned).collect()
@@ -40,17 +40,17 @@ impl CredentialRewrite {
         }
     }
 
-    /// Whether a header of the agent is sent upstream.
+    /// Whether the proxy forwards a header of the agent.
     pub(super) fn forwards(&self, name: &HeaderName) -> bool {
         !self.strips(name) && self.inject.as_ref().is_none_or(|(injected, _)| injected != name)
     }
 
-    /// Whether a header is stripped without a replacement.
+    /// Whether a header is stripped.
     fn strips(&self, name: &HeaderName) -> bool {
         self.stripped.strips(name.as_str())
     }
 
-    /// The names of what [`Self::strip`] strips.
+    /// Returns the names of the headers that [`Self::strip`] strips without injecting the same header.
     pub(super) fn stripped(&self, headers: &HeaderMap) -> Vec<String> {
         let injected = |name: &HeaderName| self.inject.as_ref().is_some_and(|(injected, _)| injected == name);
         let taken = headers.keys().filter(|name| self.strips(name) && !injected(name));
@@ -61,13 +61,13 @@ impl CredentialRewrite {
         names
     }
 
-    /// Strips the headers.
+    /// Strips the agent's headers.
     pub(super) fn strip(self, mut headers: HeaderMap) -> StrippedHead {
         self.strip_from(&mut headers);
         StrippedHead { headers, inject: self.inject }
     }
 
-    /// Strips the body's trailers; injects nothing.
+    /// Strips headers from the trailers of the body. Injects nothing.
     pub(super) fn trailers(&self, trailers: &mut HeaderMap) {
         self.strip_from(trailers);
         if let Some((name, _)) = &self.inject {
@@ -86,14 +86,14 @@ impl CredentialRewrite {
     }
 }
 
-/// Strips the trailers of a request body.
+/// Strips headers from the trailers of a request body.
 impl Observe for CredentialRewrite {
     fn on_trailers(&mut self, trailers: &mut HeaderMap) {
         self.trailers(trailers);
     }
 }
 
-/// A request's headers without the agent's credentials. Only they can get the route's.
+/// The headers of a request without the agent's credentials. Only such headers can receive the route's credential.
 pub(super) struct StrippedHead {
     headers: HeaderMap,
     inject: Option<(HeaderName, HeaderValue)>,
@@ -111,7 +111,7 @@ impl StrippedHead {
     }
 }
 
-/// A request's headers as they are sent.
+/// The headers of a request as they are sent.
 pub(super) struct InjectedHead {
     headers: HeaderMap,
     /// The name of the injected header.
@@ -144,7 +144,7 @@ fn strip_subprotocols(headers: &mut HeaderMap) {
         .filter(|entry| !entry.is_empty() && !strip::is_credential_subprotocol(entry))
         .collect();
     let remaining = remaining.join(", ");
-    // Joined parts of header values are a valid header value.
+    // A list of parts of valid header values is a valid header value.
     match HeaderValue::try_from(remaining) {
         Ok(remaining) if !remaining.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, remaining),
         _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),

@@ -23,7 +23,7 @@ pub(super) struct RequestFindings {
 }
 
 impl RequestFindings {
-    /// Scans the head as it is sent, and counts hits.
+    /// Scans the head as it is sent, and counts hits for the lockout.
     pub(super) fn in_head(egress: &Egress, permit: &Permit<'_>, head: &RequestHead) -> Self {
         let method = head.method().as_str();
         let text = permit.with_outgoing_head(head.headers(), |outgoing| Head::with_method(method, outgoing));
@@ -37,7 +37,7 @@ impl RequestFindings {
         self.in_head.iter().chain(self.in_body.all())
     }
 
-    /// Describes the findings and their locations, for a user.
+    /// Describes the findings and their locations for the user.
     pub(super) fn describe(&self, headers: &HeaderMap) -> String {
         let location = |finding| (finding, self.head.location(finding, headers));
         let in_head: Vec<(&Finding, String)> = self.in_head.iter().map(location).collect();
@@ -47,23 +47,23 @@ impl RequestFindings {
         describe(in_head.chain(plain).chain(packed))
     }
 
-    /// The head without the findings in it.
+    /// Returns the head with its findings redacted.
     pub(super) fn redact_head(&self, permit: &Permit<'_>, head: &RequestHead) -> RedactedHead {
         permit.with_outgoing_head(head.headers(), |outgoing| self.head.redact(&self.in_head, outgoing))
     }
 
-    /// The request as it is reported: path and method are redacted.
+    /// Returns the facts for reports, with path and method redacted.
     pub(super) fn redacted_info(&self, permit: &Permit<'_>, head: &RequestHead) -> RequestInfo {
         let RedactedHead { path, method, .. } = self.redact_head(permit, head);
         RequestInfo { path, method, ..(*permit.info).clone() }
     }
 
-    /// A denial whose reported path and method are redacted.
+    /// Returns a denial that is reported with path and method redacted.
     pub(super) fn denied(&self, permit: &Permit<'_>, head: &RequestHead, refusal: Refusal) -> Denied {
         DeniedRequest::new(Arc::new(self.redacted_info(permit, head)), refusal)
     }
 
-    /// The approvals that the request needs; `None` when a finding cannot be identified.
+    /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value.
     pub(super) async fn approval_keys(
         &self,
         host: &str,

@@ -1,4 +1,4 @@
-//! Stage 7, forwarding: sends the decided request upstream and streams the response back.
+//! Stage 7, forwarding: sends the allowed request upstream and streams the response back.
 
 use std::sync::Arc;
 
@@ -20,20 +20,21 @@ use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
 use crate::upstream::{Target, Unreachable, UpstreamError};
 
-/// A request to send: of the bottle's own spelling only headers and body remain.
+/// A request to send. Host, path and query are in canonical form; headers and body are as received, except for stripped
+/// and injected headers.
 pub(super) struct Outgoing {
     pub(super) target: Target,
     pub(super) method: Method,
-    /// Canonical, as decided on.
+    /// Path and query in canonical form, as the policy decided on them.
     pub(super) path_and_query: String,
     pub(super) headers: InjectedHead,
     pub(super) body: Body,
 }
 
-/// Sends a request and returns its response, whose body streams.
+/// Sends a request and returns the response. The response body is streamed.
 ///
 /// # Errors
-/// [`UpstreamError`] naming the failed step.
+/// [`UpstreamError`] with the step that failed.
 pub(super) async fn send(
     upstream: &Arc<Upstream>,
     outgoing: Outgoing,
@@ -42,11 +43,11 @@ pub(super) async fn send(
     Ok(for_bottle(upstream.send(&target, request).await?))
 }
 
-/// Sends a WebSocket upgrade. The bottle receives 101 only after upstream sent it. From then on messages are relayed in
-/// both directions, scanned where the route requires it, until one side ends or the bottle is locked.
+/// Sends a WebSocket upgrade. The bottle receives the status 101 only after upstream sent it. The proxy then relays
+/// messages in both directions, and scans them if the route requires it, until one side closes or the bottle is locked.
 ///
 /// # Errors
-/// [`UpstreamError`] naming the failed step.
+/// [`UpstreamError`] with the step that failed.
 pub(super) async fn websocket(
     egress: &Arc<Egress>,
     outgoing: Outgoing,
@@ -56,7 +57,7 @@ pub(super) async fn websocket(
     let (target, mut request) = outgoing.into_request()?;
     headers::set_websocket_upgrade(request.headers_mut());
     if messages.is_some() {
-        // Declines every extension that changes how messages are encoded, such as compression.
+        // Declines all extensions that change the encoding of messages, such as compression.
         request.headers_mut().remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     let mut response = egress.upstream.send_exclusive(&target, request).await?;
@@ -69,7 +70,7 @@ pub(super) async fn websocket(
         let Ok((bottle, upstream)) = tokio::try_join!(bottle, upstream) else { return };
         match messages {
             Some(messages) => messages.relay(bottle, upstream).await,
-            // Both ends see how it ended.
+            // Both sides see the connection close, so the result is not needed.
             None => tokio::select! {
                 _ = bridge(TokioIo::new(bottle), TokioIo::new(upstream)) => {}
                 _ = lockout.locked() => {}
@@ -93,15 +94,16 @@ where
 {
     let (mut parts, body) = response.into_parts();
     headers::for_bottle(&mut parts.headers);
-    // The two sides have HTTP versions of their own, and hyper's server writes its own. The reason phrase, an
-    // extension, is unscanned text from upstream; the status has a standard one.
+    // Each side has a separate HTTP version, and hyper's server sets the one for the bottle. The extensions are cleared
+    // because the reason phrase is unscanned text from upstream; hyper writes the standard phrase of the status
+    // instead.
     parts.version = Version::default();
     parts.extensions.clear();
     let body = IdleTimeout::new(body, bounds::RESPONSE_BODY_IDLE);
     Response::from_parts(parts, Observed::new(body, WithoutOwnTrailers).boxed_unsync())
 }
 
-/// Keeps a response's trailers from forging the proxy's own headers.
+/// Prevents a response's trailers from forging headers that only the proxy may set.
 struct WithoutOwnTrailers;
 
 impl Observe for WithoutOwnTrailers {
@@ -111,7 +113,7 @@ impl Observe for WithoutOwnTrailers {
 }
 
 impl Outgoing {
-    /// The request without the headers of the bottle's connection, and where to send it.
+    /// Returns the request without the hop-by-hop headers of the bottle's connection, and its target.
     fn into_request(self) -> Result<(Target, Request<Body>), UpstreamError> {
         let Self { target, method, path_and_query, headers, body } = self;
         let request = Request::builder().method(method).uri(path_and_query).body(body);

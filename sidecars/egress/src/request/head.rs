@@ -1,4 +1,4 @@
-//! The head of a request: parsed once, and again only after a redaction has changed it.
+//! The head of a request. It is parsed once, and again only after a redaction.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,16 +22,16 @@ use crate::listener::ConnectionContext;
 use crate::report::record::RequestInfo;
 use crate::vault::Vault;
 
-/// A received request; nothing is decided.
+/// A received request, before any decision.
 pub(super) struct ReceivedRequest {
     pub(super) head: RequestHead,
     pub(super) body: RequestBody,
-    /// The bottle's side of the tunnel that a WebSocket upgrade opens.
+    /// The bottle's side of the connection after a WebSocket upgrade.
     pub(super) upgrade: OnUpgrade,
 }
 
 impl ReceivedRequest {
-    /// Takes a request that arrived by `connection`.
+    /// Takes over a request that arrived on `connection`.
     pub(super) fn read(connection: Arc<ConnectionContext>, mut request: http::Request<Incoming>) -> Self {
         let upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -41,7 +41,7 @@ impl ReceivedRequest {
     }
 }
 
-/// The head of a request and its canonical names.
+/// The head of a request, with its host, path and query in canonical form.
 pub(super) struct RequestHead {
     connection: Arc<ConnectionContext>,
     parts: Parts,
@@ -50,13 +50,13 @@ pub(super) struct RequestHead {
     pub(super) started: Instant,
 }
 
-/// A denied request, as it is reported, and its denial.
+/// A denial, and the facts about the denied request for reports.
 pub(super) struct DeniedRequest {
     pub(super) info: Arc<RequestInfo>,
     pub(super) refusal: Refusal,
 }
 
-/// Boxed, because denials are rare and large.
+/// Boxed because denials are rare and large.
 pub(super) type Denied = Box<DeniedRequest>;
 
 impl DeniedRequest {
@@ -85,12 +85,12 @@ impl RequestHead {
         self.websocket
     }
 
-    /// The method and headers, to be sent.
+    /// Returns the method and headers for sending.
     pub(super) fn into_method_and_headers(self) -> (Method, HeaderMap) {
         (self.parts.method, self.parts.headers)
     }
 
-    /// Decides the request with the findings so far.
+    /// Decides on the request, given the findings so far.
     pub(super) fn decide<'t, 'h>(
         &'h self,
         table: &'t RouteTable,
@@ -100,7 +100,7 @@ impl RequestHead {
         self.decide_with(self.headers(), table, vault, findings)
     }
 
-    /// As [`Self::decide`], as if the request had these headers.
+    /// Like [`Self::decide`], but with `headers` instead of the request's headers.
     pub(super) fn decide_with<'t, 'h>(
         &'h self,
         headers: &HeaderMap,
@@ -116,7 +116,8 @@ impl RequestHead {
         decide_canonical(table, &facts, names, &|slot| vault.holds(slot), findings)
     }
 
-    /// The request, denied before a route allowed it: the host as far as it is known, the rest as received.
+    /// Returns the denial of a request that no route has allowed yet. Its facts contain the host if it is known, and
+    /// the rest as received.
     pub(super) fn denied(&self, refusal: Refusal) -> Denied {
         let info = RequestInfo {
             host: refusal.host.clone(),
@@ -127,19 +128,19 @@ impl RequestHead {
         DeniedRequest::new(Arc::new(info), refusal)
     }
 
-    /// Whether the request is for the proxy itself: plain HTTP for its own name, on any listener.
+    /// Whether the request is for the proxy itself: plain HTTP to the proxy's status host name, on any listener.
     pub(super) fn targets_proxy(&self) -> bool {
         let Parts { uri, headers, .. } = &self.parts;
         let named = uri.host().or_else(|| headers.get(http::header::HOST)?.to_str().ok());
         !self.connection.tls && named.is_some_and(|host| host.eq_ignore_ascii_case(INTROSPECTION_HOST))
     }
 
-    /// Whether it requests the routes.
+    /// Whether the request asks for the routes.
     pub(super) fn requests_allowlist(&self) -> bool {
         matches!(self.parts.method, Method::GET | Method::HEAD) && self.parts.uri.path() == "/allowlist"
     }
 
-    /// Replaces path, query and headers by redacted ones. The method stays.
+    /// Replaces path, query and headers with the redacted ones. The method is kept.
     pub(super) fn replace(self, redacted: RedactedHead) -> Self {
         let Self { connection, mut parts, started, .. } = self;
         let target = match &redacted.query {
@@ -147,7 +148,8 @@ impl RequestHead {
             None => redacted.path,
         };
         let mut uri = parts.uri.clone().into_parts();
-        // A target that no longer parses stays unchanged, is found again, and denied.
+        // If the redacted target cannot be parsed, the target stays unchanged. The next scan finds the secret again,
+        // and the request is denied.
         if let Ok(target) = target.parse() {
             uri.path_and_query = Some(target);
             if let Ok(uri) = http::Uri::from_parts(uri) {
@@ -158,7 +160,7 @@ impl RequestHead {
         Self { started, ..Self::parse(connection, parts) }
     }
 
-    /// Sets the headers of a rewritten body: no content coding, and its new length.
+    /// Sets the headers for a redacted body: no content coding, and the new length.
     pub(super) fn set_plain_length(&mut self, length: usize) {
         let headers = &mut self.parts.headers;
         headers.remove(CONTENT_ENCODING);
@@ -167,7 +169,7 @@ impl RequestHead {
     }
 }
 
-/// The facts of a request, as received.
+/// Returns the facts about a request as received.
 fn facts<'f>(connection: &'f ConnectionContext, parts: &'f Parts, websocket: bool) -> RequestFacts<'f> {
     RequestFacts {
         ingress: connection.ingress(),
@@ -181,8 +183,8 @@ fn facts<'f>(connection: &'f ConnectionContext, parts: &'f Parts, websocket: boo
     }
 }
 
-/// Inside TLS the scheme is https. A client that sends `https://` URLs to the explicit proxy in plain text leaves TLS
-/// to the proxy; the plain text never leaves the machine.
+/// Inside TLS the scheme is https. A client that sends a plain-text request for an `https://` URL to the explicit proxy
+/// expects the proxy to use TLS; the plain text never leaves the machine.
 fn scheme(connection: &ConnectionContext, parts: &Parts) -> UrlScheme {
     let absolute = connection.is_proxy() && parts.uri.scheme() == Some(&http::uri::Scheme::HTTPS);
     if connection.tls || absolute { UrlScheme::Https } else { UrlScheme::Http }

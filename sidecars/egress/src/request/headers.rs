@@ -1,4 +1,4 @@
-//! Removes headers that belong to one connection and not to the request.
+//! Removes headers that apply to one connection and not to the request (hop-by-hop headers).
 
 use bottle_contract::credential::strip;
 use http::header::{
@@ -12,10 +12,10 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Removes the headers that `Connection` lists, before anything is decided or injected.
+/// Removes the headers that `Connection` lists, before the policy decides and before a credential is injected.
 ///
-/// Later it could remove a header that the decision has read, or the injected credential. `Upgrade` and `TE` stay: the
-/// proxy reads both.
+/// Removing them later could remove a header that the decision relied on, or the injected credential. `Upgrade` and
+/// `TE` are kept because the proxy reads both.
 pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         if name != UPGRADE && name != TE {
@@ -24,10 +24,10 @@ pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers that the bottle sent to the proxy only, except those of [`remove_connection_listed`].
+/// Removes the headers that are meant for the proxy only, except those that [`remove_connection_listed`] removes.
 ///
-/// `Host` is rewritten from the decided host. The proxy answers `Expect` itself when upstream reads the body. `TE`
-/// keeps `trailers`, which gRPC requires.
+/// The proxy sets `Host` again from the host that it decided on. It answers `Expect` itself when upstream reads the
+/// body. In `TE` it keeps `trailers`, which gRPC requires.
 pub(crate) fn for_upstream(headers: &mut HeaderMap) {
     let trailers = headers
         .get_all(TE)
@@ -43,10 +43,10 @@ pub(crate) fn for_upstream(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers that upstream sent to the proxy only.
+/// Removes the response headers that upstream meant for the proxy only.
 ///
-/// `Alt-Svc` is removed because it offers paths (QUIC, other ports) that no bottle has. The proxy's own headers are
-/// removed because clients identify the proxy's responses by them.
+/// `Alt-Svc` is removed because it offers connections (QUIC, other ports) that a bottle cannot use. Headers that only
+/// the proxy may set are removed because clients recognize the proxy's responses by them.
 pub(crate) fn for_bottle(headers: &mut HeaderMap) {
     remove_own(headers);
     for name in connection_options(headers) {
@@ -58,7 +58,7 @@ pub(crate) fn for_bottle(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes headers that only the proxy may set.
+/// Removes the headers that only the proxy may set.
 pub(crate) fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| strip::is_own_header(name.as_str())).cloned().collect();
@@ -67,7 +67,7 @@ pub(crate) fn remove_own(headers: &mut HeaderMap) {
     }
 }
 
-/// Limits `Accept-Encoding` to codings that decode as they stream, so that responses use no other.
+/// Limits `Accept-Encoding` to codings that can be decoded as a stream, so that servers send no others.
 pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
     if !headers.contains_key(ACCEPT_ENCODING) {
         return;
@@ -84,13 +84,13 @@ pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
         })
         .collect();
     let supported = if supported.is_empty() { "identity".to_owned() } else { supported.join(", ") };
-    // Joined parts of header values are a valid header value.
+    // A list of parts of valid header values is a valid header value.
     if let Ok(supported) = HeaderValue::try_from(supported) {
         headers.insert(ACCEPT_ENCODING, supported);
     }
 }
 
-/// Sets the headers of a WebSocket upgrade again, after those of the other connection were removed.
+/// Restores the WebSocket upgrade headers after the hop-by-hop headers of the other connection were removed.
 pub(crate) fn set_websocket_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -102,7 +102,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The headers that `Connection` lists.
+/// Returns the names of the headers that `Connection` lists.
 fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
@@ -113,7 +113,7 @@ fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// The comma-separated items of a header, in lower case.
+/// Returns the comma-separated items of a header, in lower case.
 fn items(value: &str) -> impl Iterator<Item = String> {
     value.split(',').map(|item| item.trim().to_ascii_lowercase()).filter(|item| !item.is_empty())
 }

@@ -1,5 +1,5 @@
-//! Counts hits on credentials that the agent does not have, before the verdict and for every `outbound_on_match`.
-//! Enough hits lock the bottle.
+//! Counts findings of credentials that the agent does not hold. They count before the verdict and whatever the route's
+//! `outbound_on_match` is. When there are enough such hits, the bottle is locked.
 
 use bottle_contract::decide::Refusal;
 use bottle_scan::Finding;
@@ -11,20 +11,20 @@ use crate::inspect::BodyFindings;
 use crate::inspect::head::Head;
 
 impl Egress {
-    /// Counts `finding`, which matched `text` in a request to `host`, if it is a hit.
+    /// Counts `finding` if it is a hit. It matched `text` in a request to `host`.
     pub(crate) fn count(&self, finding: &Finding, text: &[u8], host: &str) {
         if let Some(secret) = self.lockout_secret(finding) {
             self.lockout.hit(secret, text, &self.reporter.redact(host));
         }
     }
 
-    /// Counts the findings in a request's head.
+    /// Counts the hits in a request's head.
     pub(super) fn count_in_head(&self, head: &Head, found: &[Finding], host: &str) {
         found.iter().for_each(|finding| self.count(finding, head.matched_text(finding), host));
     }
 
-    /// Counts the findings in a body. A finding in a packed file has no position in the text, so it counts once for
-    /// each body; so does one in a body that is too long to be read again.
+    /// Counts the hits in a body. A finding in a packed file has no position in the text, so it counts once for each
+    /// body. The same applies to a finding in a body that is too long to be read again.
     pub(super) async fn count_in_body(&self, body: &BufferedBody, found: &BodyFindings, host: &str) {
         if !found.all().any(|finding| self.lockout_secret(finding).is_some()) {
             return;
@@ -39,12 +39,12 @@ impl Egress {
         found.packed.iter().for_each(|finding| self.count(finding, &whole, host));
     }
 
-    /// The denial of every request, while the bottle is locked.
+    /// Returns the denial that every request gets while the bottle is locked.
     pub(crate) fn locked_out(&self, host: &str) -> Option<Refusal> {
         self.lockout.is_locked().then(|| Refusal::locked_out(host))
     }
 
-    /// The number of the matched credential, if the agent does not have it.
+    /// Returns the number of the matched credential if the agent does not hold it.
     fn lockout_secret(&self, finding: &Finding) -> Option<usize> {
         finding.secret.filter(|secret| self.lockout_secrets.get(*secret) == Some(&true))
     }

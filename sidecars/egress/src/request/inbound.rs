@@ -5,10 +5,12 @@
 //! body ─┬─ complete within a moment ──► scanned whole ─► forwarded, redacted, or denied
 //!       └─ continues ─────────────────► streaming_scan: scanned as it streams, cut at a finding
 //! ```
-//! The credential that was injected into this very request is redacted where the host echoes it. No other secret is
-//! searched for: a host that never received it cannot echo it, and could otherwise learn it from the proxy's reaction.
-//! A prompt injection denies the response; on a provider route it is only logged, because a client retries a cut model
-//! stream and pays for it twice.
+//! If the host echoes the credential that the proxy injected into the request, the scan redacts it. The scan searches
+//! for no other secret: a host that never received a secret cannot echo it, but could learn it from the proxy's
+//! reaction.
+//!
+//! If the response contains a prompt injection, the proxy denies it. On a provider route it only logs the injection,
+//! because a client would retry an interrupted model response and pay for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +31,11 @@ use super::streaming_scan::{Rest, ScanContext, StreamingScan};
 use crate::egress::Egress;
 use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, rewritten};
 
-/// A response that declares at most this length is read whole.
+/// A response with a declared length up to this many bytes is read completely before any of it is forwarded.
 const MAX_WHOLE: u64 = 1 << 20;
-/// A response without a length is read for at most so many bytes,
+/// The most bytes of a response without a declared length that are read before any of them are forwarded.
 const MAX_BEGINNING: usize = 256 << 10;
-/// as long as it pauses for no longer than this.
+/// Reading such a beginning stops when no chunk arrives for this long.
 const MAX_PAUSE: Duration = Duration::from_millis(50);
 
 /// Media types whose clients need each chunk as it arrives.
@@ -49,11 +51,11 @@ const STREAMS: [&str; 9] = [
     "multipart/x-mixed-replace",
 ];
 
-/// The scans of one response.
+/// The scan of one response.
 pub(super) struct Inbound(ScanContext);
 
 impl Inbound {
-    /// `None` when the route disables all scans of responses.
+    /// Returns `None` if the route disables all scans of responses.
     pub(super) fn for_permit(egress: &Egress, permit: &Permit<'_>) -> Option<Self> {
         let ResponseScanners { scanner, credential } = egress.inspector.inbound(permit.route)?;
         Some(Self(ScanContext {
@@ -69,7 +71,7 @@ impl Inbound {
     /// Scans a response.
     ///
     /// # Errors
-    /// The denial that replaces it.
+    /// The denial that replaces the response.
     pub(super) async fn scan(self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = response.into_parts();
         self.redact_headers(&mut parts.headers);
@@ -87,8 +89,8 @@ impl Inbound {
         }
     }
 
-    /// The content codings. A part (206) of an encoded text cannot be decoded and is scanned as it is; no host serves
-    /// parts of a response that echoes the request.
+    /// Returns the content codings. A part (206) of encoded text cannot be decoded, so it is scanned without decoding.
+    /// No host that echoes requests serves its responses in parts.
     fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
         if parts.status == StatusCode::PARTIAL_CONTENT {
             return Ok(Vec::new());
@@ -111,7 +113,7 @@ impl Inbound {
         }
     }
 
-    /// The part of the body that arrives at once, and the rest if there is more.
+    /// Reads the part of the body that arrives without a pause. Returns it, and the rest of the body if there is more.
     async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(Bytes, Option<Rest>), Refusal> {
         let length = length(&parts.headers);
         let read_whole = length.is_some_and(|length| length <= MAX_WHOLE);
@@ -143,7 +145,7 @@ impl Inbound {
                         return Ok((beginning.freeze(), Some(Rest { body, next: None })));
                     }
                 }
-                // Trailers follow after the text.
+                // Trailers are the last frame, so the text is complete.
                 Err(other) => {
                     return Ok((beginning.freeze(), Some(Rest { body, next: Some(Ok(other)) })));
                 }
@@ -186,7 +188,7 @@ impl Inbound {
     }
 }
 
-/// Whether the finding is the injected credential.
+/// Whether the finding is the credential that the proxy injected.
 pub(super) fn is_echo(finding: &Finding) -> bool {
     finding.secret.is_some() && finding.severity == Severity::Block
 }
@@ -195,7 +197,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether the client needs each chunk as it arrives.
+/// Whether clients of this media type need each chunk as it arrives.
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     STREAMS.iter().any(|stream| kind.starts_with(stream))

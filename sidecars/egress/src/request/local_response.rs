@@ -1,4 +1,4 @@
-//! Builds responses that the proxy itself sends: denials, and descriptions of its routes.
+//! Builds the responses that the proxy itself sends: denials, and descriptions of its routes.
 
 use bottle_contract::decide::Refusal;
 use bottle_contract::route::display_value;
@@ -12,10 +12,10 @@ use crate::live::CurrentRoutes;
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
 
-/// The reason code, for programs that do not parse bodies.
+/// The header with the reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
-/// Reports a denial and builds its response. Both have the same id.
+/// Reports a denial and builds its response. The report and the response contain the same id.
 pub(crate) fn denied(reporter: &Reporter, info: &RequestInfo, refusal: &Refusal) -> Response<Body> {
     let id = reporter.report_denial(info, refusal);
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
@@ -23,19 +23,19 @@ pub(crate) fn denied(reporter: &Reporter, info: &RequestInfo, refusal: &Refusal)
     let headers = response.headers_mut();
     headers.insert(REASON, HeaderValue::from_static(refusal.reason.as_str()));
     if status == StatusCode::UPGRADE_REQUIRED {
-        // RFC 9110 requires the protocol to upgrade to.
+        // RFC 9110 requires this status to name the protocol to upgrade to.
         headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
     response
 }
 
-/// The names of what was stripped from the request.
+/// The header with the names of the headers and query keys that were stripped from the request.
 const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
 
-/// Maximum length of [`STRIPPED`]; further names are omitted.
+/// Maximum length of [`STRIPPED`]. Names that do not fit are omitted.
 const STRIPPED_BYTES: usize = 1024;
 
-/// Lists in a response header what was stripped from its request: `authorization, cookie, ?token`.
+/// Adds a response header that lists what the proxy stripped from the request: `authorization, cookie, ?token`.
 pub(super) fn add_stripped_header(headers: &mut HeaderMap, names: &[String]) {
     let mut listed = String::new();
     for name in names {
@@ -54,13 +54,13 @@ pub(super) fn add_stripped_header(headers: &mut HeaderMap, names: &[String]) {
     }
 }
 
-/// `/allowlist`: the current routes.
+/// The response to `/allowlist`: the current routes.
 pub(super) fn allowlist(current: &CurrentRoutes) -> Response<Body> {
     let routes = current.table.routes().iter().map(display_value).collect();
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 
-/// Any other request to the proxy itself.
+/// The response to any other request to the proxy itself.
 pub(super) fn not_found() -> Response<Body> {
     let mut response = Response::new(body::full("the proxy answers GET /allowlist\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;

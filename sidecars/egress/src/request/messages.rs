@@ -1,8 +1,8 @@
 //! Scans WebSocket messages before they are forwarded.
 //!
-//! A message cannot wait for a user and a conversation cannot be redacted, so a finding closes the socket. Each side
-//! scanners pings itself. A message is scanned together with the end of the preceding ones: a secret that is split over
-//! two messages is found in the second.
+//! A finding closes the socket, because a message cannot wait for the user's approval and a conversation cannot be
+//! redacted. The proxy answers each side's pings itself. It scans each message together with the end of the preceding
+//! ones, so it finds a secret that is split over two messages when the second one arrives.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use crate::egress::Egress;
 use crate::inspect::BodyScan;
 use crate::report::record::RequestInfo;
 
-/// Bytes of preceding messages that stay in the scan window.
+/// How many bytes at the end of the preceding messages are scanned again with the next one.
 const WINDOW: usize = 2 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// The scans of one WebSocket.
+/// The scanners of one WebSocket, and what they need for reports.
 pub(super) struct MessageRelay {
     egress: Arc<Egress>,
     info: Arc<RequestInfo>,
@@ -48,7 +48,7 @@ enum Direction {
 }
 
 impl MessageRelay {
-    /// `None` when the route disables all scans.
+    /// Returns `None` if the route disables all scans.
     pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>) -> Option<Self> {
         let outbound = egress.inspector.outbound(&permit.route.dlp).cloned();
         let inbound = egress.inspector.inbound(permit.route).map(|scanners| scanners.scanner);
@@ -61,7 +61,7 @@ impl MessageRelay {
         })
     }
 
-    /// Relays messages until either side ends, a side is idle for too long, or a finding closes the socket.
+    /// Relays messages until either side closes, either side is idle for too long, or a finding closes the socket.
     pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
         let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(limits()));
         let (to_bottle, from_bottle) = socket(bottle, Role::Server).await.split();
@@ -72,7 +72,7 @@ impl MessageRelay {
             ended = self.relay_direction(Direction::Inbound, from_upstream, &mut to_bottle) => ended,
             _ = self.egress.lockout.locked() => Some(self.deny(Reason::LockedOut, "")),
         };
-        // A close frame for both ends; one that has disconnected misses it.
+        // Sends a close frame to both sides. A side that has already disconnected does not receive it.
         let close = || Message::Close(ended.clone());
         let _ = timeout(bounds::CLOSE_WITHIN, async {
             tokio::join!(to_bottle.send(close()), to_upstream.send(close()))
@@ -80,7 +80,7 @@ impl MessageRelay {
         .await;
     }
 
-    /// Relays one direction; returns the close frame for both ends.
+    /// Relays the messages of one direction. Returns the close frame for both sides.
     async fn relay_direction(
         &self,
         direction: Direction,
@@ -109,7 +109,7 @@ impl MessageRelay {
         }
     }
 
-    /// Scans `text`; returns the close frame when it must not be forwarded.
+    /// Scans `text`. Returns the close frame if the message must not be forwarded.
     fn scan(&self, direction: Direction, window: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
         let scanner =
             if direction == Direction::Outbound { self.outbound.as_ref() } else { self.inbound.as_ref() }?;
@@ -165,14 +165,14 @@ impl MessageRelay {
     }
 }
 
-/// Limits the length of messages and frames.
+/// Limits the size of messages and frames.
 pub(crate) fn limits() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(bounds::MESSAGE_BYTES))
         .max_frame_size(Some(bounds::MESSAGE_BYTES))
 }
 
-/// The bytes of a message that its receiver can read.
+/// Returns the bytes of a message that its receiver can read.
 pub(crate) fn payload(message: &Message) -> Vec<u8> {
     match message {
         Message::Text(text) => text.as_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! The request pipeline: from a received request to a response.
+//! The request pipeline, from a received request to its response.
 //!
 //! ```text
 //! CONNECT ─► listener::tunnel        _egress.local ─► local_response
@@ -6,9 +6,9 @@
 //!                       │                                                        │            │
 //!                       └─────────────────────────► denial ◄─────────────────────┴────────────┘
 //! ```
-//! Owns the order of the stages, which types enforce: [`outbound`] alone makes a [`Cleared`] request, [`forward()`] sends
-//! no other, and only stripped headers get a credential. A request reads the routes once, at the beginning: one
-//! revision decides and forwards it.
+//! This module defines the order of the stages, and types enforce it: only [`outbound`] creates a [`Cleared`] request,
+//! [`forward()`] sends only those, and a credential can be added only to stripped headers. A request reads the routes
+//! once, at the beginning, so the same revision decides on it and forwards it.
 
 mod access_log;
 pub(crate) mod approval;
@@ -49,7 +49,7 @@ use inbound::Inbound;
 use messages::MessageRelay;
 use outbound::{AllowedRequest, Cleared, Evaluation};
 
-/// Responds to one request. Every error becomes a response; there is no other report to the client.
+/// Responds to one request. Every error becomes a response, because the client receives no other report.
 pub(crate) async fn handle(
     egress: Arc<Egress>,
     connection: Arc<ConnectionContext>,
@@ -62,7 +62,7 @@ pub(crate) async fn handle(
     respond(egress, connection, request).instrument(span).await
 }
 
-/// The span of a request. Nothing in it was written by the agent, except a host without findings.
+/// Creates the tracing span of a request. The span contains no text from the agent except a host without findings.
 fn span(connection: &ConnectionContext, method: &Method) -> Span {
     let standard = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
     let method = standard.iter().find(|known| *known == method).copied().unwrap_or("other");
@@ -98,7 +98,7 @@ async fn respond(
     })
 }
 
-/// Stages 7 and 8.
+/// Forwards a cleared request: stages 7 and 8.
 async fn forward(
     egress: &Arc<Egress>,
     request: AllowedRequest<'_, Cleared>,
@@ -113,7 +113,7 @@ async fn forward(
     let Ok(slot) = slot else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, permit.host(), "the proxy is closing"));
     };
-    // It may have waited for its slot for long.
+    // Checked again because the request may have waited long for its slot.
     if let Some(refusal) = egress.locked_out(permit.host()) {
         return Err(refusal);
     }

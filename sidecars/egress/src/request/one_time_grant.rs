@@ -7,7 +7,8 @@ use super::head::RequestHead;
 use crate::egress::Egress;
 use crate::live::{CurrentRoutes, GrantClaim};
 
-/// Claims the oldest grant that allows this request. `None` when the routes allow the request, or no grant does.
+/// Claims the oldest unclaimed grant that allows this request. Returns `None` if the routes allow the request without a
+/// grant, or no grant allows it.
 pub(super) fn claim(egress: &Egress, current: &CurrentRoutes, head: &RequestHead) -> Option<GrantClaim> {
     if current.grants.is_empty() {
         return None;

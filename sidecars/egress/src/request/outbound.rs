@@ -1,12 +1,12 @@
-//! Stages 1 to 6: decides a request, scans it, and decides again with the findings.
+//! Stages 1 to 6: decides on a request, scans it, and decides again with the findings.
 //!
 //! ```text
 //! ReceivedRequest ─► decide 1–5 ─► Unscanned ─► scan head, buffer and scan body ─► Scanned ─► decide 6 ─► Cleared
 //!                        │                                                           ▲           │  │
 //!                        └─► deny (body unread)                                      └── redact ◄┘  └─► deny
 //! ```
-//! A denial by the head costs nothing: the body stays unread. Only a [`Cleared`] request can be sent, and only this
-//! module clears one.
+//! If the head alone leads to a denial, the proxy does not read the body. Only a [`Cleared`] request can be sent, and
+//! only this module creates one.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::inspect::rewritten;
 use crate::report::record::RequestInfo;
 use crate::upstream::chain;
 
-/// A request that its head allows. `Scan` is the state of its scan: [`Unscanned`], [`Scanned`] or [`Cleared`].
+/// A request whose head is allowed. `Scan` is the state of its scan: [`Unscanned`], [`Scanned`] or [`Cleared`].
 pub(super) struct AllowedRequest<'t, Scan> {
     pub(super) head: RequestHead,
     pub(super) permit: Permit<'t>,
@@ -39,21 +39,21 @@ pub(super) struct AllowedRequest<'t, Scan> {
     scan: Scan,
 }
 
-/// The unread body.
+/// The state before the scan, with the unread body.
 pub(super) struct Unscanned(RequestBody);
 
-/// The body and the findings, which are not decided.
+/// The state after the scan: the body and the findings, before the decision on them.
 pub(super) struct Scanned {
     body: OutboundBody,
     findings: RequestFindings,
 }
 
-/// The body of a request that may be sent: every finding is redacted or approved.
+/// The state after the decision, with the body to send. Every blocking finding is redacted or approved.
 pub(super) struct Cleared(OutboundBody);
 
 /// The body of a scanned request.
 enum OutboundBody {
-    /// The route scans no bodies, or there is none.
+    /// There is no body, or the route does not scan bodies.
     Unscanned(RequestBody),
     Buffered(Box<BufferedBody>),
     Redacted(Vec<u8>),
@@ -69,7 +69,7 @@ impl OutboundBody {
 }
 
 impl Cleared {
-    /// The body to send upstream; its trailers are stripped like the headers.
+    /// Returns the body to send upstream. Its trailers are stripped like the headers.
     pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         match self.0 {
             OutboundBody::Unscanned(body) => body.into_body(rewrite),
@@ -85,7 +85,7 @@ impl<'t, Scan> AllowedRequest<'t, Scan> {
         AllowedRequest { head, permit, upgrade, scan }
     }
 
-    /// Takes the scan's state out, which includes the body.
+    /// Separates the state of the scan, which contains the body, from the rest of the request.
     pub(super) fn take_scan(self) -> (Scan, AllowedRequest<'t, ()>) {
         let Self { head, permit, upgrade, scan } = self;
         (scan, AllowedRequest { head, permit, upgrade, scan: () })
@@ -102,27 +102,27 @@ impl<'t> AllowedRequest<'t, Scanned> {
         request.with_scan(Cleared(scanned.body))
     }
 
-    /// A denial whose reported path and method are redacted.
+    /// Returns a denial that is reported with path and method redacted.
     fn redacted_denial(&self, refusal: Refusal) -> Denied {
         self.scan.findings.denied(&self.permit, &self.head, refusal)
     }
 }
 
-/// Decides requests by one revision of the routes.
+/// Decides on requests by one revision of the routes.
 pub(super) struct Evaluation<'t> {
     pub(super) egress: &'t Arc<Egress>,
-    /// The routes that decide the whole request.
+    /// The routes that all stages of a request use.
     pub(super) table: &'t RouteTable,
 }
 
 impl<'t> Evaluation<'t> {
-    /// Evaluates a request; redacts it where the route asks for it.
+    /// Runs stages 1 to 6 for a request. Redacts it if the route requires that.
     pub(super) async fn evaluate(
         &self,
         request: ReceivedRequest,
     ) -> Result<AllowedRequest<'t, Cleared>, Denied> {
         let allowed = self.unless_locked(self.decide(request))?;
-        // The scan of this request may lock the bottle.
+        // Checked again because the scan of this request may have locked the bottle.
         self.unless_locked(self.clear(allowed).await)
     }
 
@@ -133,7 +133,7 @@ impl<'t> Evaluation<'t> {
         self.decide_findings(self.scan(request).await?).await
     }
 
-    /// `outcome`, or the denial of any request while the bottle is locked.
+    /// Returns `outcome`, or while the bottle is locked the denial that every request gets.
     fn unless_locked<Scan>(
         &self,
         outcome: Result<AllowedRequest<'t, Scan>, Denied>,
@@ -149,7 +149,7 @@ impl<'t> Evaluation<'t> {
         Err(DeniedRequest::new(info, refusal))
     }
 
-    /// Stages 1 to 5.
+    /// Runs stages 1 to 5.
     fn decide(&self, request: ReceivedRequest) -> Result<AllowedRequest<'t, Unscanned>, Denied> {
         let permit = self.permit(&request.head, &Findings::none())?;
         tracing::Span::current().record("route", field::display(&permit.route.host));
@@ -157,7 +157,7 @@ impl<'t> Evaluation<'t> {
         Ok(AllowedRequest { head, permit, upgrade, scan: Unscanned(body) })
     }
 
-    /// Scans the head, and the body if the head is allowed.
+    /// Scans the head, and then the body unless the findings in the head deny the request.
     async fn scan(
         &self,
         request: AllowedRequest<'t, Unscanned>,
@@ -182,8 +182,8 @@ impl<'t> Evaluation<'t> {
         Ok(request.with_scan(Scanned { body, findings }))
     }
 
-    /// Denies a text with a GitLab quick action that changes a gated repository, and a text too long to be checked. A
-    /// body that the route does not scan stays unread.
+    /// Denies text that contains a GitLab quick action which changes a gated repository, and text that is too long to
+    /// be checked. A body that the route does not scan is not read for this.
     async fn check_quick_actions(
         &self,
         permit: &Permit<'_>,
@@ -206,8 +206,8 @@ impl<'t> Evaluation<'t> {
         word.map_or(Ok(()), |word| Err(head.denied(Refusal::quick_action(host, word))))
     }
 
-    /// Denies a form that overrides the method to one that the route denies: some servers read the method from the
-    /// form.
+    /// Denies a form that overrides the method with one that the route denies, because some servers read the method
+    /// from the form.
     async fn check_form_method(
         &self,
         permit: &Permit<'_>,
@@ -216,13 +216,14 @@ impl<'t> Evaluation<'t> {
     ) -> Result<(), Denied> {
         let kind = head.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
-        // Provider routes lead to models, whose long conversations need no second pass.
+        // Provider routes are exempt: their hosts serve models, and a second pass over long conversations would be
+        // slow.
         if permit.route.matches.is_empty() || permit.route.provider || !is_form {
             return Ok(());
         }
         let Some(text) = buffered.text().await else { return Ok(()) };
         for word in form_methods(kind, &text) {
-            // Decided like the header of the same meaning.
+            // Checked like a header that overrides the method.
             let Ok(value) = HeaderValue::try_from(word) else { continue };
             let mut headers = head.headers().clone();
             headers.append("x-http-method-override", value);
@@ -238,7 +239,7 @@ impl<'t> Evaluation<'t> {
         head.decide(self.table, &self.egress.vault, findings)
     }
 
-    /// Stages 1 to 6 with the findings so far.
+    /// Runs stages 1 to 6 with the findings so far.
     fn permit(&self, head: &RequestHead, findings: &Findings) -> Result<Permit<'t>, Denied> {
         match self.verdict(head, findings) {
             Verdict::Allow(allowed) => {
@@ -247,14 +248,14 @@ impl<'t> Evaluation<'t> {
                     .ok_or_else(|| head.denied(Refusal::later(Reason::CredentialMissing, &host, "")))
             }
             Verdict::Deny(refusal) => Err(head.denied(refusal)),
-            // A decision without findings, or after a redaction, returns neither.
+            // A decision without findings, or one after a redaction, returns neither of these.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
                 Err(head.denied(Refusal::unasked(&allowed.host, "")))
             }
         }
     }
 
-    /// Denies a request by the findings in its head alone, before its body is read.
+    /// Denies a request because of the findings in its head, before its body is read.
     fn check_head(
         &self,
         permit: &Permit<'_>,
@@ -272,7 +273,7 @@ impl<'t> Evaluation<'t> {
         }
     }
 
-    /// Stage 6.
+    /// Runs stage 6.
     async fn decide_findings(
         &self,
         mut request: AllowedRequest<'t, Scanned>,
@@ -298,7 +299,7 @@ impl<'t> Evaluation<'t> {
         }
     }
 
-    /// Asks the user to approve all findings.
+    /// Asks the user to approve all findings in the request.
     async fn ask_user(&self, request: &AllowedRequest<'t, Scanned>, words: &str) -> Result<(), Denied> {
         let AllowedRequest { head, permit, scan: Scanned { body, findings }, .. } = request;
         let Some(keys) = findings.approval_keys(permit.host(), body.buffered()).await else {
@@ -310,7 +311,7 @@ impl<'t> Evaluation<'t> {
         asked.map_err(|refusal| request.redacted_denial(refusal))
     }
 
-    /// Redacts the findings and decides again; remaining findings deny the request.
+    /// Redacts the findings and decides again. If blocking findings remain, the request is denied.
     async fn redact(
         &self,
         request: AllowedRequest<'t, Scanned>,
@@ -343,7 +344,7 @@ impl<'t> Evaluation<'t> {
         Ok(AllowedRequest { head, permit, upgrade, scan: Cleared(body) })
     }
 
-    /// The body without the findings; `None` when it cannot be redacted.
+    /// Returns the body without its findings, or `None` if they cannot be redacted.
     async fn redact_body(
         &self,
         permit: &Permit<'_>,

@@ -1,4 +1,4 @@
-//! What a route allows one request to be sent as.
+//! The permission for one request, and the form in which the request is sent.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::report::record::RequestInfo;
 use crate::upstream::Target;
 use crate::vault::Vault;
 
-/// An allowed request, in the form in which it is sent.
+/// An allowed request in the form in which it is sent.
 pub(super) struct Permit<'t> {
     pub(super) route: &'t Route,
-    /// Canonical, as decided on.
+    /// The facts for reports, in canonical form as the policy decided on them.
     pub(super) info: Arc<RequestInfo>,
     pub(super) target: Target,
-    /// Canonical, without credentials.
+    /// The query in canonical form, without credentials.
     pub(super) query: Option<String>,
-    /// Keys of what was stripped from the query.
+    /// The keys that were stripped from the query.
     pub(super) stripped_keys: Vec<String>,
     pub(super) rewrite: CredentialRewrite,
 }
 
 impl<'t> Permit<'t> {
-    /// `None`: the route requires a credential that is not bound to this very destination. The decision checked only
-    /// that its slot is loaded.
+    /// Returns `None` if the route requires a credential that has no value for exactly this destination. The policy has
+    /// checked only that some binding of the slot has a value.
     pub(super) fn new(allowed: Allowed<'t, '_>, head: &RequestHead, vault: &Vault) -> Option<Self> {
         let Allowed { route, host, port, target, .. } = allowed;
         let rewrite = CredentialRewrite::for_route(route, vault)?;
@@ -61,8 +61,8 @@ impl<'t> Permit<'t> {
         }
     }
 
-    /// Calls `work` with the head as it is sent. Headers that the proxy strips or replaces are not in it: `Host` is
-    /// rewritten from the decided host.
+    /// Calls `work` with the head as it is sent. The head excludes headers that the proxy strips or replaces. `Host` is
+    /// also excluded, because the proxy sets it from the host that it decided on.
     pub(super) fn with_outgoing_head<T>(
         &self,
         headers: &HeaderMap,

@@ -1,4 +1,4 @@
-//! The request body as the bottle sends it.
+//! The request body as it arrives from the bottle.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,24 +15,24 @@ use crate::bounds;
 
 /// An unread request body.
 ///
-/// A dropped body is still read for a while ([`drain`]): a client that is sending does not read, and closing the
-/// connection would lose the response.
+/// When the body is dropped, the proxy continues to read it for a limited time ([`drain`]). A client that is still
+/// sending does not read yet, and would lose the response if the proxy closed the connection.
 pub(super) struct RequestBody {
     body: Option<IdleTimeout<Incoming>>,
     drains: bool,
 }
 
 impl RequestBody {
-    /// The body of the request with these headers.
+    /// Creates the body of a request with `headers`.
     pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
-        // A client that waits for 100 sends nothing until the body is read; HTTP/2 resets one stream, not the
-        // connection.
+        // With `Expect`, the client sends no body until the proxy reads it. With HTTP/2, the proxy resets only the
+        // stream and not the connection.
         let drains = version < Version::HTTP_2 && !headers.contains_key(header::EXPECT);
         let body = Some(IdleTimeout::new(body, bounds::REQUEST_BODY_IDLE));
         Self { body, drains }
     }
 
-    /// The body to send upstream; its trailers are stripped like the headers.
+    /// Returns the body to send upstream. Its trailers are stripped like the headers.
     pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         Observed::new(self, rewrite).boxed_unsync()
     }
@@ -68,7 +68,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// Reads and discards up to [`bounds::DRAIN_BYTES`].
+/// Reads and discards up to [`bounds::DRAIN_BYTES`] bytes.
 async fn drain(mut body: IdleTimeout<Incoming>) {
     let mut remaining = bounds::DRAIN_BYTES;
     while let Some(Ok(frame)) = body.frame().await {

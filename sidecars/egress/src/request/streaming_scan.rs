@@ -1,15 +1,16 @@
-//! Scans a response as it streams.
+//! Scans a response while it streams.
 //!
 //! ```text
 //! upstream ─► chunks ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
 //!                whole lines at once; the rest after MAX_DELAY, or when two TAILs are withheld
 //! ```
-//! The release time of a byte depends on line ends, lengths and time alone, never on a scan's state: otherwise the
-//! arrival time would reveal how much of a secret the byte completes. Released text stays in the scan window, so a
-//! secret is found however it is split. A secret that is complete before its release is masked; one that later text
-//! completes ends the stream. Text is scanned when some of it is about to be released: a response in single bytes
-//! costs a scan per millisecond or line, not per byte.
+//! The release time of a byte depends only on line ends, lengths and time, never on the state of a scan. Otherwise the
+//! arrival time would reveal how much of a secret a byte completes. Released text stays in the scan window, so a secret
+//! is found however it is split over chunks. If a secret is complete before any of it is released, the proxy masks it.
+//! If part of it was already released, the proxy cuts the stream. Text is scanned when some of it is about to be
+//! released, so a response that arrives in single bytes causes one scan for each millisecond or line, not one for each
+//! byte.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -32,28 +33,29 @@ use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
 
-/// Bytes of released text in the scan window; no phrase is longer.
+/// How many bytes of released text stay in the scan window. No phrase is longer.
 const WINDOW: u64 = 2 << 10;
-/// Bytes behind the last line end that are withheld while more arrives.
+/// How many bytes after the last line end are withheld while more text arrives.
 const TAIL: u64 = 2 << 10;
-/// The longest delay of a byte. The segments of a response that was written at once arrive within it.
+/// The longest delay of a byte. The network segments of a response that was written in one call arrive within this
+/// time.
 const MAX_DELAY: Duration = Duration::from_millis(10);
-/// Chunks that arrive within this time are released together.
+/// Chunks that arrive within this time of each other are released together.
 const COALESCE: Duration = Duration::from_millis(1);
-/// Encoded bytes that may wait for their decoder: zstd withholds a window of 8 MiB of text.
+/// The most encoded bytes that may wait until their text is decoded. zstd withholds a window of 8 MiB of text.
 const MAX_WITHHELD: usize = 16 << 20;
-/// Text bytes of one scan; one encoded chunk may decode to many thousand times its length.
+/// The most text bytes before the next scan. One encoded chunk may decode to many thousand times its length.
 const SCAN_CHUNK: u64 = 16 << 10;
-/// Pieces below this length are joined when they are released together.
+/// Pieces shorter than this are joined when they are released together.
 const MAX_JOINED: usize = 1 << 10;
-/// Findings that are logged for one response.
+/// The most findings that are logged for one response.
 const MAX_REPORTED: usize = 16;
 
-/// The scanners of a response, and where findings are logged.
+/// The scanners of a response, and the destination of its reports.
 pub(super) struct ScanContext {
     pub(super) info: Arc<RequestInfo>,
     pub(super) scanner: Arc<Scanner>,
-    /// Finds the credential of this exchange; `None` when none was injected, or the route disables the search.
+    /// Finds the injected credential. `None` if no credential was injected, or the route disables this detector.
     pub(super) credential: Option<Arc<Scanner>>,
     pub(super) provider: bool,
     pub(super) reporter: Arc<Reporter>,
@@ -77,7 +79,7 @@ impl ScanContext {
         self.reporter.report_finding(&self.info, "redacted", found);
     }
 
-    /// `headers` without the credential; `None` when they do not contain it.
+    /// Returns `headers` without the credential, or `None` if they do not contain it.
     pub(super) fn redact_headers(&self, headers: &HeaderMap) -> Option<HeaderMap> {
         let credential = self.credential.as_ref()?;
         let outgoing = OutgoingHead { host: "", path: "", query: None, headers, is_sent: &|_| true };
@@ -86,13 +88,13 @@ impl ScanContext {
         (!found.is_empty()).then(|| head.redact(&found, &outgoing).headers)
     }
 
-    /// The first finding other than a secret that denies the response.
+    /// Returns the first finding, other than a secret, that denies the response.
     pub(super) fn denying<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block && finding.secret.is_none();
         found.iter().find(blocks).filter(|_| !self.provider)
     }
 
-    /// Whether a scan may withhold anything from the bottle.
+    /// Whether a scan may lead to text that the bottle must not receive.
     fn may_withhold(&self) -> bool {
         self.credential.is_some() || !self.provider
     }
@@ -104,24 +106,24 @@ impl ScanContext {
     }
 }
 
-/// The scan window over a response's text: the end of the released text, and the withheld text. An encoded body cannot
-/// be masked, so its window contains only the text that later scans need.
+/// The scan window over the text of a response: the end of the released text, and the withheld text. An encoded body
+/// cannot be masked, so its window contains only the text that later scans need.
 struct Window {
     context: ScanContext,
     coded: bool,
-    /// Offset in the text of the window's first byte.
+    /// Offset of the window's first byte in the text.
     base: u64,
-    /// The text as upstream sent it: the only copy that is made of it.
+    /// The text as upstream sent it. No other copy of the text exists.
     received: Vec<u8>,
     /// The withheld chunks, with secrets masked. Empty for an encoded body.
     output: VecDeque<Bytes>,
     /// The masked parts of the window, as offsets.
     masked: Vec<Range<u64>>,
-    /// Offset behind the last line end.
+    /// Offset after the last line end.
     line: u64,
-    /// Offset behind the last scanned byte.
+    /// Offset after the last scanned byte.
     scanned: u64,
-    /// Offset behind the last released byte.
+    /// Offset after the last released byte.
     released: u64,
 }
 
@@ -140,7 +142,7 @@ impl Window {
         }
     }
 
-    /// Offset behind the last received byte.
+    /// Returns the offset after the last received byte.
     fn end(&self) -> u64 {
         self.base + self.received.len() as u64
     }
@@ -150,14 +152,14 @@ impl Window {
             .map_or(self.received.len(), |at| at.min(self.received.len()))
     }
 
-    /// Appends a chunk, to be released.
+    /// Appends a chunk to scan and to release later.
     fn push_chunk(&mut self, chunk: Bytes) -> Result<(), BodyError> {
-        // First, because the scan may mask it.
+        // Queued before the scan, which may mask it.
         self.output.extend((!chunk.is_empty()).then(|| chunk.clone()));
         self.push(&chunk)
     }
 
-    /// Appends text to be scanned.
+    /// Appends text to scan.
     fn push(&mut self, text: &[u8]) -> Result<(), BodyError> {
         if let Some(at) = memchr::memrchr(b'\n', text) {
             self.line = self.end() + at as u64 + 1;
@@ -169,7 +171,7 @@ impl Window {
         self.scan()
     }
 
-    /// Scans the new text, together with the end of the old.
+    /// Scans the new text together with the end of the text that was already scanned.
     fn scan(&mut self) -> Result<(), BodyError> {
         let from = self.index(self.scanned.saturating_sub(WINDOW));
         let seen = (self.index(self.scanned) - from) as u64;
@@ -194,7 +196,7 @@ impl Window {
         Ok(())
     }
 
-    /// Masks the withheld part of a secret; false when some of the rest was released unmasked.
+    /// Masks the part of a secret that is withheld. Returns false if another part was already released unmasked.
     fn mask(&mut self, secret: Range<usize>) -> bool {
         let out = self.index(self.released).clamp(secret.start, secret.end);
         let is_masked = |at: usize| self.masked.iter().any(|part| part.contains(&(self.base + at as u64)));
@@ -212,7 +214,8 @@ impl Window {
         true
     }
 
-    /// The offset up to which text is released: the last line end, or all but one tail when two tails are withheld.
+    /// Returns the offset up to which text is released without waiting: the last line end. If more than two tails
+    /// follow it, all text except one tail is released.
     fn line_end(&self) -> u64 {
         if !self.context.may_withhold() {
             return self.end();
@@ -221,7 +224,8 @@ impl Window {
         if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// Appends the unreleased text before `offset`, masked, to `ready`; nothing for an encoded body.
+    /// Scans if necessary and appends the unreleased text before `offset`, masked, to `ready`. Appends nothing for an
+    /// encoded body.
     fn release(&mut self, offset: u64, ready: &mut VecDeque<Bytes>) -> Result<(), BodyError> {
         if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
@@ -233,7 +237,7 @@ impl Window {
         Ok(())
     }
 
-    /// Drops text that no later scan or release needs, once it is worth moving the rest.
+    /// Drops text that no later scan or release needs, if there is enough of it to justify moving the rest.
     fn trim(&mut self) {
         let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
         let unneeded = self.index(needed.saturating_sub(WINDOW));
@@ -246,8 +250,8 @@ impl Window {
     }
 }
 
-/// Moves the first `length` bytes of `chunks` to `ready`. Short pieces are joined: a frame for each costs more than
-/// the copy.
+/// Moves the first `length` bytes of `chunks` to `ready`. Joins short pieces, because a separate frame for each costs
+/// more than copying them.
 fn take_front(chunks: &mut VecDeque<Bytes>, mut length: usize, ready: &mut VecDeque<Bytes>) {
     let mut joined = BytesMut::new();
     while length > 0
@@ -268,35 +272,35 @@ fn take_front(chunks: &mut VecDeque<Bytes>, mut length: usize, ready: &mut VecDe
     ready.extend((!joined.is_empty()).then(|| joined.freeze()));
 }
 
-/// Withheld chunks of the body that arrived within [`COALESCE`].
+/// Withheld chunks of the body that arrived within [`COALESCE`] of each other.
 struct Chunk {
-    /// Offset behind the decoded text of the chunk.
+    /// Offset after the decoded text of the chunk.
     end: u64,
-    /// The latest time of its release.
+    /// The latest time at which the chunk is released.
     due: Instant,
     /// The encoded bytes, for an encoded body.
     coded: BytesMut,
 }
 
-/// The rest of a body; its next frame may have been read already.
+/// The rest of a body, and its next frame if that was already read.
 pub(super) struct Rest {
     pub(super) body: Body,
     pub(super) next: Option<FrameResult>,
 }
 
-/// A body that is scanned as it streams.
+/// A response body that is scanned while it streams.
 pub(super) struct StreamingScan {
     window: Window,
     body: Option<Body>,
-    /// A frame that was already read.
+    /// A frame that was already read from the body.
     next: Option<FrameResult>,
-    /// Released, to be sent next.
+    /// Released chunks that are sent next.
     ready: VecDeque<Bytes>,
     decoding: Option<Decoding>,
-    /// In order of arrival, which is the order of offsets and times.
+    /// Withheld chunks in order of arrival, so offsets and release times increase.
     queue: VecDeque<Chunk>,
     timer: Pin<Box<Sleep>>,
-    /// Forwarded after everything before it.
+    /// The trailers or error that are sent after all data.
     last: Option<FrameResult>,
 }
 
@@ -304,12 +308,12 @@ impl StreamingScan {
     /// Starts with the part of the body that was already read: `beginning`, and the frame after it in `rest`.
     pub(super) fn new(context: ScanContext, beginning: Bytes, rest: Rest, codings: &[Coding]) -> Self {
         let Rest { body, next } = rest;
-        // The beginning is scanned like any other chunk.
+        // The part that was already read is scanned like any other chunk.
         let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning)));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
         Self {
             window: Window::new(context, !codings.is_empty()),
-            // A frame that is not data is the last one.
+            // A frame without data is the last frame.
             body: last.is_none().then_some(body),
             next,
             ready: VecDeque::new(),
@@ -320,7 +324,7 @@ impl StreamingScan {
         }
     }
 
-    /// Appends a chunk and releases what may be released now.
+    /// Appends a chunk and releases the text that is due.
     fn take(&mut self, chunk: Bytes) -> Result<(), BodyError> {
         let Some(decoding) = &mut self.decoding else {
             self.window.push_chunk(chunk)?;
@@ -356,13 +360,13 @@ impl StreamingScan {
         }
     }
 
-    /// Offset behind the text of a chunk, as far as it is known.
+    /// Returns the offset after the text of a chunk, as far as it is known.
     fn end_of(&self, chunk: &Chunk) -> u64 {
         let decoded = self.decoding.as_ref().is_none_or(|decoding| decoding.withheld() == 0);
         if decoded { chunk.end.min(self.window.end()) } else { chunk.end }
     }
 
-    /// Releases whole lines, and chunks whose delay is over.
+    /// Releases complete lines, and chunks whose delay has expired.
     fn release(&mut self) -> Result<(), BodyError> {
         let now = Instant::now();
         let in_time = self.queue.iter().take_while(|chunk| chunk.due <= now);
@@ -379,13 +383,13 @@ impl StreamingScan {
         Ok(())
     }
 
-    /// The next release time if nothing more arrives; `None` while the chunk's text is still in the decoder.
+    /// Returns the next release time if nothing more arrives, or `None` while the decoder withholds the chunk's text.
     fn due(&self) -> Option<Instant> {
         let first = self.queue.front()?;
         (self.end_of(first) <= self.window.end()).then_some(first.due)
     }
 
-    /// Scans and releases the rest after the last chunk.
+    /// Scans and releases the remaining text after the last chunk.
     fn finish(&mut self) -> Result<(), BodyError> {
         if self.decoding.as_ref().is_some_and(|decoding| decoding.withheld() > 0) {
             return Err(BrokenBody::EndedEarly.into());
@@ -394,7 +398,7 @@ impl StreamingScan {
         self.release_to(self.window.end())
     }
 
-    /// The last frame; trailers are redacted like headers.
+    /// Returns the last frame. Trailers are redacted like headers.
     fn last_frame(&mut self) -> Option<FrameResult> {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
@@ -414,12 +418,12 @@ impl StreamingScan {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Bytes that were received and not sent.
+    /// Number of bytes received but not yet sent.
     fn unsent_bytes(&self) -> u64 {
         self.withheld_bytes() + self.ready.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
     }
 
-    /// Bytes that were received and not released.
+    /// Number of bytes received but not yet released.
     fn withheld_bytes(&self) -> u64 {
         match self.decoding {
             Some(_) => self.queue.iter().map(|chunk| chunk.coded.len() as u64).sum(),
@@ -483,10 +487,10 @@ impl HttpBody for StreamingScan {
 
     fn size_hint(&self) -> SizeHint {
         if self.last.is_some() {
-            // Trailers or an error follow, which an exact length would hide.
+            // Trailers or an error follow. An exact length would suppress them.
             return SizeHint::default();
         }
-        // A mask is as long as the secret, so upstream's Content-Length stays true.
+        // A mask has the same length as the secret, so the Content-Length from upstream remains correct.
         let withheld = self.unsent_bytes() + self.next.as_ref().map_or(0, data_length);
         let rest = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint);
         let mut hint = SizeHint::new();
@@ -502,7 +506,7 @@ fn data_length(frame: &FrameResult) -> u64 {
     frame.as_ref().ok().and_then(|frame| Some(frame.data_ref()?.len() as u64)).unwrap_or(0)
 }
 
-/// Replaces a secret with as many asterisks. JSON punctuation stays, so that the text stays JSON.
+/// Replaces a secret with asterisks of the same length. Keeps JSON punctuation, so that the text remains valid JSON.
 fn mask(secret: &mut [u8]) {
     let mut escaped = false;
     for byte in secret {

@@ -1,7 +1,7 @@
-//! The bottle's own certificate authority.
+//! The certificate authority of one bottle.
 //!
-//! Generated when the proxy is provisioned, for one launch of one bottle. Its key stays in this process's memory:
-//! nothing here writes or returns it.
+//! It is generated when the proxy is provisioned and serves one launch of one bottle. Its key exists only in this
+//! process's memory: no function writes or returns it.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,10 +10,10 @@ use rcgen::{
     KeyUsagePurpose, SerialNumber,
 };
 
-/// A bottle's guest may run in a virtual machine whose clock is behind.
+/// How far back certificates are valid, because a guest in a virtual machine may have a slow clock.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 
-/// Longer than any bottle runs; a resumed bottle gets a new authority.
+/// How long the authority is valid: longer than any bottle runs. A resumed bottle gets a new authority.
 const AUTHORITY_LIVES: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Signs leaf certificates for one bottle.
@@ -22,10 +22,10 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Generates an authority; users see `name` (the slug) in lists of certificates.
+    /// Generates an authority. Users see `name` (the slug) in lists of certificates.
     ///
     /// # Errors
-    /// [`rcgen::Error`] when the system has no randomness.
+    /// [`rcgen::Error`] if the system provides no randomness.
     pub(crate) fn make(name: &str) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -37,7 +37,7 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// The certificate that the bottle must trust, PEM.
+    /// Returns the certificate that the bottle must trust, PEM.
     pub(crate) fn certificate(&self) -> String {
         self.issuer.pem()
     }
@@ -52,13 +52,13 @@ impl Authority {
     }
 }
 
-/// Makes `params` valid from a day ago until `lives` from now, with a random serial number.
+/// Makes `params` valid from one day ago until `lives` from now, and sets a random serial number.
 pub(super) fn valid(params: &mut CertificateParams, lives: Duration) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(CLOCK_SKEW);
     params.not_after = epoch + (now + lives);
-    // Positive and never zero, as RFC 5280 requires: the first byte is 1..=127.
+    // RFC 5280 requires a positive serial number, so the first byte is between 1 and 127.
     let mut serial: [u8; 16] = rand::random();
     serial[0] = serial[0] & 0x7f | 1;
     params.serial_number = Some(SerialNumber::from_slice(&serial));

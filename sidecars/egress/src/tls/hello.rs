@@ -1,8 +1,8 @@
 //! Detects a connection's protocol from its first bytes: TLS, HTTP, or neither.
 //!
-//! The TLS library's parser reads the whole `ClientHello`, however it is split over records and packets, before any
-//! decision: proxies that decide from a part of it can be bypassed. A `ClientHello` that exceeds its bounds closes the
-//! connection and is never forwarded.
+//! The parser of the TLS library reads the complete `ClientHello` before any decision, however it is split over records
+//! and packets. Proxies that decide after reading only a part can be bypassed. If a `ClientHello` exceeds its limits,
+//! the proxy closes the connection and forwards nothing.
 
 use std::io;
 
@@ -19,29 +19,30 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The protocol of a connection.
 pub(crate) enum Protocol {
-    /// TLS, with its `ClientHello`.
+    /// TLS, with a complete `ClientHello`.
     Tls(Box<Hello>),
-    /// Probably HTTP/1; no byte is consumed.
+    /// Probably HTTP/1. No byte has been consumed.
     Http(ClientIo),
 }
 
 /// A complete TLS `ClientHello`.
 pub(crate) struct Hello {
-    /// The (outer) server name, as received.
+    /// The server name as received (the outer name if the client encrypts its `ClientHello`).
     pub(crate) sni: Option<String>,
     start: StartHandshake<ClientIo>,
     bytes: Bytes,
 }
 
-/// Reads as many bytes as the detection needs.
+/// Reads as many bytes as needed to detect the protocol.
 ///
 /// # Errors
-/// The bytes are neither TLS nor HTTP, too slow, too long or truncated. The caller closes the connection.
+/// If the bytes are neither TLS nor HTTP, or arrive too slowly, or the `ClientHello` is too long or truncated. The
+/// caller closes the connection.
 pub(crate) async fn read(mut io: ClientIo) -> io::Result<Protocol> {
     let detected = async {
         match io.peek().await? {
             Some(TLS_HANDSHAKE) => Ok(Protocol::Tls(Box::new(Hello::read(io).await?))),
-            // Every method is a word of capital letters.
+            // Every HTTP method begins with a capital letter.
             Some(first) if first.is_ascii_uppercase() => Ok(Protocol::Http(io)),
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "neither TLS nor HTTP")),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -59,10 +60,10 @@ impl Hello {
         Ok(Self { sni, start, bytes })
     }
 
-    /// Terminates the TLS: completes the handshake with `config`.
+    /// Terminates TLS: completes the handshake with `config`.
     ///
     /// # Errors
-    /// Handshake errors, and [`bounds::HANDSHAKE_WITHIN`].
+    /// Handshake errors, and a timeout after [`bounds::HANDSHAKE_WITHIN`].
     pub(crate) async fn terminate(
         self,
         config: std::sync::Arc<rustls::ServerConfig>,
@@ -70,7 +71,7 @@ impl Hello {
         timeout(bounds::HANDSHAKE_WITHIN, self.start.into_stream(config)).await?
     }
 
-    /// Does not terminate the TLS: returns the connection with the `ClientHello` unread.
+    /// Leaves TLS untouched: returns the connection with the `ClientHello` put back.
     pub(crate) fn into_passthrough(self) -> ClientIo {
         let mut io = self.start.io;
         io.put_back(self.bytes);

@@ -1,7 +1,8 @@
-//! Mints leaf certificates for the names that the bottle connects to.
+//! Issues leaf certificates for the names that the bottle connects to.
 //!
-//! All leaves share one key (the bottle trusts the authority for every name anyway), so minting is one signature. The
-//! cache is bounded by number and age. The bottle chooses the names in it, and only the certificate depends on them.
+//! All leaf certificates share one key, so issuing one takes a single signature. This does not weaken anything, because
+//! the bottle trusts the authority for every name. The cache is limited in size and age. The bottle chooses the names
+//! in it, but only the certificate depends on them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,16 +18,17 @@ use rustls::sign::CertifiedKey;
 use super::authority::{Authority, valid};
 use crate::bounds;
 
-/// Well below the limits of clients (398 days), far above the cache's age.
+/// How long a leaf certificate is valid. This is far below the limit of clients (398 days) and far above the cache's
+/// age.
 const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A cached certificate is minted again after this time, so a bottle that runs for months never sees an expired one.
+/// After this time a cached certificate is issued again, so a bottle that runs for months never gets an expired one.
 const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// ALPN protocols offered to the bottle, preferred first.
+/// ALPN protocols offered to the bottle, in order of preference.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Mints and caches TLS server configurations, one for each name.
+/// Issues and caches TLS server configurations, one for each name.
 pub struct Leaves {
     authority: Authority,
     key: KeyPair,
@@ -35,7 +37,7 @@ pub struct Leaves {
     cache: moka::sync::Cache<String, Arc<ServerConfig>>,
 }
 
-/// A certificate or TLS configuration cannot be made.
+/// A certificate or TLS configuration cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LeafError {
     /// The name is not valid in a certificate.
@@ -58,7 +60,7 @@ impl Leaves {
     /// Generates an authority for the bottle `name` and a key for its leaves.
     ///
     /// # Errors
-    /// [`LeafError`] when the system has no randomness.
+    /// [`LeafError`] if the system provides no randomness.
     pub fn make(name: &str) -> Result<Self, LeafError> {
         let authority = Authority::make(name)?;
         let key = KeyPair::generate()?;
@@ -69,16 +71,16 @@ impl Leaves {
         Ok(Self { authority, key, signing_key, base, cache })
     }
 
-    /// The authority's certificate, PEM.
+    /// Returns the authority's certificate, PEM.
     #[must_use]
     pub fn authority_certificate(&self) -> String {
         self.authority.certificate()
     }
 
-    /// The configuration that presents `name` (a canonical host name or address).
+    /// Returns the TLS configuration with a certificate for `name` (a canonical host name or address).
     ///
     /// # Errors
-    /// [`LeafError::Mint`] when `name` is not valid in a certificate.
+    /// [`LeafError::Mint`] if `name` is not valid in a certificate.
     pub fn config_for(&self, name: &str) -> Result<Arc<ServerConfig>, LeafError> {
         if let Some(config) = self.cache.get(name) {
             return Ok(config);
@@ -105,7 +107,7 @@ impl Leaves {
             Err(_) => SanType::DnsName(name.try_into()?),
         }];
         params.distinguished_name = DistinguishedName::new();
-        // A common name has at most 64 characters; clients read the alternative name.
+        // A common name has at most 64 characters. Clients use the subject alternative name.
         if name.len() <= 64 {
             params.distinguished_name.push(DnType::CommonName, name);
         }
@@ -117,7 +119,7 @@ impl Leaves {
     }
 }
 
-/// The shared configuration: protocol versions, ALPN, one key for session tickets.
+/// Returns the settings that all names share: protocol versions, ALPN, one key for session tickets.
 fn base_config() -> Result<ServerConfig, LeafError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -125,13 +127,13 @@ fn base_config() -> Result<ServerConfig, LeafError> {
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Nothing));
     config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
-    // Stateless tickets: resumption costs the proxy no memory per client.
+    // Stateless tickets, so that session resumption needs no memory for each client.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// Presents one certificate, whatever the `ClientHello` contains: the name is settled before.
+/// Presents one certificate and ignores the `ClientHello`, because the name was determined before.
 #[derive(Debug)]
 struct Presents(Arc<CertifiedKey>);
 
@@ -141,7 +143,7 @@ impl ResolvesServerCert for Presents {
     }
 }
 
-/// Presents nothing: the base configuration is only a template.
+/// Presents no certificate. Used only in the template configuration.
 #[derive(Debug)]
 struct Nothing;
 

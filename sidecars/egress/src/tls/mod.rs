@@ -1,8 +1,8 @@
-//! TLS towards the bottle: `ClientHello` parsing, the bottle's certificate authority, leaf certificates.
+//! TLS to the bottle: `ClientHello` parsing, the bottle's certificate authority, leaf certificates.
 //!
 //! ```text
 //! hello      first bytes → TLS with SNI and ALPN | HTTP | neither
-//! authority  the bottle's CA: generated in this process, which its key never leaves
+//! authority  the bottle's CA: generated in this process; its key never leaves the process
 //! leaf       a certificate for each name, signed on demand, in a bounded cache
 //! ```
 

@@ -1,6 +1,7 @@
 //! `egress.upstream_proxy`: a corporate HTTP proxy between this proxy and the internet.
 //!
-//! All traffic goes through it by CONNECT. It resolves the names, so this proxy can deny literal addresses only.
+//! All traffic goes through the corporate proxy by CONNECT. That proxy resolves the names, so this proxy can check only
+//! addresses that a request contains literally.
 
 use std::io;
 
@@ -15,20 +16,20 @@ use crate::bounds;
 
 /// The corporate proxy's address and credentials.
 pub(crate) struct CorporateProxy {
-    /// Name or address.
+    /// Host name or address.
     pub(crate) host: String,
-    /// Port, 80 unless the URL names one.
+    /// Port; 80 unless the URL contains one.
     pub(crate) port: u16,
-    /// `user:password` in Basic's encoding.
+    /// `user:password`, encoded for HTTP Basic authentication.
     authorization: Option<Secret>,
 }
 
-/// The URL of the corporate proxy is not usable. The error omits the URL, which may contain a password.
+/// Why the URL of the corporate proxy cannot be used. The error omits the URL, which may contain a password.
 #[derive(Debug, thiserror::Error)]
 #[error("egress.upstream_proxy is not an http:// URL of a proxy: {0}")]
 pub(crate) struct BadProxyUrl(&'static str);
 
-/// The corporate proxy opened no tunnel.
+/// Why the corporate proxy did not open a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxyError {
     #[error("the upstream proxy did not answer in time")]
@@ -45,7 +46,7 @@ impl CorporateProxy {
     /// Parses `http://[user:password@]host[:port]`.
     ///
     /// # Errors
-    /// [`BadProxyUrl`] naming the invalid part.
+    /// [`BadProxyUrl`] with the problem.
     pub(crate) fn parse(url: &Secret) -> Result<Self, BadProxyUrl> {
         let uri: http::Uri = url.expose().parse().map_err(|_| BadProxyUrl("it does not parse"))?;
         if uri.scheme_str() != Some("http") {
@@ -60,10 +61,10 @@ impl CorporateProxy {
         Ok(Self { host: host.to_owned(), port: uri.port_u16().unwrap_or(80), authorization })
     }
 
-    /// Sends CONNECT for `host:port` over `stream`, a connection to the corporate proxy.
+    /// Sends a CONNECT request for `host:port` over `stream`, which is a connection to the corporate proxy.
     ///
     /// # Errors
-    /// [`ProxyError`].
+    /// [`ProxyError`] if the corporate proxy does not open the tunnel.
     pub(crate) async fn connect(
         &self,
         stream: &mut TcpStream,
@@ -99,7 +100,7 @@ fn basic(userinfo: &str) -> Secret {
     Secret::new(STANDARD.encode(decoded))
 }
 
-/// Reads up to the blank line and no byte further: the bytes after it belong to the tunnel.
+/// Reads exactly up to the blank line, because the following bytes belong to the tunnel.
 async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,6 +1,6 @@
 //! Opens upstream connections: address, TCP, TLS.
 //!
-//! The address that was checked is the address that is dialled; the name is not resolved a second time.
+//! The proxy connects to exactly the address that it checked. It does not resolve the name a second time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,19 +27,19 @@ pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
 pub(crate) struct Dialer {
     /// Resolves names.
     pub(crate) resolver: HostResolver,
-    /// Every address of the host.
+    /// All addresses of the host.
     pub(crate) host_addresses: Vec<IpAddr>,
-    /// The address of the user's machine as seen from this process; `None` means loopback.
+    /// The address of the user's machine as this process sees it. `None` means loopback.
     pub(crate) machine: Option<IpAddr>,
-    /// `egress.upstream_proxy`.
+    /// The corporate proxy of `egress.upstream_proxy`, if one is configured.
     pub(crate) proxy: Option<CorporateProxy>,
 }
 
 impl Dialer {
-    /// Connects to `target` and opens TLS if the target requires it.
+    /// Connects to `target`, with TLS if the target requires it.
     ///
     /// # Errors
-    /// [`UpstreamError`] naming the failed step.
+    /// [`UpstreamError`] with the step that failed.
     pub(crate) async fn dial(
         &self,
         target: &Target,
@@ -66,7 +66,7 @@ impl Dialer {
     /// Connects to `target` without TLS, for plain HTTP and for TLS passthrough.
     ///
     /// # Errors
-    /// [`UpstreamError`] naming the failed step.
+    /// [`UpstreamError`] with the step that failed.
     pub(crate) async fn connect_tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
         if let Some((connect_host, port)) = &target.connect_to {
@@ -102,7 +102,7 @@ impl Dialer {
         Ok(tcp)
     }
 
-    /// Resolves a host that the user configured as a destination: no address is forbidden.
+    /// Resolves a host that the user configured as a destination. None of its addresses is forbidden.
     async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -114,7 +114,8 @@ impl Dialer {
         }
     }
 
-    /// Denies the target if any address is forbidden: a name with a public and a private address is suspicious.
+    /// Denies the target if any of its addresses is forbidden, because a name with both public and private addresses is
+    /// suspicious.
     fn check_addresses(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
         if target.private {
             return Ok(());
@@ -130,7 +131,7 @@ impl Dialer {
     }
 }
 
-/// Parses a canonical host as an address; IPv6 has brackets.
+/// Parses a canonical host as an address. IPv6 addresses are in brackets.
 fn literal(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     bare.parse().ok()
@@ -142,7 +143,7 @@ async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStrea
         let address = SocketAddr::new(*address, port);
         match timeout(bounds::CONNECT_WITHIN, TcpStream::connect(address)).await {
             Ok(Ok(tcp)) => {
-                // Without it the connection is only slower.
+                // An error is ignored, because the connection is only slower without this option.
                 let _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }

@@ -10,20 +10,20 @@ use rustls::pki_types::InvalidDnsNameError;
 use super::corporate_proxy::ProxyError;
 use super::resolver::ResolveError;
 
-/// The upstream connection or response failed.
+/// Why an upstream connection or response failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    /// The name resolves to an address that only a `private` route may reach.
+    /// The host resolves to an address that only a route with `private: true` may connect to.
     #[error("cannot connect to {host}: it resolves to {address}, {why}")]
     Forbidden {
         /// The requested host.
         host: String,
-        /// The address it resolves to.
+        /// The forbidden address.
         address: IpAddr,
         /// The kind of address.
         why: &'static str,
     },
-    /// No connection, no response, or a broken one.
+    /// No connection, no response, or an interrupted connection.
     #[error("cannot reach {host}")]
     Unreachable {
         /// The requested host.
@@ -36,12 +36,12 @@ pub(crate) enum UpstreamError {
     Untrusted {
         /// The requested host.
         host: String,
-        /// What is wrong with it.
+        /// The defect of the certificate.
         why: CertificateError,
     },
 }
 
-/// The step towards a host that failed.
+/// The step of a request that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreachable {
     #[error(transparent)]
@@ -71,14 +71,14 @@ pub(crate) enum Unreachable {
 }
 
 impl Unreachable {
-    /// The error about `host`.
+    /// Converts the failed step to an error about `host`.
     pub(crate) fn at(self, host: &str) -> UpstreamError {
         UpstreamError::Unreachable { host: host.to_owned(), source: self }
     }
 }
 
 impl UpstreamError {
-    /// The denial that the client receives.
+    /// Returns the denial that the client receives.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
             Self::Forbidden { host, address, why } => {
@@ -95,7 +95,7 @@ impl UpstreamError {
     }
 }
 
-/// An error and its causes, in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
     causes.join(": ")

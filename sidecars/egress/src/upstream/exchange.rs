@@ -1,4 +1,4 @@
-//! Sends one request over one connection, in the form that the HTTP version requires, with a deadline.
+//! Sends one request over one connection in the format of its HTTP version, with a deadline.
 
 use http::{HeaderValue, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
@@ -11,13 +11,13 @@ use super::{Target, Unreachable};
 use crate::bounds;
 use crate::request::body::Body;
 
-/// The outcome of hyper's `try_send_request`.
+/// The result of hyper's `try_send_request`.
 type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
-/// Waits for the head of a response, for at most [`bounds::RESPONSE_WITHIN`].
+/// Waits at most [`bounds::RESPONSE_WITHIN`] for the head of a response.
 ///
 /// # Errors
-/// [`SendError`].
+/// [`SendError`] if no response arrives.
 pub(super) async fn within_deadline(
     response: impl Future<Output = Sent>,
 ) -> Result<Response<Incoming>, SendError> {
@@ -31,7 +31,7 @@ pub(super) async fn within_deadline(
     }
 }
 
-/// No response to a request.
+/// Why a request got no response.
 pub(super) struct SendError {
     pub(super) cause: Unreachable,
     /// The request, if none of it was sent.
@@ -44,7 +44,7 @@ impl<Cause: Into<Unreachable>> From<Cause> for SendError {
     }
 }
 
-/// HTTP/1.1 puts the path in the request line and the authority in the Host header.
+/// Formats a request for HTTP/1.1: the path in the request line, the authority in the Host header.
 pub(super) fn for_http1(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
     let mut uri = Uri::builder();
     if let Some(path) = request.uri().path_and_query() {
@@ -57,7 +57,7 @@ pub(super) fn for_http1(mut request: Request<Body>, target: &Target) -> Result<R
     Ok(request)
 }
 
-/// HTTP/2 puts both in the URI and has no Host header.
+/// Formats a request for HTTP/2: path and authority in the URI, no Host header.
 pub(super) fn for_http2(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
     let mut uri = Uri::builder().scheme("https").authority(target.authority());
     if let Some(path) = request.uri().path_and_query() {
@@ -69,7 +69,7 @@ pub(super) fn for_http2(mut request: Request<Body>, target: &Target) -> Result<R
     Ok(request)
 }
 
-/// Starts HTTP/1.1 on `io`; a spawned task drives the connection.
+/// Starts HTTP/1.1 on `io`. A spawned task drives the connection.
 pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendRequest<Body>> {
     let (sender, connection) = http1::Builder::new()
         .max_headers(bounds::HEADERS)
@@ -78,13 +78,13 @@ pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendReque
         .handshake(TokioIo::new(io))
         .await?;
     tokio::spawn(async move {
-        // Requests on the connection fail by themselves.
+        // An error of the connection also fails the requests on it.
         let _ = connection.with_upgrades().await;
     });
     Ok(sender)
 }
 
-/// Starts HTTP/2 on `io`; a spawned task drives the connection.
+/// Starts HTTP/2 on `io`. A spawned task drives the connection.
 pub(super) async fn http2_over(io: UpstreamIo) -> hyper::Result<http2::SendRequest<Body>> {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

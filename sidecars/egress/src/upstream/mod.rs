@@ -1,11 +1,11 @@
-//! Upstream connections: one verified connection for each request, pooled for the next ones.
+//! Upstream connections. Each request uses one verified connection, which the pool keeps for later requests.
 //!
 //! ```text
 //! Target ─► pool ──(none pooled)──► dial ─► names ─► forbidden? ─► TCP ─► trust (TLS) ─► HTTP
-//!              └─(pooled)─► the same connection again
+//!              └─(pooled)─► reuses the connection
 //! ```
-//! Owns name look-up, the check for forbidden addresses, `connect_to`, the corporate proxy and certificate
-//! verification. Sees nothing of the routes but the [`Target`].
+//! This module resolves names, checks for forbidden addresses, applies `connect_to`, connects through the corporate
+//! proxy and verifies certificates. It knows nothing of the routes except the [`Target`].
 
 pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
@@ -17,23 +17,23 @@ pub(crate) mod trust;
 
 pub(crate) use error::{Unreachable, UpstreamError, chain};
 
-/// The destination of a request. Two requests share a connection only if all of it is equal.
+/// The destination of a request. Two requests share a connection only if their targets are equal in every field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// The host that was decided on, canonical (IPv6 in brackets); also the server name in TLS.
+    /// The host that the policy decided on, in canonical form (IPv6 in brackets). It is also the server name in TLS.
     pub(crate) host: String,
     /// Port.
     pub(crate) port: u16,
-    /// TLS, or plain HTTP.
+    /// Whether to use TLS. Otherwise plain HTTP.
     pub(crate) tls: bool,
-    /// The route allows forbidden addresses.
+    /// Whether the route permits addresses that are otherwise forbidden.
     pub(crate) private: bool,
-    /// The address to dial instead, from the route.
+    /// The host and port from the route's `connect_to`, to dial instead of `host` and `port`.
     pub(crate) connect_to: Option<(String, u16)>,
 }
 
 impl Target {
-    /// Host and port as a request spells them, without the default port.
+    /// Returns host and port as in a `Host` header, without the default port.
     pub(crate) fn authority(&self) -> String {
         let Self { host, port, tls, .. } = self;
         match (tls, port) {
