@@ -231,7 +231,7 @@ pub struct StrippedHeaders {
 const DESTINATION: &str = "destination";
 
 impl StrippedHeaders {
-    /// The stripped headers of `route`.
+    /// Returns which headers are stripped on `route`.
     #[must_use]
     pub fn for_route(route: &Route) -> Self {
         Self {
@@ -239,7 +239,7 @@ impl StrippedHeaders {
             // The response must contain an injected credential complete and in plain form, or the proxy
             // cannot recognize it.
             partial: route.auth.is_some(),
-            // Only on routes with path conditions.
+            // Stripped only on routes with path conditions.
             destination: !route.matches.is_empty(),
         }
     }

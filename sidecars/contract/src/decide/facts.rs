@@ -1,4 +1,4 @@
-//! The facts of a request before its body: as received, untrusted, not canonical.
+//! The facts about a request before its body. They are as received: untrusted and not in canonical form.
 
 use http::HeaderMap;
 use http::header::{CONNECTION, UPGRADE};
@@ -6,14 +6,14 @@ use http::header::{CONNECTION, UPGRADE};
 /// How the request reached the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ingress<'a> {
-    /// Absolute-form (`GET http://host/path`) on the proxy port.
+    /// A request to the explicit proxy in absolute form (`GET http://host/path`).
     Absolute,
-    /// Inside a tunnel opened by `CONNECT`.
+    /// A request inside a tunnel that `CONNECT` opened.
     Connect {
         /// The authority after `CONNECT`, as received.
         authority: &'a str,
     },
-    /// On a transparent port.
+    /// A request on a port of the transparent proxy.
     Transparent {
         /// The port that the client connected to.
         port: u16,
@@ -25,7 +25,7 @@ pub enum Ingress<'a> {
 pub enum UrlScheme {
     /// Plain HTTP.
     Http,
-    /// HTTP over TLS that the proxy intercepts.
+    /// HTTP inside TLS that the proxy intercepts.
     Https,
 }
 
@@ -40,14 +40,14 @@ impl UrlScheme {
     }
 }
 
-/// One request before the decision. The headers are the agent's, before the proxy removes any.
+/// The facts about one request before the decision. The headers are those that the agent sent.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestFacts<'a> {
     /// How the request reached the proxy.
     pub ingress: Ingress<'a>,
-    /// The scheme of its URL.
+    /// The scheme of the request's URL.
     pub scheme: UrlScheme,
-    /// Server name (SNI) of the TLS ClientHello.
+    /// The server name (SNI) in the TLS ClientHello.
     pub sni: Option<&'a str>,
     /// `:authority`, or the authority of an absolute-form target.
     pub authority: Option<&'a str>,
@@ -57,7 +57,7 @@ pub struct RequestFacts<'a> {
     pub target: &'a str,
     /// All headers, including every `Host`.
     pub headers: &'a HeaderMap,
-    /// Whether it asks for a WebSocket upgrade; see [`is_websocket_upgrade`].
+    /// Whether the request asks for a WebSocket upgrade; see [`is_websocket_upgrade`].
     pub websocket: bool,
 }
 

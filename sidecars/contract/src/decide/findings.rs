@@ -1,9 +1,9 @@
-//! Step 6: the findings of the outbound scan, and the route's action on them.
+//! Step 6: applies the route's action to the findings of the outbound scan.
 
 use super::{Allowed, Reason, Refusal, Verdict};
 use crate::route::OnMatch;
 
-/// The findings of a scan of host, path, query, headers and body. Never contains their values.
+/// The findings of a scan of host, path, query, headers and body. They never contain the matched values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
     found: Vec<Finding>,
@@ -11,19 +11,20 @@ pub struct Findings {
     detail: String,
 }
 
-/// One finding that remains after cached approvals are removed.
+/// One finding that the user has not approved before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// Text with the pattern of a credential, or a known value that a user may approve for this host.
+    /// Text that matches the pattern of a credential, or a known value. The user may approve it for this
+    /// host.
     Secret,
-    /// An injected credential or the canary. A user cannot approve these.
+    /// An injected credential or the canary. The user cannot approve these.
     Unapprovable,
     /// A line break in the request line or a header.
     Structure,
 }
 
 impl Findings {
-    /// No findings, or no scan.
+    /// No findings, or no scan took place.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -35,19 +36,21 @@ impl Findings {
         Self { found, ..Self::default() }
     }
 
-    /// The findings of a scan after [`Verdict::Redact`]. They are denied.
+    /// The findings of a scan after [`Verdict::Redact`]. They lead to a denial or a question, never to
+    /// another redaction.
     #[must_use]
     pub fn after_redaction(found: Vec<Finding>) -> Self {
         Self { found, after_redaction: true, ..Self::default() }
     }
 
-    /// Adds a description for the reader of the denial: what was found and where, never its value.
+    /// Adds a description of the findings and their locations for the denial message. It must not contain
+    /// their values.
     #[must_use]
     pub fn described(self, detail: String) -> Self {
         Self { detail, ..self }
     }
 
-    /// The verdict for these findings on the allowed request's route.
+    /// Returns the verdict on an `allowed` request with these findings.
     pub(super) fn verdict<'t, 'f>(&self, allowed: Allowed<'t, 'f>) -> Verdict<'t, 'f> {
         if self.found.is_empty() {
             return Verdict::Allow(allowed);

@@ -1,9 +1,9 @@
 //! Step 4 on a gated forge: denies API writes that would bypass the git gate.
 //!
 //! Forges have hundreds of endpoints that change a repository, its settings or its members, and each release
-//! adds more. So every write to such a host is denied, except a few that are known to change none of these:
-//! issues, comments, reviews, and pull requests short of merging. The paths are those of the APIs of GitHub,
-//! Gitea (and Forgejo), GitLab and Bitbucket, at any prefix below a host.
+//! adds more. The proxy therefore denies every write to such a host, except writes that are known to change
+//! none of these: issues, comments, reviews, and pull request actions other than merging. The known paths are
+//! those of the APIs of GitHub, Gitea (and Forgejo), GitLab and Bitbucket, under any path prefix.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -13,13 +13,13 @@ use super::matching::{self, Methods};
 use crate::canonical::{self, Ambiguous, Path};
 use crate::route::{PathMatch, Route};
 
-/// Resources below a repository that any method may write: they contain neither its files nor its settings.
+/// Resources of a repository that every method may write, because they contain neither files nor settings.
 const WRITABLE: [&str; 4] = ["comments", "issues", "labels", "milestones"];
 
-/// Pull requests under each forge's name.
+/// Pull requests, as each forge names them in paths.
 const PULLS: [&str; 4] = ["merge_requests", "pull-requests", "pullrequests", "pulls"];
 
-/// Resources below one pull request that discuss it.
+/// Resources of one pull request that belong to its discussion.
 const PULL_DISCUSSION: [&str; 18] = [
     "approve",
     "award_emoji",
@@ -41,8 +41,8 @@ const PULL_DISCUSSION: [&str; 18] = [
     "unsubscribe",
 ];
 
-/// Scopes outside one repository: `orgs/NAME/members`. The number counts the segments that name the scope's
-/// owner.
+/// Scopes outside a single repository, for example `orgs/NAME/members`. The number states how many path
+/// segments after the scope identify its owner.
 const SCOPES: [(&str, usize); 9] = [
     ("admin", 0),
     ("user", 0),
@@ -55,8 +55,8 @@ const SCOPES: [(&str, usize); 9] = [
     ("workspaces", 1),
 ];
 
-/// Words below a GitLab project that cannot be part of a project path. A server that decodes slashes first
-/// would read such a path as another endpoint.
+/// Words after a GitLab project that cannot be part of a project path. A server that decodes slashes first
+/// would interpret a path with such a word as another endpoint.
 const PROJECT_RESOURCES: [&str; 26] = [
     "-",
     "access_tokens",
@@ -87,7 +87,7 @@ const PROJECT_RESOURCES: [&str; 26] = [
 ];
 
 /// Whether the request may write to the repository and no entry of `matches` allows that explicitly. An
-/// explicit entry names the method, and the path at least up to the word for the written resource.
+/// explicit entry contains the method, and the path at least up to the word for the written resource.
 pub(super) fn denies(route: &Route, methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> bool {
     let Some(resource) = resource(methods, path, headers) else { return false };
     !route.matches.iter().any(|entry| {
@@ -99,12 +99,13 @@ pub(super) fn denies(route: &Route, methods: &Methods<'_>, path: &Path<'_>, head
     })
 }
 
-/// The resource that the request would write. `None` if it writes nothing or only allowed resources.
+/// Returns the resource that the request would write, or `None` if it writes nothing or only allowed
+/// resources.
 fn resource(methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> Option<String> {
     let readings = readings(path);
     let mut resources = readings.iter().filter_map(|segments| written_resource(segments));
     if methods.only_read() {
-        // A GraphQL request may be a mutation with any method: only its query or body shows it.
+        // A GraphQL request with any method may be a mutation. Only the query or the body shows this.
         return resources.find(|word| word == GRAPHQL);
     }
     if path.ambiguous.is_none() && readings.iter().all(|segments| is_fetch(methods, segments, headers)) {
@@ -115,7 +116,7 @@ fn resource(methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> Opti
 
 const GRAPHQL: &str = "graphql";
 
-/// The segments of a path under every possible reading.
+/// Returns the segments of a path in every possible interpretation.
 fn readings(path: &Path<'_>) -> Vec<Vec<String>> {
     match path.ambiguous {
         None => vec![segments(&path.text)],
@@ -156,19 +157,19 @@ fn with_project_named(path: &str) -> Option<Vec<String>> {
     canonical::path(&format!("/{}", segments.join("/"))).ambiguous.is_none().then_some(segments)
 }
 
-/// The written resource, as a word of the path. `None` if writing it is harmless.
+/// Returns the resource that would be written, as a word of the path, or `None` if the write is harmless.
 fn written_resource(segments: &[String]) -> Option<String> {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     if segments.last() == Some(&GRAPHQL) {
         return Some(GRAPHQL.to_owned());
     }
     let resource = match below_repository(&segments) {
-        // Azure DevOps merges a pull request by updating it.
+        // Azure DevOps merges a pull request when it is updated.
         Some((_, below)) if is_harmless(below) && !segments.contains(&"_apis") => return None,
         Some((itself, [])) => itself,
         Some((_, [pulls, _, what, ..])) if PULLS.contains(pulls) => what,
         Some((_, [what, ..])) => what,
-        // Converts text to HTML and stores nothing.
+        // These endpoints convert text to HTML and store nothing.
         None if matches!(without_api_prefix(&segments), ["markdown"] | ["markdown", "raw"] | ["markup"]) => {
             return None;
         }
@@ -177,7 +178,7 @@ fn written_resource(segments: &[String]) -> Option<String> {
     Some(resource.to_owned())
 }
 
-/// The word before a repository's name, and the segments below the repository.
+/// Returns the word before the repository's name, and the segments after the name.
 fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'p str])> {
     segments.iter().enumerate().find_map(|(at, segment)| {
         let rest = segments.get(at + 1..)?;
@@ -186,7 +187,8 @@ fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'
             "projects" if rest.get(1) == Some(&"repos") => 3,
             "projects" => 1,
             "repos" => 2,
-            // GitHub by number; Bitbucket by workspace and name, which may be digits too.
+            // GitHub identifies a repository by number, Bitbucket by workspace and name, which may also be
+            // digits.
             "repositories"
                 if !is_bitbucket(segments) && rest.first()?.bytes().all(|byte| byte.is_ascii_digit()) =>
             {
@@ -199,7 +201,7 @@ fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'
     })
 }
 
-/// Whether it is a path of Bitbucket's API.
+/// Whether the segments belong to a path of Bitbucket's API.
 fn is_bitbucket(segments: &[&str]) -> bool {
     segments.iter().any(|segment| matches!(*segment, "1.0" | "2.0"))
 }
@@ -217,8 +219,8 @@ fn is_harmless(below: &[&str]) -> bool {
     }
 }
 
-/// For a path outside a known repository: the changed resource of a user or organisation, or the last resource
-/// that is not an id.
+/// Returns the written resource of a path outside a known repository: the resource of a user or organisation,
+/// or the last segment that is not an id.
 fn outside_repository<'p>(segments: &[&'p str]) -> &'p str {
     let scoped = match without_api_prefix(segments) {
         [scope, rest @ ..] => {
@@ -231,7 +233,7 @@ fn outside_repository<'p>(segments: &[&'p str]) -> &'p str {
     scoped.or_else(|| last().copied()).unwrap_or("/")
 }
 
-/// The segments after the API's prefix (`without_api_prefix/v4`, `2.0`, `rest/api/latest`).
+/// Returns the segments after the prefix of the API (`api/v4`, `2.0`, `rest/api/latest`).
 fn without_api_prefix<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
     let version = |segment: &&str| segment.contains(|c: char| c.is_ascii_digit()) || *segment == "latest";
     match segments.iter().position(|segment| *segment == "api") {
@@ -243,8 +245,8 @@ fn without_api_prefix<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
     }
 }
 
-/// Whether it is a clone or fetch in git's protocol, or an LFS batch request for download locations: a write
-/// by method alone.
+/// Whether the request is a clone or fetch in git's protocol, or an LFS batch request for download locations.
+/// Both use the method POST but write nothing.
 fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> bool {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let kind = match segments.as_slice() {
@@ -257,7 +259,7 @@ fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> 
         text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind)
     };
     let mut kinds = headers.get_all(CONTENT_TYPE).iter().peekable();
-    // An API or the forge's web pages may write a file of that name too.
+    // An API or a web page of the forge may also write a file with such a name.
     let others = |segment: &&str| {
         matches!(*segment, "-" | "api" | "rest") || (segment.starts_with('_') && *segment != "_git")
     };
@@ -268,7 +270,7 @@ fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> 
         && below_repository(&segments).is_none_or(|(_, below)| below.len() < 2)
 }
 
-/// Whether a matching condition names the written_resource resource, and not only its location.
+/// Whether a matching condition contains the word for the written resource, and not only the path before it.
 fn names_resource(condition: &PathMatch, resource: &str) -> bool {
     match condition {
         PathMatch::Exact(_) => true,
@@ -346,7 +348,7 @@ mod tests {
             ("/2.0/repositories/w/r/pullrequests/3/merge", "merge"),
             ("/rest/api/1.0/projects/p/repos/r/browse/a", "browse"),
             ("/rest/api/latest/projects/p/repos/r/pull-requests/1/merge", "merge"),
-            // A forge's own pages, and files behind WebDAV.
+            // Web pages of a forge, and files behind WebDAV.
             ("/o/r/settings", "settings"),
             ("/o/r/_edit/main/a", "a"),
             ("/o/r.git/objects/ab/cdef", "cdef"),

@@ -1,8 +1,8 @@
-//! Step 3: detects git over HTTP, under the most lenient reading of any server.
+//! Step 3: detects git over HTTP, in the most lenient interpretation of any server.
 //!
-//! Forges tolerate different spellings: a trailing slash, another case, nested encodings. A rule for one of
-//! them is bypassed on another. A request is therefore a push if any reading makes it one, or if its headers
-//! say so, whatever its path is.
+//! Forges tolerate different spellings: a trailing slash, another case, nested encodings. A rule that is
+//! written for one forge could be bypassed on another. A request is therefore a push if any interpretation of
+//! its path makes it one, or if its headers indicate a push, whatever the path is.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -11,25 +11,25 @@ use super::matching::Methods;
 use crate::canonical::{Path, Target};
 use crate::route::Route;
 
-/// The git operation of a request, if it is one. `target` is in canonical form.
+/// A git operation over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Git {
     /// Clone or fetch.
     Fetch,
     /// Push.
     Push,
-    /// LFS; only its body shows the direction.
+    /// Git LFS. Only the body shows whether it uploads or downloads.
     Lfs,
 }
 
 /// Why a git operation is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// Pushes go through the git gate.
+    /// Pushes must go through the git gate.
     Push,
     /// The route does not allow fetching.
     Fetch,
-    /// The route carries a credential that LFS could upload with.
+    /// The route has a credential, with which LFS could upload.
     LfsWithCredential,
 }
 
@@ -45,14 +45,15 @@ impl Git {
     }
 }
 
-/// The service names by their letters alone, which every spelling keeps.
+/// The names of git's services, reduced to their letters. Every spelling has the same letters.
 const PUSH: &str = "gitreceivepack";
 const FETCHES: [&str; 2] = ["gituploadpack", "gituploadarchive"];
 
-/// Methods that do not write to a repository over WebDAV (RFC 4918); `git http-push` uses the others.
+/// Methods that do not write to a repository over WebDAV (RFC 4918). `git http-push` uses other methods.
 const NOT_DAV: [&str; 7] = ["GET", "HEAD", "OPTIONS", "POST", "PROPFIND", "REPORT", "SEARCH"];
 
-/// The git operation of a request, if it is one. `target` is in canonical form.
+/// Returns the git operation of a request, or `None` if it is not a git request. `target` is in canonical
+/// form.
 pub(super) fn operation(methods: &Methods<'_>, target: &Target<'_>, headers: &HeaderMap) -> Option<Git> {
     let by_headers = by_media_type(headers);
     if by_headers == Some(Git::Push) {
@@ -60,13 +61,14 @@ pub(super) fn operation(methods: &Methods<'_>, target: &Target<'_>, headers: &He
     }
     let by_target = if may_be(target) { by_target(methods, target) } else { None };
     by_target.or(by_headers).or_else(|| {
-        // Git clients send this header only in git requests; a write to an unknown path counts as a push.
+        // Git clients send this header only in git requests. A write to an unknown path therefore counts as a
+        // push.
         let has_protocol = headers.contains_key("git-protocol");
         has_protocol.then(|| if methods.only_read() { Git::Fetch } else { Git::Push })
     })
 }
 
-/// The operation by git's media types, in any header that carries one.
+/// Detects the operation from git's media types in `Content-Type` and `Accept`.
 fn by_media_type(headers: &HeaderMap) -> Option<Git> {
     let mentions = |word: &str| {
         let values = [CONTENT_TYPE, ACCEPT].into_iter().flat_map(|name| headers.get_all(name));
@@ -75,7 +77,7 @@ fn by_media_type(headers: &HeaderMap) -> Option<Git> {
     if mentions("git-receive-pack") { Some(Git::Push) } else { mentions("git-upload-").then_some(Git::Fetch) }
 }
 
-/// Whether the target may be a git request. Does not allocate; rejects nearly every target.
+/// Whether the target may belong to a git request. Does not allocate, and rejects nearly every target.
 fn may_be(target: &Target<'_>) -> bool {
     let path = target.path.text.as_bytes();
     let query = target.query.as_deref().unwrap_or_default().as_bytes();
@@ -108,7 +110,7 @@ fn by_target(methods: &Methods<'_>, target: &Target<'_>) -> Option<Git> {
     }
 }
 
-/// Whether any key that a server may read as `service` has_protocol for a push.
+/// Whether any key that a server may interpret as `service` has the value for a push.
 fn pushes_by_service(query: &str) -> bool {
     let whole = decoded(query);
     [query, &whole].iter().flat_map(|text| text.split(['&', ';', '?'])).any(|pair| {
@@ -118,12 +120,12 @@ fn pushes_by_service(query: &str) -> bool {
     })
 }
 
-/// A path under several lenient readings.
+/// A path in several lenient interpretations.
 pub(super) struct Readings {
-    /// The path in lower case, decoded until stable.
+    /// The path in lower case, percent-decoded until it no longer changes.
     whole: String,
-    /// The segments without empty ones, parameters and trailing dots: once with `..` dropped, once with `..`
-    /// resolved.
+    /// The segments without empty segments, parameters and trailing dots. In the first list `..` is dropped,
+    /// in the second it is resolved.
     pub(super) segments: [Vec<String>; 2],
 }
 
@@ -147,25 +149,25 @@ impl Readings {
         Self { whole, segments: [dropped, resolved] }
     }
 
-    /// Whether two adjacent segments satisfy `are` in any reading.
+    /// Whether `are` accepts two adjacent segments in any interpretation.
     fn has(&self, are: impl Fn([&str; 2]) -> bool) -> bool {
         let pairs = self.segments.iter().flat_map(|segments| segments.windows(2));
         pairs.filter_map(|pair| Some([pair.first()?, pair.get(1)?])).any(|[one, other]| are([one, other]))
     }
 
-    /// Whether the path names a service, given by its letters: at the end, or anywhere if the request may
-    /// write.
+    /// Whether the path contains the name of a service, which is given by its letters. The name counts at the
+    /// end of the path, or anywhere if the request may write.
     fn names(&self, methods: &Methods<'_>, service: &str) -> bool {
         let last = |segments: &Vec<String>| segments.last().is_some_and(|last| letters(last) == service);
         self.segments.iter().any(last) || (!methods.only_read() && letters(&self.whole).contains(service))
     }
 
-    /// Whether the path is a file of a repository, as WebDAV servers expose.
+    /// Whether the path is a file inside a repository, as WebDAV servers expose it.
     fn is_in_repository(&self) -> bool {
         let hex = |word: &str| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_file = |segments: &Vec<String>| {
             segments.iter().enumerate().any(|(at, word)| {
-                // Below `git` it is an API path (`/repos/o/r/git/refs/heads/x`), which other rules cover.
+                // After `git` it is an API path (`/repos/o/r/git/refs/heads/x`), to which other rules apply.
                 let before = at.checked_sub(1).and_then(|at| segments.get(at));
                 let next = segments.get(at + 1).map(String::as_str).unwrap_or_default();
                 let inside = match word.as_str() {
@@ -181,19 +183,19 @@ impl Readings {
     }
 }
 
-/// Whether `segment` is `word`, or `word` with a suffix that some servers cut (`refs.json`).
+/// Whether `segment` is `word`, or `word` with a suffix that some servers ignore (`refs.json`).
 fn is_word(segment: &str, word: &str) -> bool {
     let rest = segment.strip_prefix(word);
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Percent-decodes until stable, IIS's `%uXXXX` included.
+/// Percent-decodes until the text no longer changes. Also decodes `%uXXXX`, which IIS supports.
 pub(super) fn decoded(text: &str) -> String {
     let mut text = text.to_owned();
     if !text.contains('%') {
         return text;
     }
-    // Each round removes at least two characters; no server decodes more often than this.
+    // Each round removes at least two characters, and no server decodes more often than this.
     for _ in 0..6 {
         let unescaped = decode_iis_escapes(&text);
         let next = percent_encoding::percent_decode_str(&unescaped).decode_utf8_lossy().into_owned();
@@ -205,7 +207,7 @@ pub(super) fn decoded(text: &str) -> String {
     text
 }
 
-/// Decodes `%u002d` to `-`; leaves other sequences unchanged.
+/// Decodes sequences such as `%u002d` (`-`) and leaves others unchanged.
 fn decode_iis_escapes(text: &str) -> String {
     let mut parts = text.split("%u");
     let mut made = parts.next().unwrap_or_default().to_owned();
@@ -225,7 +227,8 @@ fn decode_iis_escapes(text: &str) -> String {
     made
 }
 
-/// The letters and digits of a text in lower case: a service name regardless of separators.
+/// Returns the letters and digits of a text in lower case, so that a service name matches whatever its
+/// separators are.
 fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }

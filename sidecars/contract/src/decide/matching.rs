@@ -1,4 +1,4 @@
-//! Step 4: `matches`, and the effective methods of a request.
+//! Step 4: checks `matches` against the request and the methods that a server may use for it.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,12 @@ use super::RequestFacts;
 use super::git::decoded;
 use crate::route::{HeaderMatch, RequestMatch, Route};
 
-/// The key with which servers override the method in a query or form, normalized by [`normalized_key`]. Any
-/// value counts.
+/// The key with which a query or form overrides the method, in the form of [`normalized_key`]. It counts with
+/// any value.
 const OVERRIDE_KEY: &str = "_method";
 
-/// More such keys and headers that also have other meanings. They count only with a value from [`COMMON`].
+/// Further keys that override the method in some servers and have another meaning in others. They count only
+/// with a value from [`COMMON`].
 const MAYBE_KEYS: [&str; 8] = [
     "method",
     "http_method",
@@ -28,10 +29,11 @@ const MAYBE_KEYS: [&str; 8] = [
 const COMMON: [&str; 12] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "TRACK", "CONNECT", "MOVE", "COPY"];
 
-/// The longest method: IANA's longest (`UPDATEREDIRECTREF`) has 17 characters.
+/// The longest accepted method. The longest method that IANA has registered (`UPDATEREDIRECTREF`) has 17
+/// characters.
 const LONGEST: usize = 20;
 
-/// The request's method and every method override in it.
+/// The method of a request and all method overrides in it.
 pub(super) struct Methods<'a> {
     method: &'a str,
     /// Overrides in upper case; empty for nearly every request.
@@ -54,9 +56,9 @@ impl<'a> Methods<'a> {
         Self { method: facts.method, overrides }
     }
 
-    /// The first method that is never allowed: it echoes credentials, opens a tunnel inside the tunnel, or is
-    /// not a short upper-case word. Every registered method is such a word, and other text could carry data
-    /// out.
+    /// Returns the first method that is never allowed. Such a method echoes credentials, opens a tunnel
+    /// inside the tunnel, or is not a short upper-case word. All registered methods are short upper-case
+    /// words, and other text could carry data out of the bottle.
     pub(super) fn forbidden(&self) -> Option<Cow<'a, str>> {
         let never = |word: &str| ["TRACE", "TRACK", "CONNECT"].contains(&word) || !is_method(word);
         if never(self.method) {
@@ -65,25 +67,25 @@ impl<'a> Methods<'a> {
         self.overrides.iter().find(|word| never(word)).map(|word| Cow::Owned(word.clone()))
     }
 
-    /// Whether no server could treat the request as a write.
+    /// Whether every server treats the request as a read.
     pub(super) fn only_read(&self) -> bool {
         self.all_of(&["GET", "HEAD", "OPTIONS"])
     }
 
-    /// Whether every effective method is in `allowed` (upper case).
+    /// Whether the method and all overrides are in `allowed` (upper case).
     pub(super) fn all_of<T: AsRef<str>>(&self, allowed: &[T]) -> bool {
         let listed = |word: &str| allowed.iter().any(|method| method.as_ref() == word);
         listed(self.method) && self.overrides.iter().all(|word| listed(word))
     }
 }
 
-/// Upper-case letters and `-`, at most [`LONGEST`] characters.
+/// Whether `word` consists of upper-case letters and `-` and has at most [`LONGEST`] characters.
 fn is_method(word: &str) -> bool {
     (1..=LONGEST).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
 }
 
-/// Whether a header overrides the method: `Some(true)` certainly, `Some(false)` possibly. CGI-style servers
-/// treat `_` and `-` in header names as equal.
+/// Whether a header overrides the method: `Some(true)` if in every case, `Some(false)` if only with a common
+/// method as its value. CGI-style servers treat `_` and `-` in header names as equal.
 fn is_override(name: &str) -> Option<bool> {
     if !name.contains("method") || name.starts_with("access-control-") {
         return None;
@@ -100,7 +102,7 @@ fn may_override(query: &str) -> bool {
     query.contains('%') || query.as_bytes().windows(6).any(|window| window.eq_ignore_ascii_case(b"method"))
 }
 
-/// Method overrides in a query or form, in upper case.
+/// Returns the method overrides in a query or form, in upper case.
 pub(super) fn method_overrides(text: &str) -> impl Iterator<Item = String> {
     text.split(['&', ';']).filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -112,8 +114,9 @@ pub(super) fn method_overrides(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Method overrides in a request body, in upper case: a field `_method` of a URL-encoded or multipart form or
-/// of a JSON object. `kind` is the `Content-Type`, `body` the decoded content. Other bodies have none.
+/// Returns the method overrides in a request body, in upper case. An override is a field `_method` in a
+/// URL-encoded or multipart form or in a JSON object; other bodies have none. `kind` is the `Content-Type`,
+/// `body` the decoded content.
 #[must_use]
 pub fn form_methods(kind: &str, body: &[u8]) -> Vec<String> {
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -130,14 +133,14 @@ pub fn form_methods(kind: &str, body: &[u8]) -> Vec<String> {
     }
 }
 
-/// Whether a body may contain the field. Does not parse JSON.
+/// Whether a body may contain the field `_method`. Does not parse JSON.
 fn names_method(body: &[u8]) -> bool {
     let escaped = body.windows(2).any(|window| window == b"\\u");
     escaped || body.windows(7).any(|window| window.eq_ignore_ascii_case(OVERRIDE_KEY.as_bytes()))
 }
 
-/// The method override in a JSON object. Servers differ on duplicate or non-string values, so these yield
-/// `?`, which is never allowed.
+/// Returns the method override in a JSON object. Servers interpret duplicate values and values that are not
+/// strings differently. For these the result is `?`, which is never an allowed method.
 fn json_methods(body: &[u8]) -> Vec<String> {
     match serde_json::from_slice::<JsonForm>(body) {
         Ok(form) => form.method.map(|word| word.trim().to_ascii_uppercase()).into_iter().collect(),
@@ -146,14 +149,14 @@ fn json_methods(body: &[u8]) -> Vec<String> {
     }
 }
 
-/// The one relevant field of a JSON body.
+/// The only field of a JSON body that is read.
 #[derive(serde::Deserialize)]
 struct JsonForm {
     #[serde(rename = "_method", alias = "_METHOD", alias = "_Method")]
     method: Option<String>,
 }
 
-/// The values of override fields, wherever a field may begin in the text.
+/// Returns the values of override fields. Searches every place in the text where a field may begin.
 fn multipart_methods(text: &str) -> Vec<String> {
     let lower = text.to_ascii_lowercase();
     let fields = lower.match_indices("name=").filter_map(|(at, found)| {
@@ -166,8 +169,9 @@ fn multipart_methods(text: &str) -> Vec<String> {
     fields.collect()
 }
 
-/// A key as the most lenient server reads it: decoded, lower case, leading spaces removed, and `_` for every
-/// character that PHP replaces by it. `_method[]` and `_method[x]` become `_method`.
+/// Returns a key as the most lenient server interprets it: decoded, in lower case, without leading spaces,
+/// and with `_` in place of every character that PHP replaces with it. `_method[]` and `_method[x]` become
+/// `_method`.
 fn normalized_key(key: &str) -> String {
     let key = decoded(key).replace('+', " ").to_ascii_lowercase();
     let key = key.trim_matches(|c: char| c.is_whitespace() || c.is_control());
@@ -192,7 +196,8 @@ pub(super) fn entry_matches(
         && entry.headers.iter().all(|condition| header_matches(condition, headers))
 }
 
-/// The header is present and every value matches: servers differ on which of two values they read.
+/// Whether the header is present and all its values match. If there are two values, servers differ on which
+/// one they use.
 fn header_matches(condition: &HeaderMatch, headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(condition.name.as_str()).iter().peekable();
     values.peek().is_some() && values.all(|value| condition.value.matches(value.as_bytes()))

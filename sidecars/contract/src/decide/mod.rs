@@ -1,21 +1,21 @@
 //! The policy decision: (routes, request facts, loaded credentials, findings) → verdict. A pure function.
 //!
-//! The proxy calls it for every request, `bottle policy check` for a described one, so the explanation and
-//! the enforcement cannot disagree. Cheap rules run first: a request that is denied anyway neither asks the
-//! user nor has its body read.
+//! The proxy calls it for every request, and `bottle policy check` calls it for a request that the user
+//! describes. The explanation and the enforcement therefore cannot disagree. Cheap rules are checked first,
+//! so that the proxy neither asks the user about a request that another rule denies, nor reads its body.
 //!
 //! ```text
-//! 1 authority  CONNECT, SNI, :authority and Host name one host      authority-mismatch
+//! 1 authority  CONNECT, SNI, :authority and Host must agree       authority-mismatch
 //!              host, path and query converted to canonical form     path-ambiguous (with matches)
 //! 2 route      by host and port                                     host-/port-not-allowed
-//! 3 git        push → the gate, fetch only where allowed; TRACE     use-git-gate, git-not-allowed, method-refused
+//! 3 git        push only by the gate, fetch if allowed; TRACE       use-git-gate, git-not-allowed, method-refused
 //! 4 matches    one entry must match; WebSocket                      request-not-allowed
 //!              on a gated forge, writes that no entry names          use-git-gate
 //! 5 credential the route's slot is loaded                           credential-missing
 //! 6 findings   of the outbound scan: ask, redact or block           secret-found, structure-refused
 //! ```
 //! The proxy runs the remaining steps (7 resolve and forward, 8 inspect the response). It builds their
-//! denials with [`Refusal::later`], so that all messages read alike.
+//! denials with [`Refusal::later`], so that all messages have the same form.
 
 mod facts;
 mod findings;
@@ -49,29 +49,30 @@ use matching::Methods;
 /// The decision on a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict<'t, 'f> {
-    /// Forward it in this form.
+    /// Forward the request in this form.
     Allow(Allowed<'t, 'f>),
-    /// Redact the findings, then decide again with [`Findings::after_redaction`].
+    /// Redact the findings in the request, then decide again with [`Findings::after_redaction`].
     Redact(Allowed<'t, 'f>),
-    /// Buffer it and ask the user, then decide again.
+    /// Buffer the request and ask the user, then decide again.
     Ask(Allowed<'t, 'f>),
-    /// Answer with this denial.
+    /// Respond with this denial.
     Deny(Refusal),
 }
 
-/// An allowed request in canonical form: the decision read this form, and the proxy forwards it.
+/// An allowed request in canonical form. The policy decided on this form, and the proxy forwards exactly this
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed<'t, 'f> {
-    /// The route that allows it; the proxy injects the route's `auth`. With `inspect: false` nothing of the
-    /// request was inspected.
+    /// The route that allows the request. The proxy injects the credential in the route's `auth`. If the
+    /// route sets `inspect: false`, the request was not inspected.
     pub route: &'t Route,
-    /// Canonical host: Host header, SNI and the name to resolve.
+    /// The canonical host, for the Host header, SNI and name resolution.
     pub host: Cow<'f, str>,
     /// Port.
     pub port: u16,
     /// Canonical path and query.
     pub target: Target<'f>,
-    /// The git operation, if it is one.
+    /// The git operation, if the request is one.
     pub git: Option<Git>,
 }
 
@@ -84,16 +85,16 @@ pub struct CanonicalNames<'f> {
 }
 
 impl<'f> CanonicalNames<'f> {
-    /// Step 1: converts the names in `facts`.
+    /// Step 1: converts the host, port and target in `facts` to canonical form.
     ///
     /// # Errors
-    /// The denial of a request whose names do not agree on one host.
+    /// The denial, if the host names in the request do not agree.
     pub fn parse(facts: &RequestFacts<'f>) -> Result<Self, Box<Refusal>> {
         let (host, port) = names::agreed_host(facts)?;
         Ok(Self { host, port, target: canonical::target(facts.target) })
     }
 
-    /// The same names without a borrow.
+    /// Returns the same names as owned values.
     #[must_use]
     pub fn into_owned(self) -> CanonicalNames<'static> {
         let owned = |text: Cow<'f, str>| Cow::Owned(text.into_owned());
@@ -110,9 +111,10 @@ impl<'f> CanonicalNames<'f> {
     }
 }
 
-/// Decides `facts` by `table` (steps 1 to 6).
+/// Decides on the request with these `facts` by the routes in `table` (steps 1 to 6).
 ///
-/// `loaded` reports whether the credential of a slot is loaded (in a manifest's form: of a reference).
+/// `loaded` reports whether the credential of a slot is loaded. In a manifest's routes, its argument is the
+/// secret reference.
 pub fn decide<'t, 'f>(
     table: &'t RouteTable,
     facts: &RequestFacts<'f>,
@@ -126,7 +128,7 @@ pub fn decide<'t, 'f>(
     }
 }
 
-/// Like [`decide`], for a request whose `names` were parsed from `facts` before.
+/// Like [`decide`], but with `names` that were already parsed from `facts`.
 pub fn decide_canonical<'t, 'f>(
     table: &'t RouteTable,
     facts: &RequestFacts<'_>,
@@ -140,7 +142,7 @@ pub fn decide_canonical<'t, 'f>(
     }
 }
 
-/// Steps 2 to 5. The error is boxed, because denials are rare and large.
+/// Steps 2 to 5. The error is boxed because denials are rare and large.
 fn allow<'t, 'f>(
     table: &'t RouteTable,
     facts: &RequestFacts<'_>,
@@ -163,8 +165,8 @@ fn allow<'t, 'f>(
     if let Some(git) = git {
         git.permitted(route).map_err(|why| Refusal::git(&host, route, why))?;
     }
-    // Runs before `matches`, so that the client gets the fallback response even when no entry allows the
-    // upgrade.
+    // Checked before `matches`, so that the client gets the response that makes it fall back to HTTP even if
+    // no entry allows the upgrade.
     if facts.websocket && route.websocket == WebSocket::Refuse {
         return Err(Refusal::websocket(&host).into());
     }
@@ -180,8 +182,8 @@ fn allow<'t, 'f>(
     }
 }
 
-/// Step 2: finds the route. Port 80 is plain HTTP and no other port is, so a credential never travels
-/// unencrypted.
+/// Step 2: finds the route. Plain HTTP is allowed on port 80 only, and TLS on all other ports only. A
+/// credential therefore never travels unencrypted.
 fn route<'t>(
     table: &'t RouteTable,
     host: &str,

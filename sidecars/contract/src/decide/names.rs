@@ -7,8 +7,9 @@ use http::header::HOST;
 use super::{Ingress, Refusal, RequestFacts};
 use crate::canonical::{self, Authority, BadHost};
 
-/// The one host that CONNECT target, SNI, `:authority` and every `Host` name, with its port. A written port
-/// must equal the connection's port. A missing name agrees with the others.
+/// Returns the host that the CONNECT target, SNI, `:authority` and every `Host` agree on, and its port. A
+/// name that is absent does not count. A port that is written in a name must equal the port of the
+/// connection.
 pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16), Box<Refusal>> {
     let mut names = Names { host: None, port: None };
     match facts.ingress {
@@ -23,7 +24,7 @@ pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>,
     }
     if let Some(authority) = facts.authority {
         names.authority("the request's authority", authority)?;
-        // A URL without a port means the scheme's port, even if `Host` names another.
+        // A URL without a port means the default port of its scheme, even if `Host` contains another port.
         names.port.get_or_insert(facts.scheme.default_port());
     }
     if let Some(sni) = facts.sni {
@@ -39,7 +40,7 @@ pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>,
     }
 }
 
-/// The host and port that the names so far agree on.
+/// The host and port of the names that were checked so far.
 struct Names<'f> {
     host: Option<Cow<'f, str>>,
     port: Option<u16>,

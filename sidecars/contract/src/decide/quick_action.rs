@@ -1,7 +1,7 @@
-//! Detects text that makes a forge change a repository: GitLab's quick actions.
+//! Detects GitLab's quick actions: text that makes a forge change a repository.
 //!
-//! GitLab executes lines such as `/merge` in issue and merge request descriptions and in comments, with the
-//! author's rights. A comment on a gated forge could therefore merge.
+//! GitLab executes lines such as `/merge` in comments and in the descriptions of issues and merge requests,
+//! with the author's rights. Without this check, a comment on a gated forge could merge a branch.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use super::git::decoded;
 /// The quick actions that change branches or the target of a merge request.
 const WORDS: [&str; 4] = ["create_merge_request", "merge", "rebase", "target_branch"];
 
-/// Maximum nesting of a JSON document that is searched.
+/// The deepest nesting at which a JSON document is searched.
 const DEPTH: usize = 16;
 
-/// The first quick action in a request that changes a repository. Searches the query and the body as a form,
-/// JSON and plain text. The action is a word after `/` at the beginning of a line.
+/// Returns the first quick action in a request that changes a repository. Searches the query, and the body as
+/// a form, as JSON and as plain text. A quick action is a word after `/` at the beginning of a line.
 #[must_use]
 pub fn quick_action(query: Option<&str>, body: &[u8]) -> Option<&'static str> {
     let body = String::from_utf8_lossy(body);

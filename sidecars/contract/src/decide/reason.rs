@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// CONNECT target, SNI and Host do not name one host.
+    /// CONNECT target, SNI and Host do not agree on one host.
     AuthorityMismatch,
-    /// Servers may read the path in different ways.
+    /// Servers may interpret the path in different ways.
     PathAmbiguous,
-    /// No route names the host.
+    /// No route matches the host.
     HostNotAllowed,
     /// The host's route does not allow the port.
     PortNotAllowed,
-    /// A push over HTTPS, or another write to a repository of the git gate.
+    /// A push over HTTPS, or another write to a repository on a gated forge.
     UseGitGate,
-    /// A clone or fetch without `git.fetch`.
+    /// A clone or fetch, and the route does not set `git.fetch`.
     GitNotAllowed,
     /// A method that is never allowed.
     MethodRefused,
-    /// No entry of `matches` fits.
+    /// No entry of the route's `matches` allows the request.
     RequestNotAllowed,
     /// The route's credential is not loaded.
     CredentialMissing,
     /// The outbound scan found a secret.
     SecretFound,
-    /// A structural finding (CRLF).
+    /// The request is malformed (for example a line break in a header), or its body cannot be scanned.
     StructureRefused,
     /// The user rejected the request.
     ApprovalRejected,
@@ -34,17 +34,17 @@ pub enum Reason {
     ApprovalTimeout,
     /// The body exceeds its limit.
     BodyTooLarge,
-    /// The name resolves to a forbidden address.
+    /// The host name resolves to a forbidden address.
     AddressForbidden,
     /// The response looks like a prompt injection.
     InjectionFound,
-    /// The budget is spent.
+    /// The bottle's budget is spent.
     BudgetSpent,
-    /// The bottle is locked ([`crate::lock_out`]); the proxy denies everything.
+    /// The bottle is locked ([`crate::lock_out`]), and the proxy denies all requests.
     LockedOut,
-    /// The upstream is down or too slow (502).
+    /// The upstream server cannot be reached or is too slow (status 502).
     UpstreamUnreachable,
-    /// The upstream's certificate is not trusted (502).
+    /// The certificate of the upstream server is not trusted (status 502).
     UpstreamUntrusted,
 }
 
@@ -76,7 +76,7 @@ impl Reason {
         }
     }
 
-    /// The reason as text for the user: a fragment that a finding may follow.
+    /// Returns the reason as a sentence fragment for the user. A description of a finding may follow it.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ impl Reason {
         }
     }
 
-    /// Whether the content of a request or response is the cause, not its destination.
+    /// Whether the content of a request or response is the cause, and not its destination.
     #[must_use]
     pub fn is_about_content(self) -> bool {
         matches!(
@@ -117,8 +117,8 @@ impl Reason {
         )
     }
 
-    /// The HTTP status of the response. Never 421, 429 or 503, which clients retry. A spent budget gets 400,
-    /// which agents do not retry.
+    /// Returns the HTTP status of the response. It is never 421, 429 or 503, because clients retry these. For
+    /// a spent budget it is 400, which agents do not retry.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {

@@ -1,4 +1,4 @@
-//! Denials: the reason, and a message that tells the agent and the user what to do next.
+//! Denials: the reason, and a message that tells the agent and the user what they can do.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,30 +9,30 @@ use crate::lock_out;
 use crate::names::{HTTP_PORT, HTTPS_PORT};
 use crate::route::Route;
 
-/// The supervise tool with which an agent asks for more after a denial.
+/// The supervise tool with which an agent can propose routes after a denial.
 const ASK_TOOL: &str = "egress-block";
 
-/// The end of a message when the agent may ask by itself. The text is valid also for bottles without such a
+/// The end of a message if the agent may propose a route. The text is also correct in bottles without that
 /// tool.
 const ASK: &str = "Ask the user to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
-/// The end of a message when only the user can change the policy.
+/// The end of a message if only the user can change the policy.
 const USER_ONLY: &str = "Only the user can change that, in the bottle's manifest.";
 
-/// The status on which WebSocket clients fall back to plain HTTP.
+/// The status that makes WebSocket clients fall back to plain HTTP.
 const UPGRADE_REQUIRED: u16 = 426;
 
-/// A denied request: the response that the proxy sends itself.
+/// A denial, from which the proxy builds its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
     pub reason: Reason,
-    /// The requested host; canonical where it could be parsed.
+    /// The requested host, in canonical form if it could be parsed.
     pub host: String,
     /// The message for the agent and the user.
     pub sentence: String,
     /// HTTP status of the response.
     pub status: u16,
-    /// The supervise tool that asks for the denied request, if an agent may ask.
+    /// The supervise tool with which the agent may ask for the denied request, if it may ask.
     pub tool: Option<&'static str>,
 }
 
@@ -40,7 +40,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusalBody {
-    /// The id of the denial, also in the log line.
+    /// The id of the denial, which the log line contains too.
     pub id: String,
     /// The reason; see [`field@Refusal::reason`].
     pub reason: Reason,
@@ -58,7 +58,7 @@ impl Refusal {
         Self { reason, host: host.to_owned(), sentence, status: reason.status(), tool: None }
     }
 
-    /// Appends who may allow the request: the agent may ask, or only the user can.
+    /// Appends the next step: either the agent may ask, or only the user can allow the request.
     fn with_next_step(mut self, may_ask: bool) -> Self {
         self.sentence.push(' ');
         self.sentence.push_str(if may_ask { ASK } else { USER_ONLY });
@@ -66,7 +66,7 @@ impl Refusal {
         self
     }
 
-    /// The body of the response.
+    /// Returns the JSON body of the response. `id` is the id of the denial.
     #[must_use]
     pub fn body(&self, id: &str) -> RefusalBody {
         RefusalBody {
@@ -78,8 +78,8 @@ impl Refusal {
         }
     }
 
-    /// A denial that is found only after the decision (or in its last step). `detail` is a fragment that
-    /// names the finding, from a closed set of texts or checked by the caller; it may be empty.
+    /// Creates a denial after step 6, or in it. `detail` is a fragment that describes the finding, and may be
+    /// empty. It must be a fixed text, or text that the caller has checked.
     #[must_use]
     pub fn later(reason: Reason, host: &str, detail: &str) -> Self {
         let colon = if detail.is_empty() { String::new() } else { format!(": {detail}") };
@@ -116,7 +116,8 @@ impl Refusal {
         Self::new(reason, host, sentence)
     }
 
-    /// A request that needs an approval in a bottle without approvals. `detail` as in [`later`](Self::later).
+    /// Denies a request that needs an approval, in a bottle where no user can be asked. For `detail`, see
+    /// [`later`](Self::later).
     #[must_use]
     pub fn unasked(host: &str, detail: &str) -> Self {
         let mut refusal = Self::later(Reason::SecretFound, host, detail);
@@ -127,13 +128,13 @@ impl Refusal {
         refusal
     }
 
-    /// A request of a locked bottle. The same for every request.
+    /// Denies a request of a locked bottle. The message is the same for every request.
     #[must_use]
     pub fn locked_out(host: &str) -> Self {
         Self::new(Reason::LockedOut, host, lock_out::SENTENCE.to_owned())
     }
 
-    /// A response that the proxy blocks because it cannot read it.
+    /// Denies a response that the proxy cannot read.
     #[must_use]
     pub fn unreadable_answer(host: &str, detail: &str) -> Self {
         let sentence =
@@ -141,7 +142,7 @@ impl Refusal {
         Self::new(Reason::StructureRefused, host, sentence)
     }
 
-    /// A response that contains a secret of this bottle and cannot be redacted.
+    /// Denies a response that contains a secret of this bottle which cannot be redacted.
     #[must_use]
     pub fn secret_in_answer(host: &str, detail: &str) -> Self {
         let sentence = format!("The response of `{host}` contains a secret of this bottle: {detail}.");
@@ -248,7 +249,8 @@ impl Refusal {
         Self::new(Reason::RequestNotAllowed, host, sentence).with_next_step(agent_may_widen(route))
     }
 
-    /// Whether it only makes the client fall back, as the route intends. The user need not be notified.
+    /// Whether the denial only makes the client fall back to plain HTTP, as the route intends. Such a denial
+    /// is not reported to the user.
     #[must_use]
     pub fn asks_to_fall_back(&self) -> bool {
         self.status == UPGRADE_REQUIRED
@@ -259,7 +261,7 @@ impl Refusal {
         Self { status: UPGRADE_REQUIRED, ..Self::new(Reason::RequestNotAllowed, host, sentence) }
     }
 
-    /// Does not name the slot: slot names are not for the agent.
+    /// The message does not contain the slot's name, because agents must not learn slot names.
     pub(super) fn credential(host: &str) -> Self {
         let sentence = format!(
             "The credential for `{host}` is not loaded, so requests to it are denied. The user can provide it by starting \
@@ -269,7 +271,8 @@ impl Refusal {
     }
 }
 
-/// An agent may not propose to widen a route that carries a credential or belongs to a provider.
+/// Whether the agent may propose to widen the route. It may not if the route has a credential or belongs to a
+/// provider.
 fn agent_may_widen(route: &Route) -> bool {
     route.auth.is_none() && !route.provider
 }

@@ -1,4 +1,4 @@
-//! Decides tunnels before a request is readable: only TLS passthrough hosts.
+//! Decides on tunnels before the proxy can read a request. This concerns only hosts with TLS passthrough.
 
 use super::names::agreed_host;
 use super::{Ingress, Refusal, RequestFacts, UrlScheme};
@@ -8,16 +8,16 @@ use crate::route::{Found, Route, RouteTable};
 /// The decision on a tunnel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tunnel<'t> {
-    /// Intercept TLS. Each request inside is decided separately, and denials are sent inside the tunnel,
-    /// where clients show them.
+    /// Intercept TLS. The proxy decides on each request inside separately. It sends denials inside the
+    /// tunnel, because clients show only those to the user.
     Inspect,
-    /// Copy bytes to this host without intercepting TLS.
+    /// Forward the bytes to this host without intercepting TLS.
     Passthrough(Passthrough<'t>),
-    /// Close it.
+    /// Close the tunnel.
     Deny(Refusal),
 }
 
-/// A TLS passthrough host.
+/// A host with TLS passthrough.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Passthrough<'t> {
     /// The host's route, which has `inspect: false`.
@@ -28,7 +28,7 @@ pub struct Passthrough<'t> {
     pub port: u16,
 }
 
-/// Decides a `CONNECT` by its target. The ClientHello is decided too, whatever the result.
+/// Decides on a `CONNECT` by its target. A later TLS ClientHello is checked too, whatever the result is here.
 #[must_use]
 pub fn decide_connect<'t>(table: &'t RouteTable, authority: &str) -> Tunnel<'t> {
     match canonical::authority(authority) {
@@ -38,8 +38,9 @@ pub fn decide_connect<'t>(table: &'t RouteTable, authority: &str) -> Tunnel<'t> 
     }
 }
 
-/// Decides a TLS ClientHello by its server name and the ingress. The ClientHello must name a passthrough host
-/// (unless it is an address), and agree with the `CONNECT`.
+/// Decides on a TLS ClientHello by its server name and the ingress. For a host with TLS passthrough, the
+/// ClientHello must contain the server name (unless the host is an address). The server name must agree with
+/// the `CONNECT`.
 #[must_use]
 pub fn decide_hello<'t>(table: &'t RouteTable, ingress: Ingress<'_>, sni: Option<&str>) -> Tunnel<'t> {
     let no_headers = http::HeaderMap::new();
@@ -60,7 +61,7 @@ pub fn decide_hello<'t>(table: &'t RouteTable, ingress: Ingress<'_>, sni: Option
             }
             decided => decided,
         },
-        // Inside an intercepted tunnel the proxy can explain the mismatch.
+        // The proxy can explain the mismatch inside an intercepted tunnel.
         Err(_) if matches!(ingress, Ingress::Connect { authority } if decide_connect(table, authority) == Tunnel::Inspect) => {
             Tunnel::Inspect
         }

@@ -1,4 +1,4 @@
-//! Decides a described request, for `bottle policy check METHOD URL`.
+//! Decides on a request that the user describes, for `bottle policy check METHOD URL`.
 
 use http::HeaderMap;
 
@@ -10,8 +10,8 @@ use crate::route::RouteTable;
 #[error("{0:?} is not a URL; write `https://host/path`")]
 pub struct BadUrl(pub String);
 
-/// Decides `method` to `url` as [`decide`] would for a client in the bottle. The URL is split, not parsed, so
-/// the path is decided as written.
+/// Decides on `method` to `url` as [`decide`] would for a client in the bottle. The URL is split and not
+/// normalized, so the decision uses the path as written.
 ///
 /// # Errors
 /// [`BadUrl`] if the URL has no scheme that the proxy supports.
@@ -28,7 +28,7 @@ pub fn decide_url<'t, 'f>(
 /// Like [`decide_url`], with the given findings.
 ///
 /// # Errors
-/// As [`decide_url`].
+/// [`BadUrl`], as in [`decide_url`].
 pub fn decide_url_with<'t, 'f>(
     table: &'t RouteTable,
     method: &'f str,

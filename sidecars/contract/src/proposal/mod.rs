@@ -1,9 +1,9 @@
-//! Route proposals of an agent, and how an approved proposal is merged into the live routes.
+//! Routes that an agent proposes, and how an approved proposal is merged into the active routes.
 //!
 //! An agent may propose hosts, `matches` and `git.fetch`. Only the user can change credentials, ports,
-//! scanning, private addresses, or widen a route that carries a credential or belongs to a provider.
-//! [`parse`] checks this, and [`merge`] guarantees it by construction: a merged route takes everything else
-//! from the route that its hosts had before.
+//! scanning and private addresses, or widen a route that has a credential or belongs to a provider. [`parse`]
+//! checks this. [`merge`] guarantees it by construction: a merged route takes all other settings from the
+//! previous route of its hosts.
 
 mod read;
 
@@ -12,7 +12,7 @@ pub use read::parse;
 use crate::route::{HostPattern, RequestMatch, Route, RouteError, RouteTable, RoutesError, render_list};
 use crate::yaml::Position;
 
-/// The validated routes that an agent asks for.
+/// The validated routes that an agent proposes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     routes: Vec<ProposedRoute>,
@@ -21,21 +21,21 @@ pub struct Proposal {
 /// One proposed route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProposedRoute {
-    /// The hosts.
+    /// The hosts of the route.
     pub host: HostPattern,
-    /// The requests; empty asks for every request.
+    /// The allowed requests. An empty list stands for every request.
     pub matches: Vec<RequestMatch>,
-    /// Whether it asks for git clone and fetch.
+    /// Whether the route allows git clone and fetch.
     pub git_fetch: bool,
 }
 
-/// An invalid proposal. The message goes back to the agent.
+/// An invalid proposal. The agent receives the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposalError {
-    /// It is not a valid list of routes.
+    /// The proposal is not a valid list of routes.
     #[error(transparent)]
     Routes(#[from] RoutesError),
-    /// It sets a key that only the user may set.
+    /// The proposal sets a key that only the user may set.
     #[error("route `{host}`: an agent may propose `host`, `matches` and `git.fetch` only; take out `{key}`")]
     NotYours {
         /// The route's host, as written.
@@ -45,18 +45,18 @@ pub enum ProposalError {
         /// The key's position.
         at: Option<Position>,
     },
-    /// It has no routes.
+    /// The proposal contains no routes.
     #[error("the proposal names no route; write `routes: [{{host: example.com}}]`")]
     Empty,
-    /// It has too many routes.
+    /// The proposal contains too many routes.
     #[error("a proposal has at most {most} routes; this one has {count}")]
     TooMany {
         /// The limit.
         most: usize,
-        /// The number of its routes.
+        /// The number of routes in the proposal.
         count: usize,
     },
-    /// It would widen a route that carries a credential.
+    /// The proposal would widen a route that has a credential.
     #[error(
         "route `{host}`: the route `{own}` carries a credential; only the user can widen it, in the manifest"
     )]
@@ -66,7 +66,7 @@ pub enum ProposalError {
         /// The current route of these hosts.
         own: HostPattern,
     },
-    /// It would widen a provider route.
+    /// The proposal would widen a provider route.
     #[error("route `{host}`: the route `{own}` belongs to the agent's provider; only the user can widen it")]
     ProviderOwned {
         /// The proposed host.
@@ -80,14 +80,14 @@ pub enum ProposalError {
 }
 
 impl Proposal {
-    /// Renders it in canonical form, which [`parse`] reads back.
+    /// Renders the proposal in canonical form. [`parse`] accepts this form.
     #[must_use]
     pub fn render(&self) -> String {
         render_list(&self.routes.iter().map(ProposedRoute::to_route).collect::<Vec<_>>())
     }
 
-    /// The hosts with non-ASCII letters, in wire form (`xn--…`, RFC 5891). Such a name may look like another
-    /// one.
+    /// Returns the proposed hosts with non-ASCII letters, in wire form (`xn--…`, RFC 5891). Such a name may
+    /// look like another host's name.
     #[must_use]
     pub fn international_hosts(&self) -> Vec<String> {
         let names = self.routes.iter().map(|route| route.host.to_string());
@@ -101,11 +101,11 @@ impl Proposal {
     }
 }
 
-/// Merges `proposal` into `table`. It only adds permissions: allowed requests stay allowed, and a proposal
-/// that adds nothing changes nothing.
+/// Merges `proposal` into `table`. The merge only adds permissions: requests that were allowed remain
+/// allowed, and a proposal without new permissions changes nothing.
 ///
 /// # Errors
-/// [`ProposalError`] if it would widen a route that only the user may widen, or violate a rule.
+/// [`ProposalError`] if the proposal would widen a route that only the user may widen, or violate a rule.
 pub fn merge(table: &RouteTable, proposal: &Proposal) -> Result<RouteTable, ProposalError> {
     let mut merged = table.clone();
     for proposed in &proposal.routes {
@@ -116,7 +116,7 @@ pub fn merge(table: &RouteTable, proposal: &Proposal) -> Result<RouteTable, Prop
     Ok(merged)
 }
 
-/// The route that grants `proposed` to its hosts, or `None` if they have it already.
+/// Returns the route that grants `proposed` to its hosts, or `None` if their current route already grants it.
 fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>, ProposalError> {
     let Some(own) = table.effective(&proposed.host) else {
         return Ok(Some(proposed.to_route()));
@@ -131,8 +131,9 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
     if own.provider {
         return Err(ProposalError::ProviderOwned { host, own: own_host });
     }
-    // A host under a wildcard gets an entry of its own, which hides the wildcard's. The entry starts from all
-    // settings of the wildcard (scanning, ports, addresses) and only widens it.
+    // A host under a wildcard gets a separate route, which takes precedence over the wildcard's route. The
+    // new route starts with all settings of the wildcard's route (scanning, ports, addresses) and only widens
+    // it.
     let mut route = Route { host, git_fetch: own.git_fetch || proposed.git_fetch, ..own.clone() };
     if proposed.matches.is_empty() {
         route.matches.clear();
@@ -147,7 +148,7 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
 }
 
 impl ProposedRoute {
-    /// The route for hosts without a current route.
+    /// Returns the route for hosts that have no route yet.
     #[must_use]
     pub fn to_route(&self) -> Route {
         let mut route = Route::to(self.host.clone());
@@ -156,7 +157,7 @@ impl ProposedRoute {
         route
     }
 
-    /// Whether `own` already allows all of it.
+    /// Whether `own` already allows everything that is proposed.
     fn within(&self, own: &Route) -> bool {
         let requests = own.matches.is_empty()
             || (!self.matches.is_empty()

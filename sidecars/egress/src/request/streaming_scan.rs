@@ -74,7 +74,7 @@ impl ScanContext {
         }
     }
 
-    /// Logs that the credential was redacted; `found` says where.
+    /// Logs that the credential was redacted. `found` describes its location.
     pub(super) fn report_redacted(&self, found: &str) {
         self.reporter.report_finding(&self.info, "redacted", found);
     }
