@@ -1,4 +1,4 @@
-//! The bundle's configuration from the backend. It contains no secrets.
+//! The bundle's configuration, which the backend passes. It contains no secrets.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleConfig {
-    /// Home and slug of the bottle. Each daemon gets them as its first arguments, by which the
-    /// backend finds the processes.
+    /// The home folder and slug of the bottle. They are the first arguments of each daemon, so that the
+    /// backend can find the processes.
     pub labels: [String; 2],
-    /// The listeners for the bottle. A folder must exist and be writable for [`Self::identity`].
+    /// The listeners for the bottle. Their folder must exist and be writable for [`Self::identity`].
     pub proxy: ListenerConfig,
     /// How keepers connect.
     pub control: Control,
-    /// An existing folder for the daemons' logs, writable for [`Self::identity`].
+    /// An existing folder for the daemons' logs. It must be writable for [`Self::identity`].
     pub logs: PathBuf,
-    /// The user that the bundle and the daemons switch to; only for a backend that runs as root. The
-    /// user needs no access to the parents of the listeners' folder and the logs.
+    /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. This user
+    /// needs no access to the parent folders of the listeners' folder and the logs.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// The address of the user's machine, if it is another one.
+    /// The address of the user's machine, if the bundle runs on another machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
-    /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]; `None`
-    /// disables the gate.
+    /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]. `None` disables the
+    /// git gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<PathBuf>,
     /// Whether the supervise daemon runs.
@@ -42,31 +42,32 @@ pub struct BundleConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Control {
-    /// A unix socket, which replaces a stale one. Accepts only peers of the user that started the bundle.
+    /// A unix socket. The bundle replaces a stale socket file. It accepts only connections from the user that
+    /// started the bundle.
     Socket {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
     },
-    /// The bundle's standard input and output, which consecutive keepers use
-    /// ([`bottle_channel::rejoin()`]). The bundle exits when they end, since no keeper could connect
-    /// again.
+    /// The bundle's standard input and output, which keepers use one after another
+    /// ([`bottle_channel::rejoin()`]). The bundle exits when these streams end, because no keeper could
+    /// connect again.
     Stdio,
 }
 
 impl BundleConfig {
-    /// Opens the listeners' folder before the process switches users. It stays accessible while the
-    /// result lives.
+    /// Opens the listeners' folder before the process switches users. The folder remains accessible as long
+    /// as the returned value exists.
     ///
     /// # Errors
-    /// If the folder is inaccessible.
+    /// If the folder cannot be opened.
     pub(crate) fn open_listener_folder(&mut self) -> Result<Option<Held>, HardenError> {
         if self.identity.is_some() { self.proxy.hold() } else { Ok(None) }
     }
 
-    /// The folders in which the bundle removes unix sockets.
+    /// Returns the folders in which the bundle removes unix sockets.
     pub(crate) fn socket_folders(&self) -> Vec<PathBuf> {
         let control = match &self.control {
-            // After a change of user, the folder belongs to another user.
+            // After switching users, the bundle cannot write to this folder.
             Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
             Control::Stdio => None,
         };

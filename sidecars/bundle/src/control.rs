@@ -1,4 +1,4 @@
-//! Handles requests of keepers, and buffers events of daemons.
+//! Handles requests from keepers, and buffers events from daemons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +17,24 @@ use tokio::sync::{Notify, watch};
 use crate::BundleConfig;
 use crate::sidecar::{RequestError, Sidecar};
 
-/// Most events that are buffered while no keeper is connected: a night's denials of a busy agent.
+/// The most events that are buffered while no keeper is connected. A busy agent causes about this many
+/// denials in a night.
 const EVENTS: usize = 4096;
 
 /// The bundle, shared by all its tasks.
 pub(crate) struct Bundle {
     config: BundleConfig,
-    /// The first is egress, which every bundle has.
+    /// All daemons. The first one is egress, which every bundle has.
     daemons: Vec<Sidecar>,
     weaker: Vec<MissingProtection>,
     backlog: Backlog,
-    /// Questions of the daemons for the user, forwarded to a keeper.
+    /// Questions from the daemons to the user. A keeper receives and answers them.
     questions: Questions,
-    /// Locked once any daemon locks the bottle; keepers wait on it.
+    /// Locked when any daemon locks the bottle. Keepers wait for it.
     lockout: Lockout,
-    /// Number of keepers that have subscribed to events; the latest one gets them.
+    /// How many keepers have subscribed to events so far. Only the latest one receives them.
     listeners: watch::Sender<u64>,
-    /// Whether the exit of a daemon is expected.
+    /// Whether daemons are expected to exit.
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -53,7 +54,8 @@ impl Bundle {
         }
     }
 
-    /// Starts tasks that collect events and questions of the daemons, and detect their exits and locks.
+    /// Starts tasks that collect events and questions from the daemons, and that detect when a daemon exits
+    /// or locks the bottle.
     pub(crate) fn watch(self: &Arc<Self>) {
         for number in 0..self.daemons.len() {
             let bundle = Arc::clone(self);
@@ -88,7 +90,7 @@ impl Bundle {
     /// Waits until the daemon locks the bottle, then locks the other daemons.
     async fn receive_lock(&self, daemon: &Sidecar) {
         let Ok(mut lock) = daemon.channel().open(&BundleRequest::LockOut).await else { return };
-        // If the daemon exits first, its listeners close.
+        // If the daemon exits instead, the bundle closes the daemon's listeners.
         let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
         if self.lockout.is_locked() {
             return;
@@ -96,21 +98,21 @@ impl Bundle {
         self.lockout.lock(why.clone());
         for other in self.daemons.iter().filter(|other| other.name != daemon.name) {
             if !other.lock(&why).await {
-                // Fail closed: killing the daemon closes its listeners.
+                // Fails closed: killing the daemon closes its listeners.
                 tracing::error!(daemon = other.name, "the daemon did not lock itself and is killed");
                 let _ = other.kill();
             }
         }
     }
 
-    /// Notifies a keeper of the lock, at once if the bottle is locked already.
+    /// Notifies a keeper when the bottle is locked, or immediately if it already is.
     async fn send_lock_out(self: Arc<Self>, mut keeper: Stream) {
         let why = tokio::select! {
             why = self.lockout.locked() => why,
             _ = keeper.next() => return,
         };
         if keeper.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-            // A keeper that disconnected subscribes again when it reconnects.
+            // An error is ignored: a keeper that disconnected subscribes again when it reconnects.
             let _ = keeper.end().await;
         }
     }
@@ -171,7 +173,7 @@ impl Bundle {
         }
     }
 
-    /// Sends events until the stream breaks or another keeper subscribes.
+    /// Sends events until the stream closes or another keeper subscribes.
     async fn send_events(self: Arc<Self>, mut stream: Stream) {
         let mut listeners = self.listeners.subscribe();
         self.listeners.send_modify(|count| *count += 1);
@@ -192,7 +194,8 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to the egress daemon, which alone stores usage counts that are not sent yet.
+    /// Connects the keeper to the egress daemon. Only this daemon stores the usage counts that no keeper has
+    /// received.
     async fn usage(self: Arc<Self>, request: Request) {
         let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };
         match egress.channel().open_bytes(request.payload().clone()) {
@@ -201,7 +204,7 @@ impl Bundle {
         }
     }
 
-    /// Forwards a request to a daemon, concurrently with other requests.
+    /// Forwards a request to a daemon while other requests continue.
     fn forward(self: &Arc<Self>, request: Request, name: &'static str) {
         let bundle = Arc::clone(self);
         tokio::spawn(async move {
@@ -210,14 +213,15 @@ impl Bundle {
         });
     }
 
-    /// Sends new routes to the egress proxy, then to the supervise daemon, which shows them to the agent.
+    /// Sends new routes to the egress proxy, and then to the supervise daemon, which shows them to the agent.
     async fn routes(&self, request: Request) {
         let answer = self.request(bottle_egress::daemon::NAME, &request).await;
         if let Ok(BundleEvent::Live { .. }) = answer
             && let Some(supervise) = self.daemon(bottle_supervise::NAME)
             && let Err(error) = supervise.request(request.payload().clone()).await
         {
-            // The routes are live anyway; the exit of a daemon is reported as an event.
+            // The error is only logged, because the routes are already active. If the daemon exited, an event
+            // reports that.
             tracing::warn!("{:#}", anyhow::Error::new(error));
         }
         respond(request, &answer.unwrap_or_else(rejected)).await;
@@ -268,7 +272,7 @@ impl Bundle {
         }
     }
 
-    /// Closes the listeners of an exited daemon (fail closed) and reports its exit.
+    /// Closes the listeners of a daemon that exited, so that the bottle fails closed, and reports the exit.
     fn daemon_ended(&self, daemon: &Sidecar) {
         let ended = daemon.kill().and(self.config.proxy.close(daemon.ports));
         if let Err(error) = ended {
@@ -278,7 +282,7 @@ impl Bundle {
     }
 }
 
-/// The response to a request that no daemon has served.
+/// Returns the response to a request that no daemon served.
 fn rejected(error: RequestError) -> BundleEvent {
     BundleEvent::Rejected { message: format!("{:#}", anyhow::Error::new(error)) }
 }
@@ -286,7 +290,7 @@ fn rejected(error: RequestError) -> BundleEvent {
 async fn respond(request: Request, event: &BundleEvent) {
     let stream = request.accept();
     if stream.message(event).await.is_ok() {
-        // If the keeper has disconnected, the caller's loop ends.
+        // An error is ignored: if the keeper has disconnected, the caller's loop ends.
         let _ = stream.end().await;
     }
 }

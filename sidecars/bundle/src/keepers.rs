@@ -16,10 +16,10 @@ use tokio::net::UnixListener;
 use crate::Control;
 use crate::control::Bundle;
 
-/// Pause after a failed accept, as when out of descriptors; a keeper retries.
+/// Pause after a failed accept, for example when no file descriptor is free. Keepers retry.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The listener for keepers, opened before the bundle drops privileges.
+/// The listener for keepers. It is opened before the bundle drops privileges.
 pub(crate) enum Keepers {
     Socket { listener: StdUnixListener, path: PathBuf, user: Uid },
     Stdio(Stdio),
@@ -40,10 +40,10 @@ impl Keepers {
         }
     }
 
-    /// Serves keepers: forever on a socket, or until the standard streams end.
+    /// Serves keepers. On a socket it never returns; on standard streams it returns when they end.
     ///
     /// # Errors
-    /// If the streams are unusable.
+    /// If the standard streams fail.
     pub(crate) async fn serve(self, bundle: &Arc<Bundle>) -> io::Result<()> {
         match self {
             Self::Socket { listener, path, user } => {
@@ -81,13 +81,13 @@ fn bind(path: &Path) -> io::Result<StdUnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket on drop.
+/// Removes the socket file on drop.
 struct RemoveOnDrop(PathBuf);
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        // Best effort: after a change of user the folder may belong to another user, and the
-        // backend removes the socket.
+        // An error is ignored: after switching users the bundle may not be allowed to remove the file, and
+        // the backend removes it.
         let _ = fs::remove_file(&self.0);
     }
 }

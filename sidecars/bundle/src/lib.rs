@@ -1,16 +1,15 @@
 //! The bundle: the parent process of a bottle's sidecar daemons.
 //!
-//! [`run`] is the role `__bundle`; the backend passes the configuration. The bundle spawns one process
-//! for each daemon and represents them to the keeper:
-//!
+//! [`run`] is the process role `__bundle`. The backend passes it the configuration. The bundle spawns one
+//! process for each daemon and represents all daemons to the keeper process:
 //! ```text
 //! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ proxy ⇄ bottle
-//!          (one uid),        │  backlog of events, questions to a user
-//!          or its own stdio  └─ a daemon exits: the bundle closes its sockets, notifies the keeper
+//!          (one uid),        │  backlog of events, questions to the user
+//!          or std streams    └─ a daemon exits: the bundle closes its sockets, notifies the keeper
 //! ```
-//! The bundle forwards the keeper's requests and reads only their type. It stores no secrets and writes
+//! The bundle forwards the keeper's requests and interprets only their type. It stores no secrets and writes
 //! no files. The proxy keeps running while keepers disconnect and reconnect. The kernel kills the daemons
-//! when the bundle exits; a bundle without daemons only reports that they are down.
+//! when the bundle exits. A bundle whose daemons have exited only reports that they are down.
 //!
 //! ```text
 //! config   the configuration from the backend
@@ -41,21 +40,21 @@ use control::Bundle;
 use keepers::Keepers;
 use sidecar::Starting;
 
-/// Runs the bundle in this single-threaded process until a keeper requests a stop, until SIGTERM, or
-/// until its standard streams end.
+/// Runs the bundle in this single-threaded process. Returns when a keeper requests a stop, when the process
+/// receives SIGTERM, or when its standard streams end.
 ///
 /// The control socket accepts connections as soon as its file exists.
 pub fn run(config: BundleConfig) -> ExitCode {
     run_and_notify(config, || Ok(()))
 }
 
-/// The same; calls `listening` once keepers can connect.
+/// Like [`run`], and calls `listening` as soon as keepers can connect.
 pub fn run_and_notify(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
     bottle_sidecar_log::start();
     match start(config, listening) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The backend stores this output and shows it if the control socket does not appear.
+            // The backend stores this output, and shows it if the control socket does not appear.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error:#}\n"));
             ExitCode::FAILURE
         }
@@ -66,7 +65,7 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     process::leave_folder()?;
     let keepers = Keepers::open(&config.control)?;
     listening().context("notify the parent that the control socket listens")?;
-    // Before the bundle drops privileges: each daemon drops its own.
+    // Started before the bundle drops privileges, because each daemon drops its privileges itself.
     let starting = sidecar::start_all(&config)?;
     let _listener_folder = config.open_listener_folder().context("listener")?;
     let weaker = harden(&config)?;
@@ -74,7 +73,8 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     runtime.block_on(serve(config, keepers, starting, weaker))
 }
 
-/// Drops privileges, in the order of [`bottle_harden`]. The bundle can still remove sockets and kill daemons.
+/// Drops privileges in the order of [`bottle_harden`]. Afterwards the bundle can still remove sockets and
+/// kill daemons.
 fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     if let Some(identity) = config.identity {
         identity.assume()?;
@@ -92,7 +92,7 @@ async fn serve(
     starting: Vec<Starting>,
     weaker: Vec<MissingProtection>,
 ) -> anyhow::Result<()> {
-    // As pid 1 of a container, the process would otherwise ignore SIGTERM.
+    // Without a handler, pid 1 of a container ignores SIGTERM.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut daemons = Vec::new();
     for daemon in starting {

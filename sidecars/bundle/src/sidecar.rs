@@ -1,4 +1,4 @@
-//! One daemon: its process, and the channel to it over a socket pair.
+//! One daemon: its process, and the channel to that process over a socket pair.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,23 +24,23 @@ use tokio::time::timeout;
 
 use crate::BundleConfig;
 
-/// Time limit for a response; after it a daemon counts as down. Provisioning includes key generation,
+/// Deadline for a response. A daemon that misses it counts as down. Provisioning includes key generation,
 /// which takes half a second on a machine that swaps.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(8);
 
-/// Time limit for a daemon to exit by itself before it is killed.
+/// How long the bundle waits for a daemon to exit before it kills the daemon.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Properties of one kind of daemon.
+/// The properties of one kind of daemon.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
-    /// Its name in events.
+    /// The daemon's name in events.
     name: &'static str,
-    /// Its first argument.
+    /// The first argument of the daemon's process.
     flag: &'static str,
-    /// Its role in the handshake.
+    /// The daemon's role in the handshake.
     role: Role,
-    /// The ports of its listeners.
+    /// The ports of the daemon's listeners.
     ports: &'static [u16],
 }
 
@@ -57,7 +57,7 @@ const SUPERVISE: Kind = Kind {
     ports: &SUPERVISE_PORTS,
 };
 
-/// A daemon does not serve a request.
+/// Why a daemon did not serve a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("this bundle has no {0} daemon")]
@@ -68,7 +68,7 @@ pub(crate) enum RequestError {
     Timeout(&'static str),
 }
 
-/// A spawned daemon before the handshake.
+/// A daemon that was spawned, before the handshake.
 pub(crate) struct Starting {
     kind: Kind,
     process: Child,
@@ -77,15 +77,15 @@ pub(crate) struct Starting {
 
 /// A running daemon.
 pub(crate) struct Sidecar {
-    /// Its name in events.
+    /// The daemon's name in events.
     pub(crate) name: &'static str,
-    /// The ports of its listeners.
+    /// The ports of the daemon's listeners.
     pub(crate) ports: &'static [u16],
     process: Mutex<Child>,
     channel: Channel,
 }
 
-/// Starts the daemons of this bundle. The first is egress, which every bundle has.
+/// Starts the daemons of this bundle. The first one is egress, which every bundle has.
 pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> {
     let egress = EgressConfig {
         proxy: config.proxy.clone(),
@@ -112,7 +112,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     Ok(started)
 }
 
-/// Starts a role of the running program, even if its file was replaced.
+/// Starts the running program again in another role, even if its file was replaced in the meantime.
 fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Result<Starting> {
     let argument = serde_json::to_string(own)?;
     let what = || format!("start the {} daemon", kind.name);
@@ -144,7 +144,7 @@ impl Starting {
 }
 
 impl Sidecar {
-    /// The channel, for long-lived streams.
+    /// Returns the channel, for long-lived streams.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
@@ -159,13 +159,13 @@ impl Sidecar {
         event.map_err(|error| RequestError::Channel(self.name, error))
     }
 
-    /// Locks the daemon, because another daemon has locked the bottle. Returns whether it confirms.
+    /// Locks the daemon because another daemon has locked the bottle. Returns whether the daemon confirms.
     pub(crate) async fn lock(&self, why: &LockOut) -> bool {
         let Ok(request) = serde_json::to_vec(&BundleRequest::Lock(why.clone())) else { return false };
         matches!(self.request(request.into()).await, Ok(BundleEvent::Locked))
     }
 
-    /// Requests an exit, and kills the daemon after [`EXIT_WITHIN`].
+    /// Requests the daemon to exit, and kills it after [`EXIT_WITHIN`].
     pub(crate) async fn stop(&self, request: Bytes) -> io::Result<()> {
         let exit = async {
             let mut stream = self.channel.open_bytes(request)?;
@@ -173,16 +173,16 @@ impl Sidecar {
             self.channel.closed().await;
             Ok::<_, ChannelError>(())
         };
-        // In any case, the next line ends the process.
+        // An error is ignored, because the next line kills the process in any case.
         let _ = timeout(EXIT_WITHIN, exit).await;
         self.kill()
     }
 
-    /// Kills the process, if it still runs, and reaps it.
+    /// Kills the process if it still runs, and reaps it.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.kill()?;
-        // Does not block for long: the process has been killed or has exited.
+        // Returns soon, because the process has been killed or has exited.
         process.wait().map(drop)
     }
 }

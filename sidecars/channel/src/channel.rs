@@ -1,4 +1,4 @@
-//! Connection handles: one opens streams, one receives the streams that the peer opens.
+//! Handles of a connection: one opens streams, the other receives the streams that the peer opens.
 
 use std::sync::Arc;
 
@@ -13,20 +13,21 @@ use crate::entry::Signals;
 use crate::handshake::{HELLO_DEADLINE, shake};
 use crate::{ChannelError, Closed, Stream};
 
-/// Read buffer size: two data frames fit.
+/// Size of the read buffer: two data frames fit.
 const READ_BUFFER: usize = 64 * 1024;
 
-/// The side of a connection. The dialler opens odd stream ids, the other side even ones.
+/// The side of a connection. The dialling side opens streams with odd ids, the accepting side streams with
+/// even ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The side that dialled.
+    /// The side that dialled the connection.
     Dialed,
-    /// The side that accepted.
+    /// The side that accepted the connection.
     Accepted,
 }
 
-/// Keeps the connection alive. When the last handle is dropped, the connection closes after queued frames are
-/// written.
+/// Keeps the connection open. When the last clone is dropped, the connection closes after the queued frames
+/// are written.
 pub(crate) struct KeepAlive(pub(crate) Arc<Shared>);
 
 impl Drop for KeepAlive {
@@ -35,8 +36,8 @@ impl Drop for KeepAlive {
     }
 }
 
-/// A connection. Cheap to clone. It stays open until either side closes it, or until every `Channel`,
-/// `Incoming`, request and stream of it is dropped.
+/// A connection. Cheap to clone. The connection stays open until either side closes it, or until all its
+/// `Channel`s, `Incoming`s, requests and streams are dropped.
 #[derive(Clone)]
 pub struct Channel {
     keep: Arc<KeepAlive>,
@@ -50,11 +51,11 @@ impl std::fmt::Debug for Channel {
 
 impl Channel {
     /// Exchanges hellos within [`HELLO_DEADLINE`], then drives the connection on a background task of the
-    /// current runtime. The third value is the peer's hello; the caller checks its role.
+    /// current runtime. The third value is the peer's hello. The caller must check the peer's role in it.
     ///
     /// # Errors
-    /// [`ChannelError::Silent`], [`ChannelError::BadHello`], and [`ChannelError::Version`] for a peer of
-    /// another protocol.
+    /// [`ChannelError::Silent`], [`ChannelError::BadHello`], and [`ChannelError::Version`] if the peer uses
+    /// another protocol version.
     pub async fn establish<IO>(
         io: IO,
         side: Side,
@@ -75,19 +76,19 @@ impl Channel {
     /// Opens a stream with `request` as its first frame. Does not wait for the peer.
     ///
     /// # Errors
-    /// [`ChannelError::Closed`], [`ChannelError::TooManyStreams`], and [`ChannelError::TooLong`] for a
-    /// request over the frame's bound.
-    // Async, so that a later version can wait for a free stream without changes to callers.
+    /// [`ChannelError::Closed`], [`ChannelError::TooManyStreams`], and [`ChannelError::TooLong`] if the
+    /// request does not fit into a frame.
+    // Async, so that a later version can wait for a free stream and callers need not change.
     #[allow(clippy::unused_async)]
     pub async fn open<R: Serialize>(&self, request: &R) -> Result<Stream, ChannelError> {
         let request = serde_json::to_vec(request).map_err(|e| ChannelError::Unwritable(e.to_string()))?;
         self.open_bytes(request.into())
     }
 
-    /// Opens a stream with a request that is JSON already, for example one forwarded from another channel.
+    /// Opens a stream with a request that is already JSON, for example one from another channel.
     ///
     /// # Errors
-    /// As [`Channel::open`].
+    /// The errors of [`Channel::open`].
     pub fn open_bytes(&self, request: Bytes) -> Result<Stream, ChannelError> {
         let shared = &self.keep.0;
         let (stream, signals) = shared.table().open(request)?;
@@ -100,8 +101,8 @@ impl Channel {
         self.keep.0.closed().await
     }
 
-    /// Closes the connection: no new frames are accepted, queued frames are still written (for at most two
-    /// seconds). [`Channel::closed`] resolves after that.
+    /// Closes the connection. It accepts no new frames, and writes queued frames for at most two seconds.
+    /// [`Channel::closed`] resolves after that.
     pub fn close(&self) {
         self.keep.0.close("closed by this side");
     }
@@ -110,8 +111,8 @@ impl Channel {
     pub async fn flush(&self) {
         let shared = &self.keep.0;
         let mut idle = std::pin::pin!(shared.idle.notified());
-        // Registered before the check: the write loop then reports its next idle moment, which follows
-        // everything queued before this call.
+        // Registered before the write loop is woken. The loop then reports that it is idle only after it has
+        // written everything that was queued before this call.
         idle.as_mut().enable();
         shared.writes.notify_one();
         tokio::select! {
@@ -121,7 +122,7 @@ impl Channel {
     }
 }
 
-/// The streams that the peer opens, in order. Dropping it rejects all waiting and future ones.
+/// The streams that the peer opens, in order. Dropping this value rejects all waiting and future streams.
 pub struct Incoming {
     keep: Arc<KeepAlive>,
 }
@@ -133,7 +134,7 @@ impl std::fmt::Debug for Incoming {
 }
 
 impl Incoming {
-    /// Returns the next request, or `None` when the connection is closed. Cancel-safe.
+    /// Returns the next request, or `None` if the connection is closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<Request> {
         let shared = &self.keep.0;
         loop {
@@ -163,7 +164,7 @@ impl Drop for Incoming {
     }
 }
 
-/// A stream that the peer opened and that is not accepted yet. Dropping it rejects the stream.
+/// A stream that the peer opened and this side has not accepted yet. Dropping it rejects the stream.
 pub struct Request {
     payload: Bytes,
     stream: Stream,
@@ -177,7 +178,7 @@ impl std::fmt::Debug for Request {
 }
 
 impl Request {
-    /// The request as received.
+    /// Returns the request as received.
     #[must_use]
     pub fn payload(&self) -> &Bytes {
         &self.payload
@@ -186,7 +187,7 @@ impl Request {
     /// Parses the request as a `T`.
     ///
     /// # Errors
-    /// [`ChannelError::Unreadable`] if it is not a `T`.
+    /// [`ChannelError::Unreadable`] if the request is not a `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ChannelError> {
         serde_json::from_slice(&self.payload).map_err(|e| ChannelError::Unreadable(e.to_string()))
     }
@@ -197,13 +198,13 @@ impl Request {
         self.stream
     }
 
-    /// Rejects the stream with a message.
+    /// Rejects the stream with the message `why`.
     pub async fn refuse(self, why: &str) {
         self.stream.reset(why).await;
     }
 }
 
-/// The stream handle that both halves share.
+/// The handle of a stream. Its sender and its receiver share it.
 #[derive(Clone)]
 pub(crate) struct StreamHandle {
     pub(crate) stream: u32,

@@ -13,22 +13,23 @@ use crate::entry::Frame;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// Frames are batched up to this many bytes per write: few system calls, little memory.
+/// How many bytes of frames are combined in one write. This keeps both the number of system calls and the
+/// memory use low.
 const BATCH: usize = 32 * 1024;
 
-/// How long queued frames may take to reach the peer after this side closes.
+/// How long this side continues to write queued frames after it closes the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// State shared by the loops and the handles.
+/// The state that the loops and the handles share.
 pub(crate) struct Shared {
     table: Mutex<Table>,
-    /// Frames wait to be written, or the connection is closing.
+    /// Notified when frames wait to be written, or the connection is closing.
     pub(crate) writes: Notify,
-    /// A request of the peer arrived.
+    /// Notified when a request from the peer arrives.
     pub(crate) arrivals: Notify,
-    /// All queued frames are written.
+    /// Notified when all queued frames are written.
     pub(crate) idle: Notify,
-    /// This side is closing.
+    /// Notified when this side closes the connection.
     closing: Notify,
     closed: watch::Sender<Option<Closed>>,
 }
@@ -45,13 +46,13 @@ impl Shared {
         }
     }
 
-    /// Locks the table for a short access; never held over an await.
+    /// Locks the table for a short access. The lock must not be held over an await.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        // The table's methods keep it consistent, so a panic elsewhere in a lock holder is harmless.
+        // The table's methods keep it consistent, so a poisoned lock can be used.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts no new frames; queued ones are still written, for [`CLOSE_TIMEOUT`].
+    /// Stops accepting new frames. Queued frames are still written, for at most [`CLOSE_TIMEOUT`].
     pub(crate) fn close(&self, reason: &str) {
         let mut table = self.table();
         if table.closed.is_none() {
@@ -66,7 +67,7 @@ impl Shared {
         let mut watch = self.closed.subscribe();
         match watch.wait_for(Option::is_some).await {
             Ok(closed) => closed.clone().unwrap_or_else(|| Closed::because("closed")),
-            // The sender lives in `self`.
+            // Unreachable: `self` owns the sender.
             Err(_) => Closed::because("closed"),
         }
     }
@@ -82,7 +83,7 @@ impl Shared {
     }
 }
 
-/// Marks the connection as lost even if the runtime drops the task midway.
+/// Marks the connection as lost even if the runtime drops its task.
 struct Lost<'a>(&'a Shared);
 
 impl Drop for Lost<'_> {
@@ -91,7 +92,7 @@ impl Drop for Lost<'_> {
     }
 }
 
-/// Runs the connection until it closes.
+/// Drives the connection until it closes.
 pub(crate) async fn drive<R, W>(reader: R, mut writer: W, shared: &Shared)
 where
     R: AsyncRead + Unpin,
@@ -131,7 +132,7 @@ async fn read_loop<R: AsyncRead + Unpin>(mut reader: R, shared: &Shared) -> Clos
         if let Err(violation) = received {
             return violation.into();
         }
-        // Both are cheap without a waiter; a permit is stored for the next one.
+        // Both calls are cheap if nothing waits. The permit is then stored for the next waiter.
         shared.arrivals.notify_one();
         shared.writes.notify_one();
     }
@@ -143,7 +144,7 @@ impl From<Violation> for Closed {
     }
 }
 
-/// Reads one frame; `None` if the peer closed between frames.
+/// Reads one frame, or returns `None` if the peer closed the connection between two frames.
 async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Header, Bytes)>, Closed> {
     let mut header = [0; HEADER];
     let Some((first, rest)) = header.split_first_mut() else { return Ok(None) };
@@ -156,8 +157,9 @@ async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Head
         return Ok(None);
     }
     let header = Header::decode(header).map_err(|e| Closed::because(format!("the peer sent {e}")))?;
-    // A separate allocation, so that a short waiting payload does not keep a long buffer alive. It grows with
-    // the received bytes, so an announced length alone allocates nothing.
+    // Each payload gets a separate allocation, so that a short payload in a queue does not keep a long buffer
+    // alive. The allocation grows with the received bytes, so that an announced length alone allocates
+    // little.
     let mut payload = BytesMut::with_capacity(header.length.min(BATCH));
     let mut limited = reader.take(header.length as u64);
     while payload.len() < header.length {
@@ -193,7 +195,7 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
         }
         batch.clear();
         {
-            // Notified under the lock, so that frames queued after this check do not count as written.
+            // Notified under the lock, because frames that are queued later are not written yet.
             let table = shared.table();
             if !table.is_idle() {
                 continue;
@@ -203,18 +205,18 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
         if let Some(closed) = closed {
             return closed;
         }
-        // Free the buffer while the connection is idle.
+        // Frees the buffer while the connection is idle.
         batch.shrink_to(0);
         shared.writes.notified().await;
     }
 }
 
-/// Fills `batch` with whole frames, one per stream in turn. Returns a payload that is too long for the batch,
-/// to be written after it.
+/// Fills `batch` with complete frames, one of each stream in turn. Returns a payload that is too long for the
+/// batch. The caller must write it after the batch.
 fn fill(batch: &mut Vec<u8>, table: &mut Table) -> Option<Bytes> {
     while batch.len() < BATCH {
         let (stream, frame) = table.next_frame()?;
-        // The table accepts only frames with a valid header.
+        // Always succeeds, because the table accepts only frames with a valid header.
         let Ok(header) = frame.header(stream) else { continue };
         batch.extend_from_slice(&header.encode());
         match frame {

@@ -1,4 +1,4 @@
-//! State of one stream: outbound and inbound queues, and credit in both directions.
+//! The state of one stream: outbound and inbound queues, and credit in both directions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::{ChannelError, Event};
 
-/// A frame of an open stream, before its header is encoded.
+/// A frame of an open stream, before it is encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
     Open(Bytes),
@@ -33,7 +33,7 @@ impl Frame {
         Header::new(kind, stream, length).map_err(|e| ChannelError::Unwritable(e.to_string()))
     }
 
-    /// Makes a reset, with its message cut to fit a frame.
+    /// Creates a reset frame. Cuts the message to fit.
     pub(crate) fn reset(why: &str) -> Self {
         let mut end = why.len().min(MAX_SENTENCE);
         while !why.is_char_boundary(end) {
@@ -43,21 +43,21 @@ impl Frame {
     }
 }
 
-/// Notifications for the holders of a stream's halves.
+/// Notifications for the sender and the receiver of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// An event arrived, or the stream is closed. One waiter: the receiver.
+    /// Notified when an event arrives or the stream closes. The only waiter is the receiver.
     pub(crate) readable: Notify,
-    /// Credit arrived, or the stream is closed. One waiter: the holder of `turn`.
+    /// Notified when credit arrives or the stream closes. The only waiter is the task that holds `turn`.
     pub(crate) writable: Notify,
-    /// The stream is lost and nothing can be sent. Any number of waiters.
+    /// Notified when the stream is lost and nothing can be sent. Any number of tasks may wait.
     pub(crate) lost: Notify,
-    /// Senders of one stream take turns, so that short messages do not starve a long one.
+    /// Senders of one stream take turns, so that short messages cannot starve a long one.
     pub(crate) turn: Mutex<()>,
 }
 
 impl Signals {
-    /// Wakes all waiters: the stream was reset or the connection closed.
+    /// Wakes all waiters, because the stream was reset or the connection closed.
     pub(crate) fn wake_all(&self) {
         self.readable.notify_one();
         self.writable.notify_one();
@@ -65,38 +65,39 @@ impl Signals {
     }
 }
 
-/// The state of one direction.
+/// The state of one direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     Open,
-    /// The last frame waits to be written (sending only).
+    /// The last frame is queued but not written. Used only for the sending direction.
     Closing,
     Closed,
 }
 
-/// The state of a stream in the table.
+/// The state of one stream in the table.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) signals: Arc<Signals>,
     pub(crate) sending: Half,
     pub(crate) receiving: Half,
     pub(crate) outbound: VecDeque<Frame>,
-    /// Whether it is in the table's write queue.
+    /// Whether the stream is in the table's write queue.
     pub(crate) queued: bool,
-    /// Credit that remains for sending.
+    /// The credit that remains for sending.
     pub(crate) credit: u32,
-    /// Bytes that the peer has used of its window.
+    /// How many bytes of its window the peer has used.
     pub(crate) used: u32,
-    /// The part of `used` that the receiver has consumed but not credited yet.
+    /// The part of `used` that the receiver has consumed and the peer has not been credited for.
     pub(crate) owed: u32,
     pub(crate) inbound: VecDeque<(Event, u32)>,
-    /// The receiver was dropped: incoming data is discarded and credited.
+    /// Whether the receiver was dropped. Incoming data is then discarded and credited.
     pub(crate) unread: bool,
-    /// Reset by the peer or lost with the connection.
+    /// Whether the peer reset the stream, or the connection was lost.
     pub(crate) lost: bool,
-    /// Reset by this side: frames that the peer sent before it knew are no violation.
+    /// Whether this side reset the stream. Frames that the peer sent before it received the reset are then no
+    /// violation.
     pub(crate) reset_here: bool,
-    /// The peer's request, until it is accepted.
+    /// The peer's request, until this side accepts it.
     pub(crate) request: Option<Bytes>,
 }
 
@@ -119,8 +120,8 @@ impl Entry {
         }
     }
 
-    /// Whether a credit is due. Credit returns in few, large grants; `frame::MAX_COST` explains why that
-    /// cannot stall.
+    /// Whether to send credit to the peer. Credit is returned in few, large grants; `frame::MAX_COST`
+    /// explains why this cannot stall the stream.
     pub(crate) fn credit_due(&self) -> bool {
         self.owed >= WINDOW / 2 && self.receiving == Half::Open
     }
@@ -133,7 +134,7 @@ impl Entry {
             && (self.unread || self.inbound.is_empty())
     }
 
-    /// Bytes buffered for the receiver.
+    /// Number of bytes that are buffered for the receiver.
     pub(crate) fn buffered(&self) -> usize {
         self.inbound.iter().map(|(event, _)| event.len()).sum()
     }

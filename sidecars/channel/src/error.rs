@@ -1,10 +1,10 @@
-//! Errors of channels.
+//! Errors of channels and streams.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The reason why a connection closed. Cheap to clone; all streams of a connection report the same.
+/// Why a connection closed. Cheap to clone. All streams of a connection report the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed(pub(crate) Arc<str>);
 
@@ -29,12 +29,13 @@ pub enum ChannelError {
     /// The peer's first bytes are not a valid hello.
     #[error("the peer's hello is invalid: {0}")]
     BadHello(String),
-    /// The peer uses another protocol version. Guest, bundle and host must be the same program.
+    /// The peer uses another protocol version. Guest, bundle and host must run the same version of this
+    /// program.
     #[error("the peer uses protocol version {theirs}, this program uses version {ours}")]
     Version {
-        /// This program's version.
+        /// The protocol version of this program.
         ours: u32,
-        /// The peer's version.
+        /// The protocol version of the peer.
         theirs: u32,
     },
     /// The connection is closed.
@@ -43,27 +44,27 @@ pub enum ChannelError {
     /// The stream was reset by the peer or by this side.
     #[error("the stream was reset: {0}")]
     Reset(String),
-    /// The stream ended where a message was expected, or this side sends after its end.
+    /// The stream ended where a message was expected, or this side sent after ending the stream.
     #[error("the stream has ended")]
     Ended,
     /// Data arrived where a message was expected.
     #[error("data arrived on the stream where a message was expected")]
     UnexpectedData,
-    /// The peer's message does not have the expected type.
+    /// The peer's message is not of the expected type.
     #[error("cannot parse the peer's message: {0}")]
     Unreadable(String),
     /// A request or message that cannot be encoded.
     #[error("cannot encode the message: {0}")]
     Unwritable(String),
-    /// A request or message over the frame's bound.
+    /// A request or message exceeds the bound of a frame.
     #[error("a message of {length} bytes is over the bound of {bound}")]
     TooLong {
-        /// Its length.
+        /// The length of the request or message, in bytes.
         length: usize,
-        /// The bound.
+        /// The bound, in bytes.
         bound: usize,
     },
-    /// This side has the maximum of open streams.
+    /// This side has already opened the maximum number of streams.
     #[error("{0} streams are open already, the maximum of one side")]
     TooManyStreams(usize),
 }

@@ -1,5 +1,5 @@
-//! The handshake: sends a hello, reads the peer's within a deadline, and compares the versions before
-//! anything else.
+//! The handshake: sends a hello, reads the peer's hello within a deadline, and compares the versions before
+//! it parses the rest.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::ChannelError;
 
-/// How long a peer may take to send its hello: longer than a process start on a loaded machine, short enough
-/// that a user sees the error.
+/// How long a peer may take to send its hello. This is longer than a process start on a loaded machine, and
+/// short enough that a user waits for the error.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The one field that every protocol version's hello has.
+/// The only field that the hellos of all protocol versions have.
 #[derive(Deserialize)]
 struct Version {
     protocol: u32,
@@ -31,7 +31,7 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    // Concurrently, so that two peers on an unbuffered stream do not deadlock and both can report both
+    // Done concurrently, so that two peers on an unbuffered stream do not deadlock, and each can report both
     // versions.
     let both = async { tokio::try_join!(send(writer, ours), receive(reader, ours.protocol)) };
     match tokio::time::timeout(deadline, both).await {
@@ -50,8 +50,8 @@ async fn send<W: AsyncWrite + Unpin>(writer: &mut W, ours: &Hello) -> Result<(),
         writer.write_all(&bytes).await?;
         writer.flush().await
     };
-    // A peer that disconnected may have sent its hello before (the other half reads it), so a failed write
-    // alone is no error.
+    // A failed write alone is no error: a peer that has disconnected may have sent its hello before, and
+    // `receive` still reads it.
     if let Err(error) = sent.await {
         tracing::debug!(%error, "hello not sent");
     }

@@ -1,7 +1,7 @@
-//! Multiplexes independent streams over one byte stream, with the session protocol's frames.
+//! Multiplexes independent streams over one byte stream, in the frames of the session protocol.
 //!
-//! Owns the handshake, the stream table, flow control and fairness. It does not interpret requests and
-//! messages: these are JSON that both ends define in `bottle_contract::session`.
+//! This crate implements the handshake, the stream table, flow control and fairness between streams. It does
+//! not interpret requests and messages, which are JSON of types in `bottle_contract::session`.
 //!
 //! ```text
 //!  Channel::open ─┐                                        ┌─► Incoming::next ─► Request::accept
@@ -10,19 +10,20 @@
 //!   Stream ◄── Table (bounds checked before anything waits)  ◄── read loop  ◄══ peer
 //! ```
 //!
-//! The peer is untrusted. Buffered data for a slow reader is bounded per stream
-//! ([`WINDOW`](bottle_contract::session::frame::WINDOW)), per side
-//! ([`MAX_STREAMS`](bottle_contract::session::frame::MAX_STREAMS)) and per connection. A peer that exceeds
-//! its credit, uses a stream that was never opened, sends after its own end, or announces a length over the
-//! bound loses the connection; [`Channel::closed`] reports the reason. Reset messages of the peer are passed
-//! on unescaped: callers must escape them before display.
+//! The peer is untrusted. The amount of data that is buffered for a slow reader is bounded for each stream
+//! ([`WINDOW`](bottle_contract::session::frame::WINDOW)), each side
+//! ([`MAX_STREAMS`](bottle_contract::session::frame::MAX_STREAMS)) and each connection. The connection is
+//! closed if the peer exceeds its credit, uses a stream that was never opened, sends on a stream after ending
+//! it, or announces a frame length over the bound. [`Channel::closed`] returns the reason. Messages in the
+//! peer's resets are not escaped: callers must escape them before display.
 //!
-//! - `handshake`: hellos, deadline, version check
-//! - `table`: the state of all streams, no I/O; `entry`: the state of one stream
+//! - `handshake`: exchange of hellos, with a deadline and a version check
+//! - `table`: the state of all streams, without I/O; `entry`: the state of one stream
 //! - `drive`: the read and write loops
-//! - `channel`, `stream`: the handles of callers
+//! - `channel`, `stream`: the handles that callers use
 //! - `splice`: forwards one stream to another
-//! - [`rejoin`](mod@rejoin): successive connections on one byte stream; `stdio`: on a process's standard streams
+//! - [`rejoin`](mod@rejoin): consecutive connections on one byte stream; `stdio`: a process's standard
+//!   streams
 
 mod channel;
 mod drive;

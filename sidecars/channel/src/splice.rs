@@ -1,9 +1,9 @@
-//! Forwards one stream to another without parsing it.
+//! Forwards one stream to another without parsing its messages.
 
 use crate::{ChannelError, Event, Stream, StreamReceiver, StreamSender};
 
-/// Forwards `a` to `b` and back: messages, data, ends and resets, each direction at the pace of its slower
-/// side. Returns when both directions are closed.
+/// Forwards messages, data, ends and resets between `a` and `b` in both directions. A slow receiver slows the
+/// sender down. Returns when both directions are closed.
 pub async fn splice(a: Stream, b: Stream) {
     let (to_a, from_a) = a.split();
     let (to_b, from_b) = b.split();
@@ -11,8 +11,8 @@ pub async fn splice(a: Stream, b: Stream) {
 }
 
 async fn forward(mut from: StreamReceiver, to: StreamSender) {
-    // A failed send means that the far side closed. Its receiver, in the other direction, reports the reason
-    // to the near side, which ends this loop too.
+    // If sending fails, the receiving stream is closed. The other direction then forwards the reason to this
+    // direction's sender, which ends this loop.
     let mut far: Result<(), ChannelError> = Ok(());
     while let Some(event) = from.next().await {
         if let Event::Reset(why) = &event {

@@ -1,4 +1,4 @@
-//! Uses a process's standard streams as a channel.
+//! Uses the standard streams of a process as a byte stream for channels.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use crate::Rejoinable;
 /// The lowest descriptor number for the streams: past the three standard ones.
 const PAST_STANDARD: i32 = 3;
 
-/// Standard input and output, moved to other descriptors.
+/// A process's standard input and output, moved to other descriptors.
 #[derive(Debug)]
 pub struct Stdio {
     input: OwnedFd,
@@ -21,8 +21,8 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    /// Takes both streams and replaces them with `/dev/null`: later child processes do not inherit them, and
-    /// output of this process does not end up between frames. Call it before anything else runs.
+    /// Takes both streams and replaces them with `/dev/null`. Child processes then do not inherit them, and
+    /// other output of this process cannot end up between frames. Call this before any other code runs.
     ///
     /// # Errors
     /// If a stream is closed, or `/dev/null` does not exist.
@@ -35,10 +35,10 @@ impl Stdio {
         Ok(Self { input, output })
     }
 
-    /// Registers both with the current runtime.
+    /// Registers both streams with the current runtime.
     ///
     /// # Errors
-    /// If they are not pipes; an engine's streams without a terminal are.
+    /// If the streams are not pipes. A container engine provides pipes if there is no terminal.
     pub fn on_runtime(self) -> io::Result<Rejoinable<Receiver, Sender>> {
         Ok(Rejoinable::new(Receiver::from_owned_fd(self.input)?, Sender::from_owned_fd(self.output)?))
     }

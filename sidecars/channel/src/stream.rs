@@ -1,4 +1,4 @@
-//! Streams and their sending and receiving halves.
+//! Streams, and the sender and receiver of a stream.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::channel::{KeepAlive, StreamHandle};
 use crate::entry::{Frame, Signals};
 use crate::table::{Next, SendOutcome};
 
-/// The most bytes in one data frame, whose first byte names the descriptor.
+/// The most bytes in one data frame. The frame's first byte contains the descriptor.
 const MAX_BYTES: usize = MAX_DATA - 1;
 
 /// An event on a stream.
@@ -21,16 +21,16 @@ const MAX_BYTES: usize = MAX_DATA - 1;
 pub enum Event {
     /// A typed message, as JSON.
     Message(Bytes),
-    /// Bytes of a descriptor.
+    /// Bytes from a descriptor.
     Data {
         /// The descriptor, for example `bottle_contract::session::guest::STDIN`.
         fd: u8,
         /// The bytes.
         bytes: Bytes,
     },
-    /// The peer ended its side; this side may continue.
+    /// The peer ended its direction. This side may continue to send.
     End,
-    /// The peer reset the stream in both directions, or the connection closed.
+    /// The peer reset both directions of the stream, or the connection closed.
     Reset(String),
 }
 
@@ -51,7 +51,7 @@ impl Event {
         }
     }
 
-    /// Whether it is the last event.
+    /// Whether no event follows this one.
     #[must_use]
     pub fn is_last(&self) -> bool {
         matches!(self, Self::End | Self::Reset(_))
@@ -66,8 +66,8 @@ impl Event {
     }
 }
 
-/// Both halves of a stream. Dropping it without an end resets it, so that the peer never mistakes a part for
-/// the whole.
+/// The sender and the receiver of a stream. Dropping a stream that was not ended resets it, so that the peer
+/// never takes a part of the data for all of it.
 pub struct Stream {
     sender: StreamSender,
     receiver: StreamReceiver,
@@ -85,7 +85,7 @@ impl Stream {
         Self { sender: StreamSender(Arc::new(Sending(handle.clone()))), receiver: StreamReceiver(handle) }
     }
 
-    /// Splits it into halves, for separate tasks.
+    /// Splits the stream into its sender and receiver, for separate tasks.
     #[must_use]
     pub fn split(self) -> (StreamSender, StreamReceiver) {
         (self.sender, self.receiver)
@@ -94,7 +94,7 @@ impl Stream {
     /// Sends a typed message; see [`StreamSender::message`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StreamSender::message`].
     pub async fn message<T: Serialize>(&self, message: &T) -> Result<(), ChannelError> {
         self.sender.message(message).await
     }
@@ -102,7 +102,7 @@ impl Stream {
     /// Sends data; see [`StreamSender::data`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StreamSender::data`].
     pub async fn data(&self, fd: u8, bytes: &[u8]) -> Result<(), ChannelError> {
         self.sender.data(fd, bytes).await
     }
@@ -110,15 +110,15 @@ impl Stream {
     /// Sends data without a copy; see [`StreamSender::data_bytes`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StreamSender::data_bytes`].
     pub async fn data_bytes(&self, fd: u8, bytes: Bytes) -> Result<(), ChannelError> {
         self.sender.data_bytes(fd, bytes).await
     }
 
-    /// Ends this side; see [`StreamSender::end`].
+    /// Ends the sending direction; see [`StreamSender::end`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StreamSender::end`].
     pub async fn end(&self) -> Result<(), ChannelError> {
         self.sender.end().await
     }
@@ -136,14 +136,14 @@ impl Stream {
     /// Receives a message; see [`StreamReceiver::message`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StreamReceiver::message`].
     pub async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
         self.receiver.message().await
     }
 }
 
-/// The sending half. Clones send on the same stream, each frame whole. Dropping the last one without
-/// [`StreamSender::end`] resets the stream in both directions.
+/// The sending half of a stream. All clones send on the same stream, and their frames do not mix. Dropping
+/// the last clone without [`StreamSender::end`] resets both directions of the stream.
 #[derive(Clone)]
 pub struct StreamSender(Arc<Sending>);
 
@@ -167,20 +167,20 @@ impl StreamSender {
         &self.0.0
     }
 
-    /// Sends a typed message; waits for credit.
+    /// Sends a typed message. Waits for credit.
     ///
     /// # Errors
-    /// [`ChannelError::TooLong`], or the state of the stream: [`ChannelError::Closed`],
+    /// [`ChannelError::TooLong`], or an error for the state of the stream: [`ChannelError::Closed`],
     /// [`ChannelError::Reset`], [`ChannelError::Ended`].
     pub async fn message<T: Serialize>(&self, message: &T) -> Result<(), ChannelError> {
         let json = serde_json::to_vec(message).map_err(|e| ChannelError::Unwritable(e.to_string()))?;
         self.message_bytes(json.into()).await
     }
 
-    /// Sends a message that is JSON already.
+    /// Sends a message that is already JSON.
     ///
     /// # Errors
-    /// As [`StreamSender::message`].
+    /// The errors of [`StreamSender::message`].
     pub async fn message_bytes(&self, json: Bytes) -> Result<(), ChannelError> {
         if json.len() > MAX_PAYLOAD {
             return Err(ChannelError::TooLong { length: json.len(), bound: MAX_PAYLOAD });
@@ -188,19 +188,19 @@ impl StreamSender {
         self.send(Frame::Message(json)).await
     }
 
-    /// Sends bytes of descriptor `fd`, split into frames; waits for credit before each. An empty slice is one
-    /// empty frame, which closes a process's standard input.
+    /// Sends bytes of descriptor `fd`, split into frames. Waits for credit before each frame. An empty slice
+    /// is sent as one empty frame, which closes the standard input of a process.
     ///
     /// # Errors
-    /// The state of the stream, as [`StreamSender::message`].
+    /// The errors of [`StreamSender::message`] for the state of the stream.
     pub async fn data(&self, fd: u8, bytes: &[u8]) -> Result<(), ChannelError> {
         self.data_bytes(fd, Bytes::copy_from_slice(bytes)).await
     }
 
-    /// Like [`StreamSender::data`], without a copy.
+    /// Like [`StreamSender::data`], without copying the bytes.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StreamSender::data`].
     pub async fn data_bytes(&self, fd: u8, mut bytes: Bytes) -> Result<(), ChannelError> {
         loop {
             let piece = bytes.split_to(bytes.len().min(MAX_BYTES));
@@ -211,11 +211,11 @@ impl StreamSender {
         }
     }
 
-    /// Ends this side after all queued frames. The peer may continue to send.
+    /// Ends the sending direction after all queued frames. The peer may continue to send.
     ///
     /// # Errors
-    /// [`ChannelError::Closed`] or [`ChannelError::Reset`] if the stream was lost before. Ending twice is no
-    /// error.
+    /// [`ChannelError::Closed`] or [`ChannelError::Reset`] if the stream is already lost. Ending a stream
+    /// twice is no error.
     pub async fn end(&self) -> Result<(), ChannelError> {
         let _turn = self.handle().signals.turn.lock().await;
         let ended = self.handle().shared().table().end(self.handle().stream);
@@ -223,16 +223,17 @@ impl StreamSender {
         ended
     }
 
-    /// Resets the stream at once in both directions and drops queued frames; the peer receives the message.
-    // Async like its siblings, but never waits: a reset must always work.
+    /// Resets both directions of the stream immediately and drops queued frames. The peer receives the
+    /// message `why`.
+    // Async like the other methods, but never waits, because a reset must always succeed.
     #[allow(clippy::unused_async)]
     pub async fn reset(&self, why: &str) {
         self.handle().shared().table().reset(self.handle().stream, why);
         self.handle().shared().writes.notify_one();
     }
 
-    /// Waits until the stream is closed: reset by either side, ended by both, or lost with the connection.
-    /// For tasks that work for the peer and neither send nor receive meanwhile.
+    /// Waits until the stream is closed: reset by either side, ended by both sides, or lost with the
+    /// connection. For tasks that neither send nor receive while they work for the peer.
     pub async fn closed(&self) {
         let handle = self.handle();
         loop {
@@ -263,8 +264,8 @@ impl StreamSender {
     }
 }
 
-/// The receiving half. After a drop, incoming data is discarded and credited, so that the peer does not
-/// stall.
+/// The receiving half of a stream. After it is dropped, incoming data is discarded and credited, so that the
+/// peer does not stall.
 pub struct StreamReceiver(StreamHandle);
 
 impl fmt::Debug for StreamReceiver {
@@ -274,8 +275,8 @@ impl fmt::Debug for StreamReceiver {
 }
 
 impl StreamReceiver {
-    /// Returns the next event; `None` after [`Event::End`] or [`Event::Reset`]. Reading data returns credit
-    /// to the peer. Cancel-safe.
+    /// Returns the next event, or `None` after [`Event::End`] or [`Event::Reset`]. Reading data returns
+    /// credit to the peer. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let readable = self.0.signals.readable.notified();

@@ -1,11 +1,13 @@
-//! The table of a connection's streams and the protocol's rules. No I/O: frames go in and come out.
+//! The table of a connection's streams, and the rules of the protocol. It performs no I/O: it takes received
+//! frames and returns frames to write.
 //!
 //! ```text
 //!   try_send   ─► outbound ─► write queue ─► next_frame    (queueing a frame spends credit)
 //!   next_event ◄─ inbound  ◄─ receive                      (consuming an event returns credit)
 //! ```
-//! A stream leaves the table when both directions are closed and its last event is consumed. Until then it
-//! counts against [`MAX_STREAMS`], so a peer cannot grow the table by opening and resetting streams.
+//! A stream is removed from the table when both directions are closed and its last event is consumed. Until
+//! then it counts toward [`MAX_STREAMS`], so a peer cannot enlarge the table by opening and resetting
+//! streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,11 +18,11 @@ use bytes::{Buf, Bytes};
 use crate::entry::{Entry, Frame, Half, Signals};
 use crate::{ChannelError, Closed, Event, Side};
 
-/// The most bytes buffered for readers on a connection: a full window for every stream of one side. Only long
-/// messages on many unread streams come near it.
+/// The most bytes that a connection buffers for readers: a full window for every stream of one side. Only
+/// long messages on many unread streams come near this limit.
 const MAX_BUFFERED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// A protocol violation, which no correct peer commits; the connection is closed.
+/// A protocol violation. Correct peers never commit one. It closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("the peer sent a `{0}` frame after the handshake")]
@@ -44,11 +46,11 @@ pub(crate) enum Violation {
 /// The outcome of an attempt to send a frame.
 pub(crate) enum SendOutcome {
     Queued,
-    /// Not enough credit; returns the frame.
+    /// The credit does not suffice. Contains the unsent frame.
     NeedsCredit(Frame),
 }
 
-/// The next event for a reader.
+/// The next event for a receiver.
 pub(crate) enum Next {
     Event(Event),
     Empty,
@@ -60,13 +62,13 @@ pub(crate) enum Next {
 pub(crate) struct Table {
     side: Side,
     streams: HashMap<u32, Entry>,
-    /// Streams with frames to write, each once, in turn.
+    /// Streams with frames to write, in turn. Each stream is listed at most once.
     write_queue: VecDeque<u32>,
-    /// Streams rejected without an entry in the table.
+    /// Streams that were rejected and have no entry in the table.
     refusals: VecDeque<u32>,
-    /// The peer's new streams, until accepted.
+    /// Streams that the peer opened and this side has not accepted yet.
     arrivals: VecDeque<u32>,
-    /// Whether this side accepts streams.
+    /// Whether this side accepts streams from the peer.
     pub(crate) accepting: bool,
     next_own: u32,
     last_theirs: u32,
@@ -122,7 +124,7 @@ impl Table {
         Ok((stream, signals))
     }
 
-    /// The peer's oldest request that is not accepted.
+    /// Returns the peer's oldest request that was not accepted yet.
     pub(crate) fn take_request(&mut self) -> Option<(u32, Bytes, Arc<Signals>)> {
         let stream = self.arrivals.pop_front()?;
         let entry = self.streams.get_mut(&stream)?;
@@ -140,7 +142,7 @@ impl Table {
         }
     }
 
-    /// Queues a message or data frame if the credit covers its cost.
+    /// Queues a message or data frame if the credit suffices.
     pub(crate) fn try_send(&mut self, stream: u32, frame: Frame) -> Result<SendOutcome, ChannelError> {
         let cost = frame.header(stream)?.cost();
         let entry = self.sendable(stream)?;
@@ -153,7 +155,7 @@ impl Table {
         Ok(SendOutcome::Queued)
     }
 
-    /// Queues the end of this side. Idempotent.
+    /// Queues the end of this side's direction. Idempotent.
     pub(crate) fn end(&mut self, stream: u32) -> Result<(), ChannelError> {
         match self.sendable(stream) {
             Ok(entry) => {
@@ -167,7 +169,7 @@ impl Table {
         }
     }
 
-    /// Resets the stream in both directions and drops queued frames.
+    /// Resets both directions of the stream and drops queued frames.
     pub(crate) fn reset(&mut self, stream: u32, why: &str) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         if entry.sending == Half::Closed && entry.receiving == Half::Closed {
@@ -192,12 +194,12 @@ impl Table {
         self.remove_if_finished(stream);
     }
 
-    /// Whether the stream was reset by either side, or lost with the connection.
+    /// Whether either side reset the stream, or the connection was lost.
     pub(crate) fn is_lost(&self, stream: u32) -> bool {
         self.streams.get(&stream).is_none_or(|entry| entry.lost || entry.reset_here)
     }
 
-    /// The next event of a stream.
+    /// Returns the next event of a stream.
     pub(crate) fn next_event(&mut self, stream: u32) -> Next {
         let Some(entry) = self.streams.get_mut(&stream) else { return Next::Closed };
         let Some((event, cost)) = entry.inbound.pop_front() else {
@@ -212,8 +214,8 @@ impl Table {
         Next::Event(event)
     }
 
-    /// Handles the drop of the last sender. Without an end it resets the stream, so that the peer never
-    /// mistakes a part for the whole.
+    /// Handles the drop of the last sender. Resets a stream that was not ended, so that the peer never takes
+    /// a part of the data for all of it.
     pub(crate) fn drop_sender(&mut self, stream: u32) {
         if self.streams.get(&stream).is_some_and(|entry| entry.sending == Half::Open) {
             self.reset(stream, "the sender was dropped without an end");
@@ -247,7 +249,7 @@ impl Table {
             return Err(Violation::NeverOpened(stream));
         }
         let Some(entry) = self.streams.get_mut(&stream) else {
-            // The frame crossed our end or reset on the wire.
+            // The peer sent this frame before it received this side's end or reset.
             return Ok(());
         };
         match header.kind {
@@ -261,7 +263,7 @@ impl Table {
                     self.deliver(stream, Event::Reset(String::from_utf8_lossy(&payload).into_owned()), 0)?;
                 }
             }
-            // Sent before our reset reached the peer.
+            // The peer sent this frame before it received this side's reset.
             _ if entry.reset_here => {}
             _ if entry.receiving == Half::Closed => return Err(Violation::AfterEnd(stream)),
             Kind::End => self.deliver(stream, Event::End, 0)?,
@@ -299,7 +301,7 @@ impl Table {
         }
         entry.used += cost;
         let event = if header.kind == Kind::Data {
-            // The header's bounds guarantee at least one byte of data payload.
+            // The header check guarantees at least one byte of payload.
             let fd = payload.get_u8();
             Event::Data { fd, bytes: payload }
         } else {
@@ -327,7 +329,7 @@ impl Table {
         if self.buffered > MAX_BUFFERED { Err(Violation::TooMuchUnread) } else { Ok(()) }
     }
 
-    /// Ends every stream with a reset that carries the reason of the lost connection.
+    /// Ends every stream with a reset that contains the reason for the lost connection.
     pub(crate) fn lose(&mut self, closed: &Closed) {
         self.closed = Some(closed.clone());
         let last = Event::Reset(format!("connection lost: {closed}"));
@@ -348,7 +350,7 @@ impl Table {
 
     // ---- the wire --------------------------------------------------------------------------------
 
-    /// The next frame to write: one per stream in turn.
+    /// Returns the next frame to write, one of each stream in turn.
     pub(crate) fn next_frame(&mut self) -> Option<(u32, Frame)> {
         if let Some(stream) = self.refusals.pop_front() {
             let why =
@@ -368,7 +370,7 @@ impl Table {
         None
     }
 
-    /// Whether no frame waits to be written.
+    /// Whether no frames wait to be written.
     pub(crate) fn is_idle(&self) -> bool {
         self.write_queue.is_empty() && self.refusals.is_empty()
     }
@@ -409,7 +411,7 @@ impl Table {
 }
 
 fn grant(entry: &mut Entry, stream: u32, payload: Bytes) -> Result<(), Violation> {
-    // The header's bounds guarantee four bytes of credit payload.
+    // The header check guarantees four bytes of payload.
     let grant = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
     entry.credit = match entry.credit.checked_add(grant) {
         Some(credit) if credit <= WINDOW => credit,

@@ -1,25 +1,25 @@
-//! Successive connections on one byte stream, such as a container's standard streams.
+//! Consecutive connections on one byte stream, such as the standard streams of a container.
 //!
-//! An engine attaches to such a stream repeatedly, and no beginning is visible to both ends: bytes written
-//! while no client is attached are dropped at any position, and a killed keeper leaves a partial frame. Each
-//! connection therefore marks its beginning and its end:
+//! A container engine attaches to such a stream repeatedly, and neither end sees where a connection begins.
+//! Bytes that are written while no client is attached are dropped from any position on. A keeper process that
+//! is killed leaves a partial frame. Each connection therefore marks its beginning and its end:
 //!
 //! ```text
 //! to the container   … cut ┃ RUN zeros │ MARK │ nonce │ hello, frames … ┃ RUN zeros │ MARK │ nonce │ …
 //! from the container … cut ┃ (RUN zeros) │ MARK │ nonce │ hello, frames … ┃ …
 //! ```
-//! - [`RUN`] zero bytes end the connection before them. No frame contains as many in a row: requests and messages
-//!   are JSON, which has none; data frames and reset messages are shorter.
-//! - The mark and a nonce open a connection. The container repeats both as its first bytes, and the host
-//!   skips everything before them: old bytes cannot contain a fresh nonce.
-//! - Either side closes a connection with another run of zeros, because neither can close the stream.
+//! - A run of [`RUN`] zero bytes ends the previous connection. No frame contains as many zero bytes in a row:
+//!   requests and messages are JSON, which contains none, and data frames and reset messages are shorter.
+//! - A mark and a nonce begin a connection. The container sends both back as its first bytes, and the host
+//!   skips everything before them. Older bytes cannot contain a new nonce.
+//! - Each side ends a connection with another run of zeros, because neither side can close the stream.
 //!
-//! One trace of a cut remains: the zeros may complete a data frame that was cut in the middle, so its stream
-//! receives them before it is reset with the connection.
+//! An interrupted data frame leaves one trace: the zeros may complete the frame. The frame's stream then
+//! receives these zeros before it is reset with the connection.
 //!
-//! Only the two ends may be able to write to the stream: this protocol protects against accidents, not
-//! attackers. Output of a bottle's processes travels inside frames and can neither contain a run nor guess a
-//! nonce.
+//! Only the two ends may be able to write to the stream, because this protocol protects against accidents and
+//! not against attackers. Output of a bottle's processes is sent inside frames. It cannot contain a run of
+//! zeros that is long enough, and cannot guess a nonce.
 
 mod container;
 mod host;
@@ -29,17 +29,18 @@ pub use host::{Rejoined, rejoin};
 
 use bottle_contract::session::frame::MAX_DATA;
 
-/// Number of zeros that end a connection: more than the longest payload that may be all zeros, with the
-/// headers around it.
+/// Number of zeros that end a connection. It exceeds the longest payload that may consist of zeros, including
+/// the headers around it.
 pub const RUN: usize = 2 * MAX_DATA;
 
-/// The mark after the zeros of a new connection. It does not start with a zero, or the run would have no end.
+/// The mark that follows the zeros at the beginning of a connection. Its first byte is not zero, so that the
+/// end of the run is clear.
 const MARK: [u8; 16] = *b"\x7fbottle-rejoin\n\xfe";
 
-/// Identifies one connection.
+/// A number that identifies one connection.
 type Nonce = [u8; 16];
 
-/// The mark with its nonce.
+/// Length of the mark and the nonce.
 const OPENING: usize = MARK.len() + size_of::<Nonce>();
 
 fn opening(nonce: Nonce) -> [u8; OPENING] {
@@ -49,12 +50,12 @@ fn opening(nonce: Nonce) -> [u8; OPENING] {
     bytes
 }
 
-/// Counts the zeros at the end of the bytes so far, up to a [`RUN`].
+/// Counts the zeros at the end of the bytes received so far, up to a [`RUN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Zeros(usize);
 
 impl Zeros {
-    /// Counts those at the end of `bytes`, which contain no run.
+    /// Counts the zeros at the end of `bytes`, which must not contain a run.
     fn at_end_of(bytes: &[u8]) -> Self {
         Self(bytes.iter().rev().take_while(|byte| **byte == 0).count())
     }
@@ -63,7 +64,7 @@ impl Zeros {
         self.0 >= RUN
     }
 
-    /// Counts further; returns the position in `bytes` after a complete run.
+    /// Counts the zeros in further `bytes`. Returns the position after a complete run, if there is one.
     fn count(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate() {
             self.0 = if *byte == 0 { self.0 + 1 } else { 0 };
@@ -78,13 +79,13 @@ impl Zeros {
 /// Finds the beginning of a connection.
 #[derive(Debug, Default)]
 struct Finder {
-    /// The bytes after a run so far.
+    /// The bytes received after a run.
     mark: Vec<u8>,
 }
 
 impl Finder {
-    /// Searches `bytes`, which continue after those that `zeros` counted. Returns the number of bytes
-    /// consumed, and the nonce if a connection begins after them; otherwise all are consumed.
+    /// Searches `bytes`, which follow the bytes that `zeros` counted. Returns the number of bytes consumed.
+    /// If a connection begins after them, also returns its nonce; otherwise all bytes are consumed.
     fn search(&mut self, zeros: &mut Zeros, bytes: &[u8]) -> (usize, Option<Nonce>) {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -102,14 +103,14 @@ impl Finder {
     /// Handles one byte after a run.
     fn take(&mut self, zeros: &mut Zeros, byte: u8) -> Option<Nonce> {
         if self.mark.is_empty() && byte == 0 {
-            // A run may be longer than necessary.
+            // A run may have more zeros than required.
             return None;
         }
         self.mark.push(byte);
         if self.mark.len() < OPENING {
             return None;
         }
-        // The zeros of the next opening follow a truncated one.
+        // If this mark was truncated, its end may contain the zeros of the next connection.
         *zeros = Zeros::at_end_of(&self.mark);
         let opening = std::mem::take(&mut self.mark);
         opening.strip_prefix(&MARK).and_then(|nonce| nonce.try_into().ok())
@@ -128,7 +129,7 @@ mod tests {
         [vec![0; RUN], opening(NONCE).to_vec()].concat()
     }
 
-    /// The nonce found, and the bytes after it, when the input arrives in pieces of `size`.
+    /// Returns the nonce, and the bytes after it, if the input arrives in pieces of `size` bytes.
     fn find(bytes: &[u8], size: usize) -> Option<(Nonce, Vec<u8>)> {
         let (mut finder, mut zeros, mut at) = (Finder::default(), Zeros::default(), 0);
         for piece in bytes.chunks(size) {
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn a_truncated_opening_does_not_hide_the_next_one() {
         let whole = preamble();
-        // A cut inside the nonce yields another nonce, which nobody awaits.
+        // A cut inside the nonce yields a different nonce, which nobody waits for.
         for cut in RUN - 2..RUN + MARK.len() {
             let bytes = [&whole[..cut], &whole, b"hello"].concat();
             assert_eq!(find(&bytes, 1000), Some((NONCE, b"hello".to_vec())), "cut at {cut}");

@@ -137,8 +137,9 @@ fn segments(path: &str) -> Vec<String> {
     path.split('/').filter(|segment| !segment.is_empty()).map(str::to_ascii_lowercase).collect()
 }
 
-/// The segments of a GitLab path with a project id by name (`projects/team%2Ftool/issues`), which has one
-/// meaning, with a number in place of the name. `None` if the slashes may mean something else.
+/// Returns the segments of a GitLab path that identifies the project by name (`projects/team%2Ftool/issues`),
+/// with a number in place of the name. Such a path has only one interpretation. Returns `None` if the encoded
+/// slashes may have another meaning.
 fn with_project_named(path: &str) -> Option<Vec<String>> {
     let mut segments = segments(path);
     let at = segments.iter().position(|segment| segment == "projects")? + 1;

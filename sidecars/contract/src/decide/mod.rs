@@ -5,7 +5,7 @@
 //! so that the proxy neither asks the user about a request that another rule denies, nor reads its body.
 //!
 //! ```text
-//! 1 authority  CONNECT, SNI, :authority and Host must agree       authority-mismatch
+//! 1 authority  CONNECT, SNI, :authority and Host must agree         authority-mismatch
 //!              host, path and query converted to canonical form     path-ambiguous (with matches)
 //! 2 route      by host and port                                     host-/port-not-allowed
 //! 3 git        push only by the gate, fetch if allowed; TRACE       use-git-gate, git-not-allowed, method-refused
