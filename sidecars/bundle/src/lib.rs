@@ -2,6 +2,7 @@
 //!
 //! [`run`] is the process role `__bundle`. The backend passes it the configuration. The bundle spawns one
 //! process for each daemon and represents all daemons to the keeper process:
+//!
 //! ```text
 //! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ proxy ⇄ bottle
 //!          (one uid),        │  backlog of events, questions to the user

@@ -1,6 +1,7 @@
-//! Tests the bundle and its daemons as real processes, with the test as their keeper.
+//! Tests the bundle and its daemons as real processes. The test itself is their keeper.
 //!
-//! Started as `__bundle` or the role of a daemon, this program is that process; otherwise it runs the tests.
+//! If this program is started as `__bundle` or in the role of a daemon, it runs as that process. Otherwise it
+//! runs the tests.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -68,7 +69,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     })
 }
 
-/// A running bundle; killed on drop.
+/// A running bundle. It is killed on drop.
 struct Running {
     folder: TempDir,
     process: Child,
@@ -76,7 +77,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have exited already.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -87,7 +88,8 @@ impl Running {
         Self::start_with(identity, |folder| Control::Socket { path: folder.join("bundle.sock") })
     }
 
-    /// Starts a bundle with control over its standard streams; `self.process` has the other ends.
+    /// Starts a bundle that keepers control over its standard streams. `self.process` has the other ends of
+    /// the streams.
     fn start_on_stdio() -> Result<Self> {
         Self::start_with(None, |_| Control::Stdio)
     }
@@ -109,7 +111,7 @@ impl Running {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
             }
         }
-        // Inaccessible to other users, as a keeper's folder.
+        // Like a keeper's folder, it is not accessible to other users.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
         let mut config = config(folder.path(), identity, control(folder.path()));
         change(folder.path(), &mut config);
@@ -129,7 +131,7 @@ impl Running {
         Ok(channel)
     }
 
-    /// Connects a keeper once the control socket exists.
+    /// Connects a keeper as soon as the control socket exists.
     async fn keeper(&self) -> Result<Channel> {
         let path = self.folder.path().join("bundle.sock");
         let until = Instant::now() + PATIENCE;
@@ -179,7 +181,8 @@ impl Running {
         Ok(answer)
     }
 
-    /// The egress daemon's process, found by its command line, as a backend does.
+    /// Returns the id of the egress daemon's process. Finds the process by its command line, as a backend
+    /// does.
     fn egress(&self) -> Result<u32> {
         let children = format!("/proc/{0}/task/{0}/children", self.process.id());
         let child = std::fs::read_to_string(children)?.trim().parse()?;
@@ -258,7 +261,7 @@ async fn daemon(keeper: &Channel) -> Result<Daemon> {
     Ok(daemon)
 }
 
-/// Waits for a condition.
+/// Waits until `condition` is true.
 async fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !condition() {
@@ -324,7 +327,7 @@ async fn reconnects() -> Result<()> {
     ensure!(refused.host == "evil.example.net", "{refused:?}");
     let path = running.folder.path().join("logs/egress.jsonl");
     let log = || std::fs::read_to_string(&path).unwrap_or_default();
-    // A separate thread writes it.
+    // A separate thread writes the log.
     until("both are in the log", || log().lines().count() == 2).await?;
     ensure!(log().contains(&refused.id), "{}", log());
     Ok(())
@@ -344,10 +347,10 @@ async fn daemon_dies() -> Result<()> {
     Ok(())
 }
 
-/// A credential that the agent does not have.
+/// A credential that the agent does not hold.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A bundle with every daemon; its proxy has [`KEY`].
+/// Starts a bundle with all daemons. Its proxy has [`KEY`].
 async fn with_every_daemon() -> Result<(Running, Channel)> {
     let control = |folder: &Path| Control::Socket { path: folder.join("bundle.sock") };
     let running = Running::start_as(None, control, |folder, config| {
@@ -410,7 +413,7 @@ async fn locked_out() -> Result<()> {
     let places = vec!["api.example.com".to_owned()];
     let why = BundleEvent::LockedOut(LockOut { daemon: "egress".into(), hits: HITS, places });
     ensure!(event(&mut early).await? == why);
-    // A flood of denials does not displace the notice, and a later keeper gets it too.
+    // A flood of denials does not displace the lock notice, and a later keeper receives it too.
     drop(keeper);
     for _ in 0..50 {
         ensure!(running.get("http://evil.example.org/")?.contains("x-bottle-reason: locked-out"));
@@ -422,7 +425,7 @@ async fn locked_out() -> Result<()> {
             && supervised().is_ok_and(|response| response.contains(SENTENCE))
     })
     .await?;
-    // No request of a keeper unlocks it.
+    // No request from a keeper unlocks the bottle.
     let BundleEvent::Rejected { .. } = request(&keeper, &provision()).await? else {
         bail!("provisioned again")
     };
@@ -495,7 +498,7 @@ async fn switches_user() -> Result<()> {
     Ok(())
 }
 
-/// With its privileges dropped, the daemon can still buffer a long body on disk and read it back.
+/// Checks that the daemon, without its privileges, can still buffer a long body on disk and read it back.
 async fn buffers_bodies() -> Result<()> {
     let other = Identity { uid: 65_533, gid: 65_533 };
     let more = nix::unistd::getuid().is_root().then_some(Some(other));
@@ -522,22 +525,22 @@ async fn buffers_bodies() -> Result<()> {
 
 async fn on_stdio() -> Result<()> {
     let mut running = Running::start_on_stdio()?;
-    // A keeper in its own runtime, so that it can be killed without a goodbye.
+    // This keeper has a separate runtime, so that it can be killed before it sends a close frame.
     let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     {
         let _inside = killed.enter();
-        // Dropping it would send a goodbye.
+        // Dropping the channel would close the connection properly.
         let keeper = std::mem::ManuallyDrop::new(running.rejoined().await?);
         send_provision(&keeper).await?;
     }
     ensure!(running.get("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
-    // Its thread exits before another keeper uses the same pipes.
+    // The runtime's thread exits before another keeper uses the same pipes.
     let exited = std::thread::spawn(move || killed.shutdown_timeout(PATIENCE)).join();
     ensure!(exited.is_ok(), "the keeper's runtime panicked");
     let half = b"\0\0\x10\0\0\0\0\x01\x03{\"half\":";
     let input = running.process.stdin.as_ref().context("input")?;
-    // The killed keeper made the pipe non-blocking, and its leftovers may fill it for a moment. A
-    // write of so few bytes is atomic.
+    // The killed keeper made the pipe non-blocking, and its remaining bytes may fill the pipe for a short
+    // time. A write of so few bytes is atomic.
     until("the bundle reads nothing", || !is_full((&*input).write_all(half))).await?;
     let keeper = running.rejoined().await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
@@ -579,7 +582,7 @@ async fn exits() -> Result<()> {
 async fn reports_failure() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("proxy"))?;
-    // The folder for logs is missing.
+    // The folder for logs does not exist.
     let control = Control::Socket { path: folder.path().join("bundle.sock") };
     let output = bundle(&config(folder.path(), None, control))?.stderr(Stdio::piped()).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -588,7 +591,7 @@ async fn reports_failure() -> Result<()> {
     Ok(())
 }
 
-/// Prints to the real standard error: the harness hides the output of a passing test.
+/// Prints to the real standard error, because the test harness hides the output of passing tests.
 fn skipped(why: &str) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: {why}\n"));
 }
@@ -598,7 +601,7 @@ fn signal(process: u32, signal: Signal) -> Result<()> {
     Ok(nix::sys::signal::kill(process, signal)?)
 }
 
-/// Whether a process has exited; a zombie counts.
+/// Whether a process has exited. A zombie counts as exited.
 fn has_exited(process: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{process}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')),

@@ -10,7 +10,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::Rejoinable;
 
-/// The lowest descriptor number for the streams: past the three standard ones.
+/// The lowest descriptor number to move the streams to, after the three standard descriptors.
 const PAST_STANDARD: i32 = 3;
 
 /// A process's standard input and output, moved to other descriptors.

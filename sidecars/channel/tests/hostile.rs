@@ -1,5 +1,5 @@
-//! Peers that violate the protocol: each loses the connection with the reason, and none makes this side panic
-//! or grow.
+//! Peers that violate the protocol. Each one loses its connection and the reason is reported. None causes a
+//! panic or unbounded memory use on this side.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn hello() -> Vec<u8> {
     frame(Kind::Hello, 0, &serde_json::to_vec(&Hello::of(Role::Guest)).unwrap())
 }
 
-/// This side dials; the test plays the peer.
+/// Creates a connection that this side dialled. The test plays the peer.
 async fn against() -> (Channel, Incoming, DuplexStream) {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     far.write_all(&hello()).await.unwrap();
@@ -34,7 +34,7 @@ async fn against() -> (Channel, Incoming, DuplexStream) {
 
 async fn reason_after(bytes: &[u8]) -> String {
     let (channel, _incoming, mut far) = against().await;
-    // Stream 1 is ours and open.
+    // Stream 1 was opened by this side and is still open.
     let _stream = channel.open(&"request").await.unwrap();
     channel.flush().await;
     // The connection may close during the last writes.
@@ -92,11 +92,12 @@ async fn opening_and_resetting_streams_stays_within_the_limit() {
         let bytes = [frame(Kind::Open, stream * 2, b"1"), frame(Kind::Reset, stream * 2, b"no")].concat();
         far.write_all(&bytes).await.unwrap();
         if stream % 100 == 0 {
-            // Reads its resets, as a correct but clumsy peer would.
+            // Reads the resets from this side, as a peer would that is correct except for opening too many
+            // streams.
             let _ = timeout(Duration::from_millis(1), far.read(&mut drain)).await;
         }
     }
-    // All frames have arrived when the last one is rejected; slots that accepting frees are not reused then.
+    // All frames have arrived when the last one is rejected, so slots that become free later are not reused.
     let last = 20 * u32::try_from(MAX_STREAMS).unwrap() * 2;
     let marker = [&last.to_be_bytes()[..], &[Kind::Reset as u8]].concat();
     let mut seen = Vec::new();
@@ -150,7 +151,7 @@ async fn rejects_first_bytes_that_are_not_a_hello() {
     }
 }
 
-/// Frames with mostly valid headers, so that the rules behind the header are tested.
+/// Generates frames with mostly valid headers, so that the checks after the header are tested too.
 fn some_frame() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop::sample::select(vec![
         Kind::Open,
@@ -176,8 +177,8 @@ fn some_frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// For any frames, this side keeps serving, ends every stream, and never panics (a panic in the
-    /// connection's task would hang `closed`, so the test checks for it).
+    /// For arbitrary frames, this side continues to serve, ends every stream and never panics. The test waits
+    /// for `closed`, which would hang after a panic in the connection's task.
     #[test]
     fn arbitrary_frames_never_break_a_connection(frames in prop::collection::vec(some_frame(), 0..60), take in any::<u64>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -194,7 +195,7 @@ proptest! {
                     }
                     let mut stream = request.accept();
                     let _ = stream.data(1, b"answer").await;
-                    // Reply to data; end on everything else.
+                    // Replies to data, and ends the stream at any other event.
                     while let Some(bottle_channel::Event::Data { .. }) = stream.next().await {
                         let _ = stream.data(1, b"more").await;
                     }

@@ -1,4 +1,5 @@
-//! Many connections on one stream: after a cut at any byte the next one works, and no content can fake one.
+//! Many connections on one stream. After a cut at any byte the next connection works, and no content can
+//! imitate an opening.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::io;
@@ -17,14 +18,14 @@ use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The capacity of an engine's pipe.
+/// The capacity of a container engine's pipe, in bytes.
 const PIPE: usize = 64 * 1024;
 
 /// The host's ends of a stream whose other end behaves like a container.
 struct Stream {
     to_inside: WriteHalf<DuplexStream>,
     from_inside: ReadHalf<DuplexStream>,
-    /// Every connection that completed its hello.
+    /// All connections that completed the handshake.
     met: mpsc::Receiver<Channel>,
     inside: tokio::task::JoinHandle<io::Result<()>>,
 }
@@ -48,7 +49,7 @@ fn stream() -> Stream {
     Stream { to_inside, from_inside, met, inside }
 }
 
-/// Echoes every stream.
+/// Echoes the data of every stream.
 async fn echo(mut incoming: Incoming) {
     while let Some(request) = incoming.next().await {
         tokio::spawn(async move {
@@ -77,7 +78,7 @@ where
     Ok(channel)
 }
 
-/// Checks that the bytes are echoed.
+/// Checks that the peer echoes `bytes`.
 async fn echoes(channel: &Channel, bytes: &[u8]) {
     let (sender, mut receiver) = channel.open(&"echo").await.unwrap().split();
     let sending = async {
@@ -96,7 +97,7 @@ async fn echoes(channel: &Channel, bytes: &[u8]) {
     assert!(back == bytes, "{} bytes came back of {}", back.len(), bytes.len());
 }
 
-/// Both directions of a complete connection, byte for byte.
+/// Returns the bytes of both directions of a complete connection.
 async fn recorded() -> (Vec<u8>, Vec<u8>) {
     let Stream { mut to_inside, mut from_inside, .. } = stream();
     let (near, far) = duplex(PIPE);
@@ -131,7 +132,7 @@ async fn recorded() -> (Vec<u8>, Vec<u8>) {
 #[tokio::test]
 async fn reconnects_after_a_cut_towards_the_container() {
     let (before, _) = recorded().await;
-    // Every byte except those within the zeros, which are all alike.
+    // Cuts at every byte except inside the zeros, where all positions are equivalent.
     for cut in (0..40).chain(RUN - 40..before.len()) {
         let mut stream = stream();
         stream.to_inside.write_all(&before[..cut]).await.unwrap();
@@ -171,7 +172,7 @@ async fn zeros_and_openings_inside_frames_have_no_effect() {
     echoes(&channel, b"still the same connection").await;
 }
 
-/// Attaches to one stream repeatedly, like successive keepers.
+/// Attaches to one stream repeatedly, like consecutive keepers.
 fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> DuplexStream) {
     let shared = Arc::new(tokio::sync::Mutex::new(stream));
     let engine = shared.clone();
@@ -180,7 +181,7 @@ fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> Du
         let engine = engine.clone();
         tokio::spawn(async move {
             let (mut reads, mut writes) = tokio::io::split(far);
-            // The previous one released it when its keeper exited.
+            // The previous attachment released the lock when its keeper exited.
             let mut engine = engine.lock().await;
             let Stream { to_inside, from_inside, .. } = &mut *engine;
             tokio::select! {
@@ -237,7 +238,7 @@ async fn the_end_of_the_stream_ends_both_sides() {
     assert!(matches!(error, ChannelError::Closed(_)), "{error:?}");
 }
 
-/// A stopped engine reads nothing; the end must still be detected.
+/// A stopped engine reads nothing. The container must still detect the end of the stream.
 #[tokio::test(start_paused = true)]
 async fn detects_the_end_without_a_reader() {
     let (mut host, reader) = duplex(4 * PIPE);
@@ -253,7 +254,7 @@ async fn detects_the_end_without_a_reader() {
 async fn times_out_without_an_answer() {
     let (near, mut far) = duplex(PIPE);
     let mute = tokio::spawn(async move {
-        // Sends constantly, but never an answer.
+        // This container sends constantly, but never an answer.
         let mut received = vec![0; PIPE];
         while far.read(&mut received).await.is_ok_and(|read| read > 0) {
             let _ = far.write_all(b"\x7fbottle-rejoin\n\xfe0123456789abcdef").await;
@@ -270,7 +271,7 @@ async fn times_out_without_an_answer() {
     flood.await.unwrap();
 }
 
-/// Bytes of a killed keeper may arrive within the new keeper's opening.
+/// Bytes of a killed keeper may arrive inside the new keeper's opening.
 #[tokio::test(start_paused = true)]
 async fn leftover_bytes_within_the_opening_cost_one_retry() {
     let (before, _) = recorded().await;
@@ -290,8 +291,8 @@ async fn leftover_bytes_within_the_opening_cost_one_retry() {
     }
 }
 
-/// They may also arrive after the answer, where no nonce distinguishes them from the new keeper's bytes. They
-/// then break that connection, quickly and on both sides, and the next one works.
+/// Bytes of a killed keeper may also arrive after the answer, where no nonce distinguishes them from the new
+/// keeper's bytes. They then break that connection quickly on both sides, and the next connection works.
 #[tokio::test(start_paused = true)]
 async fn leftover_bytes_after_the_answer_cost_one_connection() {
     let (before, _) = recorded().await;
@@ -326,7 +327,8 @@ async fn leftover_bytes_after_the_answer_cost_one_connection() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any bytes in the stream before, in either direction and in pieces of any size.
+    /// Arbitrary earlier bytes in the stream, in either direction and in pieces of any size, do not prevent a
+    /// connection.
     #[test]
     fn earlier_bytes_do_not_prevent_a_connection(
         to in prop::collection::vec(prop_oneof![4 => any::<u8>().boxed(), 1 => Just(0).boxed()], 0..2000),
@@ -340,7 +342,7 @@ proptest! {
             let mut stream = stream();
             let junk = [&to[..], &vec![0; zeros], &more].concat();
             timeout(SOON, stream.to_inside.write_all(&junk)).await.unwrap().unwrap();
-            // A relay with a small buffer splits everything.
+            // A relay with a small buffer splits all data into small pieces.
             let (near, mut far) = duplex(pipe);
             tokio::spawn(async move {
                 let mut inside = join(io::Cursor::new(from).chain(stream.from_inside), stream.to_inside);

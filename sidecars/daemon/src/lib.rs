@@ -1,11 +1,12 @@
-//! Common runtime of the bundle's daemons. Each is a separate process that the bundle starts and controls and
-//! that serves some of the bottle's listener ports.
+//! The common runtime of the bundle's daemons. Each daemon is a separate process, which the bundle starts and
+//! controls. It serves some of the bottle's listener ports.
 //!
 //! ```text
 //! started ─► hardened ─► hello ─► provisioned ─► listening ─► (Stop | parent exits) ─► exit
 //! ```
-//! A daemon's channel is the socket that it inherits as standard input; the bundle forwards the keeper's
-//! requests on it unchanged. When the channel closes, the daemon exits, and the kernel kills it if it hangs.
+//! A daemon's channel is the socket that it inherits as standard input. The bundle forwards the keeper's
+//! requests over it unchanged. The daemon exits when the channel closes. The kernel kills the daemon when the
+//! bundle exits, even if the daemon hangs.
 
 mod listener;
 mod lockout;

@@ -1,4 +1,4 @@
-//! Listeners for one bottle: one unix socket per port, or TCP on one address.
+//! Listeners for one bottle: one unix socket for each port, or TCP on one address.
 
 use std::fs;
 use std::io;
@@ -16,36 +16,36 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::either::Either;
 
-/// Every user inside the bottle may connect; the permissions of the folder keep other processes out.
+/// Every user inside the bottle may connect. The permissions of the folder exclude other processes.
 const SOCKET_MODE: u32 = 0o666;
 
-/// Pause before the next accept when the process is out of descriptors or memory.
+/// Pause before the next accept if the process has no free descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// How the bottle reaches the listeners.
+/// How the bottle connects to the listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ListenerConfig {
-    /// One unix socket for each port, named by its number, in this folder.
+    /// One unix socket for each port in this folder. The socket's file name is the port number.
     Socket {
         /// An existing folder that this process may write to.
         folder: PathBuf,
     },
-    /// TCP on the ports themselves; the bottle's resolver listens beside them.
+    /// TCP on the ports themselves. The bottle's DNS resolver listens on the same address.
     Network {
-        /// The bundle's address on the bottle's own network. Nothing listens on other addresses.
+        /// The bundle's address on the bottle's network. The daemons listen on no other address.
         address: Ipv4Addr,
-        /// The bottle's address on that network. Connections from other peers are closed.
+        /// The bottle's address on that network. The listeners close connections from other peers.
         bottle: Ipv4Addr,
     },
 }
 
 impl ListenerConfig {
-    /// Keeps the socket folder reachable for the user that this process becomes, while the returned handle
-    /// lives.
+    /// Keeps the socket folder accessible for the user that this process switches to, as long as the returned
+    /// handle exists.
     ///
     /// # Errors
-    /// [`HardenError`] if the folder is not reachable now.
+    /// [`HardenError`] if the folder is not accessible before the switch.
     pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
         match self {
             Self::Socket { folder } => reach::hold(folder).map(Some),
@@ -53,7 +53,7 @@ impl ListenerConfig {
         }
     }
 
-    /// The file access rules that a daemon needs to listen here.
+    /// Returns the file access rules that a daemon needs for these listeners.
     #[must_use]
     pub fn files(&self) -> Files {
         match self {
@@ -62,10 +62,10 @@ impl ListenerConfig {
         }
     }
 
-    /// Removes the sockets of `ports`, so that no new connection is possible. Missing sockets are fine.
+    /// Removes the sockets of `ports`, so that no new connection is possible. Ignores missing sockets.
     ///
     /// # Errors
-    /// The file system's error for an existing socket that cannot be removed.
+    /// The error of the file system, if an existing socket cannot be removed.
     pub fn close(&self, ports: &[u16]) -> io::Result<()> {
         let Self::Socket { folder } = self else { return Ok(()) };
         for port in ports {
@@ -106,7 +106,7 @@ fn bind_unix(path: &Path) -> io::Result<BoundSocket> {
 /// Removes a file, if it exists.
 ///
 /// # Errors
-/// The file system's error for an existing file.
+/// The error of the file system, if an existing file cannot be removed.
 pub fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -136,14 +136,14 @@ impl Listener {
         Ok(Self { port, socket })
     }
 
-    /// The configured port, which may differ from the bound one.
+    /// Returns the configured port, which may differ from the bound port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Waits for a free connection slot, then for a connection from the bottle, which holds the slot. `None`
-    /// when the slots are closed.
+    /// Waits for a free connection slot, and then for a connection from the bottle. The connection occupies
+    /// the slot. Returns `None` if the slots are closed.
     pub async fn accept(&self, slots: &Arc<Semaphore>) -> Option<(Socket, OwnedSemaphorePermit)> {
         let permit = Arc::clone(slots).acquire_owned().await.ok()?;
         loop {
@@ -160,13 +160,13 @@ impl Listener {
 }
 
 impl BoundSocket {
-    /// Accepts a connection; closes it at once if the peer is not the bottle.
+    /// Accepts a connection. Closes it immediately if the peer is not the bottle.
     async fn accept(&self) -> io::Result<Option<Socket>> {
         match self {
             Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Left(socket))),
             Self::Tcp { listener, bottle } => {
                 let (socket, peer) = listener.accept().await?;
-                // A failure only costs latency.
+                // An error is ignored, because the connection only has more latency without this option.
                 let _ = socket.set_nodelay(true);
                 Ok((peer.ip() == *bottle).then_some(Socket::Right(socket)))
             }

@@ -1,4 +1,4 @@
-//! Counts hits on secrets that the agent does not hold, and locks the daemon at a limit
+//! Counts hits on secrets that the agent does not hold, and locks the daemon when a limit is reached
 //! ([`bottle_contract::lock_out`]).
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!                                      ▲                      │
 //!                                      └──────── lock ◄───────┘
 //! ```
-//! The whole daemon has one counter: connections and hosts have none of their own, and nothing from the
-//! bottle resets it. Only the end of the run unlocks the daemon.
+//! A daemon has a single counter, not one for each connection or host, and nothing from the bottle resets it.
+//! A locked daemon stays locked until the run ends.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +17,19 @@ use bottle_contract::lock_out::LockOut;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-/// The lock of one daemon and its hit counter.
+/// The lock of one daemon, with its hit counter.
 #[derive(Debug)]
 pub struct Lockout {
     daemon: &'static str,
-    /// `None`: hits are not counted, and only [`Self::lock`] locks.
+    /// The limit. With `None`, hits are not counted, and only [`Self::lock`] locks the daemon.
     bound: Option<usize>,
     counted: Mutex<Counted>,
-    /// Mirrors `why`, for a cheap check.
+    /// Whether `why` is set, as a cheap check.
     locked: AtomicBool,
     why: watch::Sender<Option<LockOut>>,
 }
 
-/// Both are bounded by the limit.
+/// The hits and destinations that were counted. The limit bounds both sets.
 #[derive(Debug, Default)]
 struct Counted {
     hits: HashSet<[u8; 32]>,
@@ -37,20 +37,21 @@ struct Counted {
 }
 
 impl Lockout {
-    /// Locks at `bound` distinct hits; `None` counts nothing.
+    /// Creates an unlocked daemon's lock with a limit of `bound` distinct hits. With `None`, hits are not
+    /// counted.
     #[must_use]
     pub fn new(daemon: &'static str, bound: Option<usize>) -> Self {
         let (counted, locked, why) = (Mutex::default(), AtomicBool::new(false), watch::Sender::new(None));
         Self { daemon, bound, counted, locked, why }
     }
 
-    /// Counts a hit on the secret with this number. `text` is the matched text, `place` its destination. The
-    /// same text of the same secret counts once, however often and wherever it is sent.
+    /// Counts a hit on the secret with number `secret`. `text` is the matched text, `place` its destination.
+    /// The same text of the same secret counts only once, wherever and however often it is sent.
     pub fn hit(&self, secret: usize, text: &[u8], place: &str) {
         let Some(bound) = self.bound else { return };
         let hit = Sha256::new().chain_update(secret.to_le_bytes()).chain_update(text).finalize().into();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        // Hits beyond the limit need no count.
+        // Hits after the limit need not be counted.
         if counted.hits.len() >= bound || !counted.hits.insert(hit) {
             return;
         }
@@ -61,7 +62,7 @@ impl Lockout {
         }
     }
 
-    /// Locks the daemon. The first reason stays.
+    /// Locks the daemon. If it is already locked, the first reason is kept.
     pub fn lock(&self, why: LockOut) {
         self.locked.store(true, Ordering::SeqCst);
         self.why.send_if_modified(|first| {
@@ -71,7 +72,7 @@ impl Lockout {
         });
     }
 
-    /// Whether the daemon is locked and must deny everything.
+    /// Whether the daemon is locked and must deny all requests.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked.load(Ordering::SeqCst)
@@ -115,7 +116,7 @@ mod tests {
         let places = ["a.example", "b.example", "c.example"].map(str::to_owned).into();
         let first = LockOut { daemon: "egress".to_owned(), hits: 3, places };
         assert_eq!(waiting.await, first);
-        // Later hits and locks change nothing.
+        // Later hits and locks do not change the reason.
         lockout.hit(0, b"a third text", "d.example");
         lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 9, places: Vec::new() });
         assert_eq!(lockout.locked().await, first);

@@ -1,4 +1,5 @@
-//! Reports this process's memory, through a file that was opened before the file access rules applied.
+//! Reports the memory use of this process. It reads a file that was opened before the file access rules
+//! applied.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,7 @@ impl Memory {
         Self(File::open("/proc/self/statm").ok())
     }
 
-    /// Resident bytes: the second field, which counts pages (proc(5)).
+    /// Returns the resident memory in bytes: the second field of the file, which counts pages (proc(5)).
     pub(crate) fn resident(&self) -> Option<u64> {
         let mut text = [0; 128];
         let read = self.0.as_ref()?.read_at(&mut text, 0).ok()?;

@@ -14,22 +14,22 @@ use crate::lockout::Lockout;
 use crate::memory::Memory;
 use crate::role::Confined;
 
-/// The daemon-specific handling of the bundle's requests.
+/// The handling of the bundle's requests that is specific to one kind of daemon.
 pub trait Serve {
     /// The daemon's name in health reports.
     const NAME: &'static str;
-    /// The role in its hello.
+    /// The daemon's role in its hello.
     const ROLE: Role;
-    /// Its listener ports.
+    /// The daemon's listener ports.
     const PORTS: &'static [u16];
 
     /// Handles a request that is specific to this daemon. Requests arrive one at a time.
     ///
     /// # Errors
-    /// Why the request is rejected; the bundle gets the whole chain.
+    /// The reason why the request is rejected. The bundle receives the error with all its causes.
     fn answer(&self, request: BundleRequest) -> impl Future<Output = anyhow::Result<BundleEvent>>;
 
-    /// Sends events until the subscriber disconnects. Not every daemon has events.
+    /// Sends events until the subscriber disconnects. By default, the daemon has no events.
     fn events(&self, mut subscriber: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { while subscriber.next().await.is_some() {} }
     }
@@ -40,29 +40,30 @@ pub trait Serve {
     /// The daemon's lock.
     fn lockout(&self) -> &Arc<Lockout>;
 
-    /// Sends token usage until the subscriber disconnects. Not every daemon counts usage.
+    /// Sends token usage until the subscriber disconnects. By default, the daemon rejects the request.
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { keeper.reset("this daemon counts no usage").await }
     }
 
-    /// Finishes pending work before the process exits. It must take only a moment.
+    /// Finishes pending work before the process exits. This must not take long.
     fn drain(&self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Whether its listeners are open.
+    /// Whether the daemon's listeners are open.
     fn up(&self) -> bool;
 
-    /// The revision of its routes, if it has any.
+    /// The revision of the daemon's routes, if it has routes.
     fn revision(&self) -> Option<u64> {
         None
     }
 }
 
-/// Serves the parent's requests until it sends `Stop` or disconnects, then removes the sockets.
+/// Serves the parent's requests until the parent sends `Stop` or disconnects. Then removes the listener
+/// sockets.
 ///
 /// # Errors
-/// The peer is not a bundle, or uses another protocol version.
+/// If the peer is not a bundle, or uses another protocol version.
 pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon: S) -> anyhow::Result<()> {
     let Confined { parent, memory, weaker } = confined;
     parent.set_nonblocking(true)?;
@@ -109,14 +110,14 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
     Ok(())
 }
 
-/// Reports the lock once the daemon is locked, unless the parent disconnects first.
+/// Reports when the daemon is locked, unless the parent disconnects first.
 async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
     let why = tokio::select! {
         why = lockout.locked() => why,
         _ = parent.next() => return,
     };
     if parent.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-        // If the parent is gone, the bottle's listeners are closed too.
+        // An error is ignored: if the parent has exited, the listeners of the bottle are closed too.
         let _ = parent.end().await;
     }
 }
@@ -124,7 +125,8 @@ async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
 async fn answer(request: Request, event: BundleEvent) {
     let stream = request.accept();
     if stream.message(&event).await.is_ok() {
-        // One message completes the response; if the parent is gone, the loop above ends.
+        // The response is one message. An error is ignored: if the parent has exited, the loop in `serve`
+        // ends.
         let _ = stream.end().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Starts a daemon from its command line and drops every privilege that it does not need.
+//! Starts a daemon from its command line and drops all privileges that it does not need.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 
 use crate::memory::Memory;
 
-/// Runs a daemon role `ROLE HOME SLUG CONFIG`: calls `work` with the configuration. Home and slug only
-/// identify the process in process listings.
+/// Runs a daemon whose command line is `ROLE HOME SLUG CONFIG`: calls `work` with the parsed configuration.
+/// The home folder and slug only identify the process in process listings.
 pub fn run<Config: DeserializeOwned>(
     role: &str,
     work: impl FnOnce(Config) -> anyhow::Result<()>,
@@ -37,17 +37,17 @@ fn configuration<Config: DeserializeOwned>(role: &str) -> anyhow::Result<Config>
 /// The privileges that a daemon keeps.
 #[derive(Debug)]
 pub struct Confinement {
-    /// The user to switch to, when started as root.
+    /// The user to switch to if the daemon is started as root.
     pub identity: Option<Identity>,
-    /// Limit of open descriptors; `None` keeps the inherited limit.
+    /// The limit of open file descriptors. `None` keeps the inherited limit.
     pub descriptors: Option<u64>,
     /// The file access rules.
     pub files: Files,
-    /// Applies its system call filter, as the last step.
+    /// The function that applies the daemon's system call filter, as the last step.
     pub calls: fn() -> Result<Option<MissingProtection>, HardenError>,
 }
 
-/// A confined process.
+/// A process that has dropped its privileges.
 #[derive(Debug)]
 pub struct Confined {
     pub(crate) parent: UnixStream,
@@ -56,10 +56,10 @@ pub struct Confined {
 }
 
 impl Confinement {
-    /// Drops every other privilege for good; see [`bottle_harden`] for the order.
+    /// Drops all other privileges permanently. [`bottle_harden`] describes the order.
     ///
     /// # Errors
-    /// The step that fails on a kernel that supports it; the process must not continue then.
+    /// The step that fails although the kernel supports it. The process must not continue then.
     pub fn apply(self) -> anyhow::Result<Confined> {
         let parent = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let memory = Memory::open();

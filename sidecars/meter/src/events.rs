@@ -1,30 +1,30 @@
-//! Streaming reader of server-sent events: reports the text of `data` lines and the end of each event.
+//! A streaming reader of server-sent events. It reports the text of `data` lines and the end of each event.
 //!
-//! It buffers nothing, so events may have any length. Line ends, comments and the byte order mark follow the
-//! HTML standard.
+//! It buffers nothing, so events may have any length. It treats line ends, comments and the byte order mark
+//! as the HTML standard requires.
 
 /// A reported part of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece<'t> {
-    /// More of the event's data.
+    /// More of the current event's data.
     Data(&'t [u8]),
-    /// The event is complete.
+    /// The end of the current event.
     End,
 }
 
-/// The reported field.
+/// The name of the field whose values are reported.
 const FIELD: &[u8] = b"data";
-/// The byte order mark, which may begin a stream.
+/// The byte order mark that may begin a stream.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The position within a line.
+/// The position within the current line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// This many bytes of [`FIELD`], and nothing else.
+    /// After this many bytes of [`FIELD`] and nothing else.
     Name(usize),
-    /// After the colon, where one space is ignored.
+    /// Directly after the colon. One space here is ignored.
     Value,
-    /// Inside the value.
+    /// Inside a reported value.
     Data,
     /// Inside a line that is not reported.
     Other,
@@ -34,11 +34,11 @@ enum Line {
 #[derive(Debug)]
 pub(crate) struct Events {
     line: Line,
-    /// The last byte was a CR; an LF after it ends no further line.
+    /// Whether the last byte was a CR. An LF directly after it does not end another line.
     after_cr: bool,
-    /// Bytes of [`BYTE_ORDER_MARK`] read so far; `None` after any other byte.
+    /// How many bytes of [`BYTE_ORDER_MARK`] were read so far. `None` after any other byte.
     bom_bytes: Option<usize>,
-    /// Whether the event already has data.
+    /// Whether the current event already has data.
     has_data: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Reads the next piece.
+    /// Reads the next piece of the stream.
     pub(crate) fn feed(&mut self, mut text: &[u8], report: &mut dyn FnMut(Piece<'_>)) {
         while let Some(&first) = text.first() {
             if self.is_bom(first) || self.completes_crlf(first) {

@@ -1,13 +1,13 @@
-//! Streaming JSON reader: reports the scalars near the root.
+//! A streaming JSON reader that reports the scalars near the root.
 //!
-//! It stores only the path to the current position, so a body of any length needs the same memory. It never
-//! fails: malformed input only yields no or wrong numbers.
+//! It stores only the path to the current position, so its memory use does not depend on the length of the
+//! body. It never fails: malformed input only leads to missing or wrong numbers.
 
-/// Deeper values are skipped.
+/// The deepest level that is read. Deeper values are skipped.
 const MAX_DEPTH: usize = 5;
-/// The longest key that is compared.
+/// The longest key that is compared, in bytes.
 const MAX_KEY: usize = 32;
-/// The longest reported string; model names are shorter.
+/// The longest reported string, in bytes. Model names are shorter.
 const MAX_TEXT: usize = 256;
 
 /// A value that is neither an object nor an array.
@@ -15,11 +15,11 @@ const MAX_TEXT: usize = 256;
 pub(crate) enum Scalar<'t> {
     /// A string as written, without its quotes.
     Text(&'t [u8]),
-    /// A number, or `true`, `false`, `null`.
+    /// A number as written, or `true`, `false`, `null`.
     Word(&'t [u8]),
 }
 
-/// The path from the root to a value: keys, and an empty one for each array.
+/// The path from the root to a value: one key for each object, and an empty key for each array.
 pub(crate) struct JsonPath<'r>(&'r [Level]);
 
 impl JsonPath<'_> {
@@ -28,7 +28,7 @@ impl JsonPath<'_> {
         self.0.len() == keys.len() && self.0.iter().zip(keys).all(|(level, key)| level.key == key.as_bytes())
     }
 
-    /// The rest of the path after `keys`, if it begins with them.
+    /// Returns the rest of the path after `keys`, if the path begins with them.
     pub(crate) fn below(&self, keys: &[&str]) -> Option<Self> {
         let (first, rest) = self.0.split_at_checked(keys.len())?;
         JsonPath(first).is(keys).then_some(Self(rest))
@@ -41,7 +41,7 @@ struct Level {
     array: bool,
     /// Whether the next string is a key.
     at_key: bool,
-    /// The last key; empty in arrays and for keys over [`MAX_KEY`].
+    /// The last key. Empty in arrays and for keys longer than [`MAX_KEY`].
     key: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ struct Level {
 enum State {
     #[default]
     Between,
-    /// Inside a string. `escaped`: the next byte follows a backslash.
+    /// Inside a string. `escaped` states whether the previous byte was a backslash.
     Text {
         escaped: bool,
     },
@@ -63,13 +63,13 @@ pub(crate) struct Reader {
     /// Number of open objects and arrays.
     depth: usize,
     levels: Vec<Level>,
-    /// The buffered part of the current string or word.
+    /// The part of the current string or word that was read so far.
     buffered: Vec<u8>,
     too_long: bool,
     ended: bool,
 }
 
-/// Callback for a scalar.
+/// A callback that receives a scalar and its path.
 pub(crate) type Found<'f> = &'f mut dyn FnMut(&JsonPath<'_>, Scalar<'_>);
 
 impl Reader {
@@ -78,7 +78,7 @@ impl Reader {
         self.ended
     }
 
-    /// Reads the next piece.
+    /// Reads the next piece of the JSON text.
     pub(crate) fn feed(&mut self, mut text: &[u8], found: Found<'_>) {
         while !text.is_empty() && !self.ended {
             let used = match self.state {
@@ -90,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Returns the bytes consumed: one, or none before a word.
+    /// Reads one byte between values. Returns the number of bytes consumed: one, or zero before a word.
     fn between(&mut self, text: &[u8]) -> usize {
         match text[0] {
             b'{' => self.open(false),
@@ -139,7 +139,7 @@ impl Reader {
         self.ended = depth == 0;
     }
 
-    /// The innermost open object or array, unless it is too deep.
+    /// Returns the innermost open object or array, unless it is deeper than [`MAX_DEPTH`].
     fn current(&mut self) -> Option<&mut Level> {
         let level = self.levels.last_mut()?;
         (self.depth <= MAX_DEPTH).then_some(level)

@@ -1,12 +1,12 @@
-//! Reads token usage from a model's response as it streams.
+//! Reads token usage from a model's response while it streams.
 //!
 //! ```text
 //!                    ┌─ events ─► data of each event ─┐
 //! decoded response ──┤                                ├─► json ─► scalars ─► numbers, model, end
 //!                    └─ one object ───────────────────┘
 //! ```
-//! Pure: bytes in, numbers out. A response may have any length and arrive in any pieces; memory use is
-//! constant, and the result does not depend on the pieces. Input is untrusted: negative, malformed or
+//! This crate performs no I/O. A response may have any length and arrive in pieces of any size: memory use is
+//! constant, and the result does not depend on the pieces. The input is untrusted, so negative, malformed and
 //! implausible numbers are ignored.
 
 mod events;
@@ -16,12 +16,12 @@ use bottle_contract::usage::{Api, Tokens};
 use events::{Events, Piece};
 use json::{JsonPath, Reader, Scalar};
 
-/// The largest plausible token count: a thousand times the longest contexts.
+/// The largest plausible token count: a thousand times the longest context of a model.
 const MAX_TOKENS: u64 = 1_000_000_000;
-/// The longest model name, in bytes.
+/// The longest accepted model name, in bytes.
 const MAX_MODEL: usize = 128;
 
-/// The usage in one response.
+/// The usage that one response reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The model name, in printable ASCII.
@@ -43,7 +43,7 @@ pub struct Meter {
 /// The format of the response body.
 #[derive(Debug)]
 enum Text {
-    /// No content has arrived yet.
+    /// The format is unknown because no content has arrived yet.
     Unknown,
     Whole(Reader),
     Events {
@@ -58,21 +58,21 @@ enum Text {
 struct Progress {
     model: Option<String>,
     tokens: Tokens,
-    /// The body is a response of the API, not other content at the same path.
+    /// Whether the body is a response of the API, and not other content at the same path.
     known: bool,
-    /// The current event is the last one.
+    /// Whether the current event is the last one.
     last: bool,
-    /// A choice has finished, in Chat Completions.
+    /// Whether a choice has finished. Used for Chat Completions only.
     finished: bool,
     ended: bool,
 }
 
-/// The end marker of a Chat Completions stream.
+/// The data of the last event in a Chat Completions stream.
 const DONE: &[u8] = b"[DONE]";
 
 impl Meter {
-    /// Makes a meter for a response of this API. `streams` reports whether its headers announce server-sent
-    /// events.
+    /// Creates a meter for a response of `api`. `streams` states whether the response headers announce
+    /// server-sent events.
     #[must_use]
     pub fn new(api: Api, streams: bool) -> Self {
         Self { api, text: Text::Unknown, progress: Progress { known: streams, ..Progress::default() } }
@@ -116,18 +116,18 @@ impl Meter {
         }
     }
 
-    /// Whether the usage is complete; later input cannot change it.
+    /// Whether the usage is complete, so that later input cannot change it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.progress.ended
     }
 
-    /// The usage, or `None` if the body is not a model response. `whole` reports whether the transport
-    /// delivered the whole body.
+    /// Returns the usage, or `None` if the body is not a model response. `whole` states whether the transport
+    /// delivered the complete body.
     #[must_use]
     pub fn finish(self, whole: bool) -> Option<Reading> {
         let Progress { model, tokens, known, last, finished, ended } = self.progress;
-        // The last event is complete except for its trailing empty line.
+        // The last event is complete except for the empty line that should follow it.
         let unspaced = last && matches!(&self.text, Text::Events { data, .. } if data.has_ended());
         let interrupted = !(ended || whole && (finished || unspaced));
         known.then_some(Reading { model, tokens, interrupted })
@@ -135,7 +135,7 @@ impl Meter {
 }
 
 impl Progress {
-    /// Handles a scalar of a response that is one object.
+    /// Handles a scalar of a response that is a single JSON object.
     fn whole(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         let kind = match api {
             Api::Messages => "type",
@@ -154,7 +154,7 @@ impl Progress {
         self.common(api, path, scalar);
     }
 
-    /// Handles a scalar of an event.
+    /// Handles a scalar of a server-sent event.
     fn event(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         match (api, scalar) {
             (Api::Messages, Scalar::Text(kind)) if path.is(&["type"]) => {
@@ -182,7 +182,7 @@ impl Progress {
         self.common(api, inner.as_ref().unwrap_or(path), scalar);
     }
 
-    /// Handles the fields that both forms have.
+    /// Handles the fields that both single objects and events contain.
     fn common(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         match scalar {
             Scalar::Text(text) if path.is(&["model"]) => self.model = model(text).or(self.model.take()),
@@ -190,7 +190,7 @@ impl Progress {
                 let Some(path) = path.below(&["usage"]) else { return };
                 let Some(count) = self.tokens_at(api, &path) else { return };
                 if let Some(number) = number(word) {
-                    // Repeated counts are cumulative.
+                    // Repeated counts are cumulative, so the largest one is used.
                     *count = Some(count.unwrap_or(0).max(number));
                     self.known = true;
                 }
@@ -199,7 +199,7 @@ impl Progress {
         }
     }
 
-    /// The token count for a path below `usage`.
+    /// Returns the token count that a path below `usage` stands for.
     fn tokens_at(&mut self, api: Api, path: &JsonPath<'_>) -> Option<&mut Option<u64>> {
         let Tokens { input, output, cached, cache_written } = &mut self.tokens;
         let counts: &[(&[&str], _)] = match api {
@@ -227,7 +227,7 @@ impl Progress {
     }
 }
 
-/// A plausible count.
+/// Parses a number. Returns `None` if it is malformed or implausible.
 fn number(word: &[u8]) -> Option<u64> {
     if !word.iter().all(u8::is_ascii_digit) {
         return None;
@@ -235,7 +235,7 @@ fn number(word: &[u8]) -> Option<u64> {
     std::str::from_utf8(word).ok()?.parse().ok().filter(|number| *number <= MAX_TOKENS)
 }
 
-/// The model name in printable ASCII; `None` if empty or too long.
+/// Returns the model name in printable ASCII, or `None` if it is empty or too long.
 fn model(written: &[u8]) -> Option<String> {
     let quoted = [b"\"", written, b"\""].concat();
     let name: String = serde_json::from_slice(&quoted).ok()?;

@@ -1,5 +1,5 @@
-//! Complete responses of the three APIs: the usage read from each, split into any pieces; and responses that
-//! are interrupted or not model responses.
+//! Complete responses of the three APIs, split into pieces of any size, and the usage that is read from each.
+//! Also responses that are interrupted or not model responses.
 #![allow(missing_docs)]
 
 use bottle_contract::usage::{Api, Tokens};
@@ -114,7 +114,8 @@ fn reads_every_response_format() {
     }
 }
 
-/// The proxy may hold back the last piece until the record is written.
+/// The meter detects the end as early as possible, because the proxy may withhold the last piece until the
+/// usage record is written.
 #[test]
 fn detects_the_end_with_the_last_relevant_byte() {
     for (api, answer, ..) in ANSWERS {
@@ -217,7 +218,7 @@ fn ignores_implausible_numbers() {
         let reading = at_once(Api::Messages, &answer).expect("an answer");
         assert_eq!(reading.tokens, tokens([counted, Some(1), None, None]), "{number}");
     }
-    // Repeated counts are cumulative; the larger one counts, whatever the order.
+    // Repeated counts are cumulative. The larger one is used, whatever the order.
     let twice = "data: {\"usage\":{\"prompt_tokens\":9}}\n\ndata: {\"usage\":{\"prompt_tokens\":3}}\n\ndata: [DONE]\n\n";
     assert_eq!(at_once(Api::ChatCompletions, twice).expect("an answer").tokens.input, Some(9));
 }
@@ -234,7 +235,7 @@ fn model_names_are_printable_and_bounded() {
     assert_eq!(model("\\ud800"), None);
 }
 
-/// A single event of many megabytes does not hide later ones.
+/// A single event of many megabytes does not hide later events.
 #[test]
 fn events_may_have_any_length() {
     let text = "lorem ipsum ".repeat(1 << 20);

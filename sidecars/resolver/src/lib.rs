@@ -1,7 +1,7 @@
-//! The bottle's DNS resolver: resolves every name to the proxy and never queries upstream.
+//! The bottle's DNS resolver. It resolves every name to the proxy and forwards no query.
 //!
-//! This crate owns the sockets; [`bottle_contract::dns::answer`] makes the responses. The resolver runs in
-//! the guest with the socket transport, and beside the proxy with the network transport.
+//! This crate handles the sockets; [`bottle_contract::dns::answer`] creates the responses. With the socket
+//! transport, the resolver runs in the guest. With the network transport, it runs in the proxy's process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,19 +13,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-/// The largest query. RFC 9715 recommends 1400 bytes, EDNS clients announce at most 4096.
+/// The largest query, in bytes. RFC 9715 recommends 1400 bytes; EDNS clients announce at most 4096.
 const MAX_QUERY: usize = 4096;
 
-/// The most concurrent TCP connections; clients disconnect after a query.
+/// The most concurrent TCP connections. Clients disconnect after a query.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a TCP client may take for its next query (RFC 7766 section 6.2.3 recommends seconds).
+/// How long a TCP client may wait before its next query (RFC 7766 section 6.2.3 recommends a few seconds).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a socket error, to avoid a busy loop.
 const ERROR_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The bound UDP and TCP sockets. Clients wait until [`Resolver::serve`].
+/// The bound UDP and TCP sockets. Queries are answered only after [`Resolver::serve`].
 #[derive(Debug)]
 pub struct Resolver {
     datagrams: UdpSocket,
@@ -33,7 +33,7 @@ pub struct Resolver {
     responder: Responder,
 }
 
-/// The address in responses, and the only client that gets them.
+/// The address that responses contain, and the only client that receives responses (`None` for all clients).
 #[derive(Debug, Clone, Copy)]
 struct Responder {
     address: Ipv4Addr,
@@ -51,11 +51,11 @@ pub struct BindError {
 }
 
 impl Resolver {
-    /// Binds `port` for UDP and TCP at `address`, which responses also contain. If `client` is given, only
-    /// that client gets responses.
+    /// Binds `port` for UDP and TCP at `address`. Responses contain the same address. If `client` is given,
+    /// only that client receives responses.
     ///
     /// # Errors
-    /// [`BindError`] for the first socket that cannot be bound; the other is closed then.
+    /// [`BindError`] for the first socket that cannot be bound. The other socket is closed then.
     pub async fn bind(address: Ipv4Addr, port: u16, client: Option<Ipv4Addr>) -> Result<Self, BindError> {
         let failed = |transport| move |source| BindError { address, transport, port, source };
         let datagrams = UdpSocket::bind((address, port)).await.map_err(failed("UDP"))?;
@@ -63,7 +63,7 @@ impl Resolver {
         Ok(Self { datagrams, streams, responder: Responder { address, client } })
     }
 
-    /// Serves on tasks of the current runtime, for as long as it lives.
+    /// Serves queries on tasks of the current runtime, until the runtime ends.
     pub fn serve(self) {
         tokio::spawn(datagrams(self.datagrams, self.responder));
         tokio::spawn(streams(self.streams, self.responder));
@@ -86,7 +86,8 @@ async fn datagrams(socket: UdpSocket, responder: Responder) {
                 }
             }
             Ok(_) => {}
-            // The error of an earlier response (no listener at the client) is reported here too.
+            // The socket also reports errors of earlier responses here, for example if the client's port is
+            // closed.
             Err(_) => tokio::time::sleep(ERROR_BACKOFF).await,
         }
     }
@@ -109,7 +110,8 @@ async fn streams(listener: TcpListener, responder: Responder) {
     }
 }
 
-/// RFC 1035 section 4.2.2: each message follows its length. Returns at the first invalid message.
+/// Serves one TCP connection. Each message follows its length (RFC 1035 section 4.2.2). Returns at the first
+/// invalid message.
 async fn serve_connection(mut connection: TcpStream, proxy: Ipv4Addr) {
     loop {
         let Ok(Some(query)) = tokio::time::timeout(IDLE_TIMEOUT, read_query(&mut connection)).await else {
@@ -147,7 +149,7 @@ mod tests {
         answer.starts_with(&QUERY[..2]) && answer.ends_with(&Ipv4Addr::LOCALHOST.octets())
     }
 
-    /// A resolver on a port that is free for both transports.
+    /// Starts a resolver on a port that is free for both UDP and TCP. Returns the port.
     async fn resolver(client: Option<Ipv4Addr>) -> u16 {
         for _ in 0..50 {
             let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
@@ -208,7 +210,7 @@ mod tests {
         for client in [&stranger, &client] {
             client.send_to(QUERY, (Ipv4Addr::LOCALHOST, port)).await.expect("send");
         }
-        // Queries are served in order: a response to the stranger would have been sent first.
+        // Queries are served in order, so a response to the stranger would have arrived first.
         let length = tokio::time::timeout(Duration::from_secs(5), client.recv(&mut answer));
         let length = length.await.expect("an answer").expect("receive");
         assert!(is_response_with_the_proxy(&answer[..length]));

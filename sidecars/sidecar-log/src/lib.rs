@@ -1,8 +1,9 @@
 //! Logging of the guest, the bundle and the daemons.
 //!
-//! `tracing` events of this project's crates go to standard error, which the backend redirects to a file in
-//! the bottle's state: level `info` and above, or what `RUST_LOG` names. Hostile bottles and servers can provoke most
-//! events. So every line is redacted and stripped of control characters, and a process has a byte limit.
+//! The `tracing` events of this project's crates go to standard error, which the backend redirects to a file
+//! in the bottle's state folder. `RUST_LOG` sets the filter; without it, the level is `info`. Hostile bottles
+//! and servers can cause most events. Therefore secrets and control characters are removed from every line,
+//! and the output of a process is limited.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -13,13 +14,14 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// Most bytes that one process logs: about a thousand lines.
+/// The most bytes that one process logs: about a thousand lines.
 const MOST: usize = 128 << 10;
 
-/// Prefix of this project's crates; events of other crates could contain forwarded data.
+/// The prefix of this project's crates. Events of other crates are not logged, because they could contain
+/// forwarded data.
 const OURS: &str = "bottle";
 
-/// Removes secrets from a line.
+/// A function that removes secrets from a line.
 type Redact = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 static REDACT: OnceLock<Redact> = OnceLock::new();
@@ -29,11 +31,11 @@ static ROOM: AtomicUsize = AtomicUsize::new(MOST);
 pub fn start() {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| Lines);
     let directives = std::env::var("RUST_LOG").unwrap_or_default();
-    // Fails only if logging has started.
+    // Fails only if logging has already started.
     let _ = tracing_subscriber::registry().with(lines.with_filter(targets(&directives))).try_init();
 }
 
-/// The levels that `directives` set for this project's crates.
+/// Returns the levels that `directives` set for this project's crates.
 fn targets(directives: &str) -> Targets {
     let asked: Targets = directives.parse().unwrap_or_default();
     let level = asked.default_level().filter(|_| !directives.is_empty()).unwrap_or(LevelFilter::INFO);
@@ -41,12 +43,12 @@ fn targets(directives: &str) -> Targets {
     Targets::new().with_target(OURS, level).with_targets(ours)
 }
 
-/// Passes every further line through `redact`. Only the first call has an effect.
+/// Removes secrets from every further line with `redact`. Only the first call has an effect.
 pub fn redact_with(redact: impl Fn(&str) -> String + Send + Sync + 'static) {
     let _ = REDACT.set(Box::new(redact));
 }
 
-/// Writes to standard error, one event a call.
+/// Writes to standard error, one event for each call.
 struct Lines;
 
 impl Write for Lines {
@@ -63,7 +65,7 @@ impl Write for Lines {
     }
 }
 
-/// Redacts a line and replaces control characters, so that it stays one line.
+/// Redacts a line and replaces its control characters, so that it remains a single line.
 fn sanitized(line: &str, redact: Option<&Redact>) -> String {
     let line = redact.map_or(Cow::Borrowed(line), |redact| Cow::Owned(redact(line)));
     let mut text: String =
@@ -72,7 +74,7 @@ fn sanitized(line: &str, redact: Option<&Redact>) -> String {
     text
 }
 
-/// Returns the line while the limit allows it, then one notice, then nothing.
+/// Returns the line as long as the limit allows it, then a notice once, then `None`.
 fn within(room: &AtomicUsize, text: String) -> Option<String> {
     let take = |room: usize| (room > 0).then(|| room.saturating_sub(text.len()));
     let before = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

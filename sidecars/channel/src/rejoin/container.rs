@@ -1,4 +1,4 @@
-//! The container's side: accepts successive connections on one stream.
+//! The container's side: accepts consecutive connections on one stream.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 
 use super::{Finder, Nonce, RUN, Zeros, opening};
 
-/// Read buffer size, in bytes.
+/// Size of the read buffer, in bytes.
 const BUFFER_SIZE: usize = 32 * 1024;
 
-/// How long a write may block. An engine reads or drops the bytes at once.
+/// How long a write may block. An attached container engine reads or drops the bytes immediately.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A stream on which hosts open successive connections with [`rejoin`](super::rejoin).
+/// A stream on which hosts open consecutive connections with [`rejoin`](super::rejoin).
 #[derive(Debug)]
 pub struct Rejoinable<R, W> {
     shared: Arc<Shared<R, W>>,
@@ -28,7 +28,7 @@ pub struct Rejoinable<R, W> {
 #[derive(Debug)]
 struct Shared<R, W> {
     wire: Mutex<Wire<R, W>>,
-    /// The connection has ended.
+    /// Notified when the current connection ends.
     ended: Notify,
 }
 
@@ -42,9 +42,9 @@ struct Wire<R, W> {
     zeros: Zeros,
     /// Number of connections so far.
     count: u64,
-    /// Whether the last connection is open.
+    /// Whether the latest connection is still open.
     live: bool,
-    /// Whether this side ended it and the host is not notified yet.
+    /// Whether this side ended the connection and the host has not been notified.
     close_pending: bool,
 }
 
@@ -64,12 +64,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
         Self { shared: Arc::new(Shared { wire: Mutex::new(wire), ended: Notify::new() }) }
     }
 
-    /// Returns the next connection after the previous one has ended: closed by the host, by the next opening,
-    /// or dropped here (the host is then notified). `None` at the end of the stream, which cannot be joined
-    /// again.
+    /// Returns the next connection. Waits until the previous connection ends: the host closes it, the host
+    /// opens the next one, or the previous [`Connection`] is dropped (the host is then notified). Returns
+    /// `None` when the stream ends, because no host can connect again.
     ///
     /// # Errors
-    /// Errors of reading the stream.
+    /// Errors when reading the stream.
     pub async fn accept(&mut self) -> io::Result<Option<Connection<R, W>>> {
         self.wait_until_free().await;
         loop {
@@ -78,7 +78,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
                 self.try_write(&[0; RUN]).await;
             }
             let Some(nonce) = self.find_opening().await? else { return Ok(None) };
-            // If the host does not read it, it sends another opening.
+            // If the host does not read this, it repeats its opening.
             if self.try_write(&opening(nonce)).await {
                 let mut wire = self.shared.wire();
                 wire.live = true;
@@ -88,8 +88,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
         }
     }
 
-    /// Writes all bytes if the host reads them. The other direction reports the end of the stream and must
-    /// not wait for this one.
+    /// Writes all bytes and returns whether the host reads them within the timeout. Only the reading
+    /// direction detects the end of the stream, so it must not wait longer for a write.
     async fn try_write(&self, bytes: &[u8]) -> bool {
         matches!(tokio::time::timeout(WRITE_TIMEOUT, self.write_all(bytes)).await, Ok(Ok(())))
     }
@@ -135,15 +135,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
 }
 
 impl<R, W> Shared<R, W> {
-    /// Locks the wire for a short access; never held over an await.
+    /// Locks the wire for a short access. The lock must not be held over an await.
     fn wire(&self) -> MutexGuard<'_, Wire<R, W>> {
-        // Every access leaves it consistent.
+        // Every access leaves the wire consistent, so a poisoned lock can be used.
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R: AsyncRead + Unpin, W> Wire<R, W> {
-    /// Reads a piece when the last one is consumed. An empty unread part then means the end of the stream.
+    /// Reads a piece if the previous one is consumed. If the unread part is empty afterwards, the stream has
+    /// ended.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.unread.start == self.unread.end {
             let mut piece = ReadBuf::new(&mut self.piece);
@@ -154,8 +155,8 @@ impl<R: AsyncRead + Unpin, W> Wire<R, W> {
     }
 }
 
-/// One connection of a [`Rejoinable`]. It reads an end when the host closes it or opens the next one, and
-/// cannot write from then on.
+/// One connection of a [`Rejoinable`]. When the host closes it or opens the next one, reads return the end of
+/// the stream and writes fail.
 #[derive(Debug)]
 pub struct Connection<R, W> {
     shared: Arc<Shared<R, W>>,
@@ -163,7 +164,7 @@ pub struct Connection<R, W> {
 }
 
 impl<R, W> Connection<R, W> {
-    /// The wire, while this connection is the current one.
+    /// Returns the wire if this connection is the current one.
     fn wire(&self) -> Option<MutexGuard<'_, Wire<R, W>>> {
         Some(self.shared.wire()).filter(|wire| wire.live && wire.count == self.number)
     }
@@ -214,7 +215,7 @@ impl<R, W: AsyncWrite + Unpin> AsyncWrite for Connection<R, W> {
         }
     }
 
-    /// Only flushes: the host is notified when the connection is dropped.
+    /// Only flushes. The host is notified when the connection is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }

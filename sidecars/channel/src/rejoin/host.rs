@@ -1,4 +1,4 @@
-//! The host's side: opens a new connection on a stream with earlier connections.
+//! The host's side: opens a new connection on a stream that carried earlier connections.
 
 use std::io;
 use std::pin::Pin;
@@ -13,24 +13,24 @@ use tokio::time::timeout;
 use super::{Nonce, OPENING, RUN, Zeros, opening};
 use crate::{ChannelError, Closed, HELLO_DEADLINE};
 
-/// How long to wait for an answer before the opening is sent again: leftovers of a killed keeper in the
-/// engine's buffers may have mixed with its bytes.
+/// How long to wait for an answer before the opening is repeated. Bytes from a killed keeper in the engine's
+/// buffers may have mixed with the opening.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bytes skipped before the answer: all that a side may have in flight.
+/// The most bytes to skip before the answer: as many as one side can have in flight.
 const MAX_SKIPPED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// Read buffer size, in bytes.
+/// Size of the read buffer, in bytes.
 const BUFFER_SIZE: usize = 32 * 1024;
 
 /// Opens a connection on `io`, whose other end is a [`Rejoinable`](super::Rejoinable). The container ends the
-/// previous connection, and this side skips its bytes until the answer. The result then behaves like a new
-/// byte stream, for [`Channel::establish`](crate::Channel::establish).
+/// previous connection. This side skips all bytes before the container's answer. The result behaves like a
+/// new byte stream and can be passed to [`Channel::establish`](crate::Channel::establish).
 ///
-/// The container may still be starting. No other process may write to the stream from here on.
+/// The container may still be starting. From this call on, no other process may write to the stream.
 ///
 /// # Errors
-/// [`ChannelError::Silent`] without an answer within [`HELLO_DEADLINE`], [`ChannelError::Closed`] if the
+/// [`ChannelError::Silent`] if there is no answer within [`HELLO_DEADLINE`], [`ChannelError::Closed`] if the
 /// stream ends, and [`ChannelError::BadHello`] if too many bytes arrive before an answer.
 pub async fn rejoin<IO>(io: IO) -> Result<Rejoined<IO>, ChannelError>
 where
@@ -42,15 +42,15 @@ where
     Ok(Rejoined { io: reader.unsplit(writer), ahead, zeros: Zeros::default(), ended: false, closed: 0 })
 }
 
-/// Sends openings until one is answered; returns the bytes read after the answer.
+/// Sends openings until the container answers one. Returns the bytes that were read after the answer.
 async fn join<IO>(reader: &mut ReadHalf<IO>, writer: &mut WriteHalf<IO>) -> Result<Bytes, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
     let mut skipped = 0;
     loop {
-        // A fresh nonce each time: an answer to an earlier opening belongs to a connection that this one
-        // ends.
+        // Each attempt uses a new nonce, because an answer to an earlier opening belongs to a connection that
+        // the new opening ends.
         let nonce: Nonce = rand::random();
         let exchange = async {
             let sent = async { send_opening(writer, nonce).await.map_err(lost) };
@@ -88,7 +88,7 @@ where
         if *skipped > MAX_SKIPPED {
             return Err(ChannelError::BadHello(format!("no answer among {MAX_SKIPPED} bytes")));
         }
-        // Keep a possible beginning of the answer.
+        // Keeps the last bytes, which may be the beginning of the answer.
         seen.advance(seen.len().saturating_sub(OPENING - 1));
         seen.reserve(BUFFER_SIZE);
     }
@@ -98,17 +98,17 @@ fn lost(error: io::Error) -> ChannelError {
     ChannelError::Closed(Closed::because(error.to_string()))
 }
 
-/// One of several connections on a stream. It ends when the container closes it. Shutting it down closes the
-/// connection for the container and leaves the stream open.
+/// One of several connections on a stream. Reads return the end when the container closes the connection.
+/// Shutting it down closes the connection for the container and leaves the stream open.
 #[derive(Debug)]
 pub struct Rejoined<IO> {
     io: IO,
-    /// Bytes read after the answer.
+    /// The bytes that were read after the answer.
     ahead: Bytes,
     zeros: Zeros,
-    /// Whether the container closed it.
+    /// Whether the container closed the connection.
     ended: bool,
-    /// Number of zeros written to close it.
+    /// How many zeros were written to close the connection.
     closed: usize,
 }
 
@@ -128,7 +128,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
             let some = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead.split_to(some));
         }
-        // Bytes after a run belong to no connection.
+        // Bytes after a run of zeros do not belong to this connection.
         if let Some(end) = self.zeros.count(&buf.filled()[before..]) {
             buf.set_filled(before + end);
             self.ended = true;
