@@ -7,7 +7,7 @@
 //!  Channel::open ─┐                                        ┌─► Incoming::next ─► Request::accept
 //!                 ▼                                        │
 //!   Stream ──► Table (credit, one frame per stream in turn) ──► write loop ══► peer
-//!   Stream ◄── Table (bounds checked before data is buffered)◄── read loop  ◄══ peer
+//!   Stream ◄── Table (bounds checked before buffering)       ◄── read loop  ◄══ peer
 //! ```
 //!
 //! The peer is untrusted. The amount of data that is buffered for a slow reader is bounded for each stream

@@ -1,4 +1,4 @@
-//! Parses a proposal: JSON or YAML, a list of routes or a map with `routes`.
+//! Parses a proposal: a list of routes, or a map with the key `routes`, in JSON or YAML.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use super::{Proposal, ProposalError, ProposedRoute};
 use crate::route::{Form, RouteSpec, RoutesError};
 use crate::yaml::{self, Spanned};
 
-/// The most routes in a proposal; a user has to read them.
+/// The most routes in a proposal, because a user has to read them.
 const MAX_PROPOSED: usize = 50;
 
-/// The keys that an agent may set besides `host`.
+/// The keys besides `host` that an agent may set.
 const OPEN_KEYS: [&str; 2] = ["matches", "git"];
 
-/// Parses and validates a proposal. JSON is YAML, so both forms of the tool's argument are accepted.
+/// Parses and validates a proposal. Because JSON is YAML, one parser accepts both.
 ///
 /// # Errors
-/// [`ProposalError`], worded for the agent that has to correct it.
+/// [`ProposalError`], with a message for the agent that has to correct the proposal.
 pub fn parse(text: &str) -> Result<Proposal, ProposalError> {
     let Written(specs) = yaml::from_str(text).map_err(RoutesError::from)?;
     if specs.is_empty() {
@@ -42,7 +42,7 @@ fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError
     Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })
 }
 
-/// Either form. Keeps positions, which an untagged enum would lose.
+/// A list or a map. A custom type, because an untagged enum would lose the positions.
 struct Written(Vec<Spanned<RouteSpec>>);
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Strategies for valid routes in property tests. Free strings are hostile.
+//! Generators of valid routes for property tests. Free strings are chosen to be hostile.
 
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A table of up to six valid routes in one form.
+/// Generates a table of up to six valid routes in one form.
 pub(crate) fn table(form: Form) -> impl Strategy<Value = RouteTable> {
     vec(route(form), 0..6).prop_map(|routes| {
         let mut seen = std::collections::HashSet::new();
@@ -15,7 +15,7 @@ pub(crate) fn table(form: Form) -> impl Strategy<Value = RouteTable> {
     })
 }
 
-/// Few names, so that hosts collide and wildcards cover others.
+/// Generates hosts from few names, so that hosts collide and wildcards cover other hosts.
 pub(crate) fn host() -> impl Strategy<Value = HostPattern> {
     let name = || {
         prop_oneof![
@@ -33,7 +33,7 @@ pub(crate) fn host() -> impl Strategy<Value = HostPattern> {
     ]
 }
 
-/// A valid route.
+/// Generates a valid route.
 pub(crate) fn route(form: Form) -> impl Strategy<Value = Route> {
     let parts = (
         host(),
@@ -110,7 +110,7 @@ fn dlp() -> impl Strategy<Value = Dlp> {
     )
 }
 
-/// Valid `matches`, often empty.
+/// Generates valid `matches`, which are often empty.
 pub(crate) fn matches() -> impl Strategy<Value = Vec<RequestMatch>> {
     let entry = (
         vec(path_match(), 0..3),

@@ -1,5 +1,5 @@
-//! Converts the serialized form to a route: fills in defaults, converts values to canonical form, checks
-//! every rule.
+//! Converts a route from its serialized form: fills in defaults, converts values to canonical form, and
+//! checks every rule.
 
 use std::str::FromStr;
 
@@ -10,29 +10,29 @@ use super::values::Checker;
 use super::{Dlp, HostPattern, Narrowing, Route, RouteError, RouteSpec, RouteTable, RoutesError, rules};
 use crate::yaml::{self, Position, Spanned};
 
-/// The file in which a route is written.
+/// The kind of document that contains a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A bottle's `egress.routes`, written by the user: `auth.token_ref`.
+    /// A bottle manifest's `egress.routes`, which the user writes. Allows `auth.token_ref`.
     Manifest,
-    /// The routes that a plan generates for the proxy: `auth.slot`, and `provider`.
+    /// The routes that a plan generates for the proxy. Allows `auth.slot` and `provider`.
     Runtime,
 }
 
-/// A list of routes as a document or a message.
+/// A document or message with a list of routes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    /// The hosts of the git gate's repositories.
+    /// The hosts of the repositories behind the git gate.
     #[serde(default)]
     forges: Vec<String>,
     routes: Vec<Spanned<RouteSpec>>,
 }
 
-/// Parses a document `routes: [...]`, as [`super::render_routes`] writes it.
+/// Parses a document `routes: [...]`, as [`super::render_routes`] renders it.
 ///
 /// # Errors
-/// [`RoutesError`] with the position of the problem.
+/// [`RoutesError`], with the position of the problem.
 pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
     let document: Document = yaml::from_str(text)?;
     Ok(document.check(form)?)
@@ -53,7 +53,7 @@ impl Document {
     }
 }
 
-/// Parses the runtime form, as [`super::render_routes`] writes it.
+/// Parses a document of generated routes, as [`super::render_routes`] renders it.
 impl FromStr for RouteTable {
     type Err = RoutesError;
 
@@ -62,27 +62,27 @@ impl FromStr for RouteTable {
     }
 }
 
-/// Reads the runtime form from a message. Every rule of a document holds.
+/// Reads generated routes from a message. Checks the same rules as for a document.
 impl<'de> Deserialize<'de> for RouteTable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Document::deserialize(deserializer)?.check(Form::Runtime).map_err(D::Error::custom)
     }
 }
 
-/// Parses one route without a surrounding document.
+/// Parses one route without a document around it.
 ///
 /// # Errors
-/// [`RoutesError`] with the position of the problem.
+/// [`RoutesError`], with the position of the problem.
 pub fn parse_route(text: &str, form: Form) -> Result<Route, RoutesError> {
     let spec: RouteSpec = yaml::from_str(text)?;
     Ok(spec.check(form)?)
 }
 
 impl RouteSpec {
-    /// Converts to a validated route, by the rules of the file it is written in.
+    /// Converts to a validated route, by the rules for the kind of document that contains it.
     ///
     /// # Errors
-    /// [`RouteError`] with the key and the correction.
+    /// [`RouteError`], with the key and the correction.
     pub fn check(&self, form: Form) -> Result<Route, RouteError> {
         let checker = Checker { host: &self.host.value };
         let host =
@@ -116,7 +116,7 @@ impl RouteSpec {
         Ok(route)
     }
 
-    /// The host as written, for errors about the whole entry.
+    /// Returns the host as written, for errors about the whole route.
     #[must_use]
     pub fn host(&self) -> &Spanned<String> {
         &self.host
@@ -140,13 +140,13 @@ impl RouteSpec {
         }
     }
 
-    /// The position of the violated rule's key, otherwise of the route.
+    /// Returns the position of the key that violates a rule, or of the host if the key is not set.
     fn position(&self, field: &str) -> Option<Position> {
         let key = field.split('.').next().unwrap_or_default();
         self.set_keys().find(|(name, _)| *name == key).map(|(_, at)| at).or(Some(self.host.at))
     }
 
-    /// The keys that are set besides `host`, for rules about who may set them.
+    /// Returns the keys besides `host` that are set, for rules about who may set them.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'static str> {
         self.set_keys().map(|(key, _)| key)
     }
@@ -190,18 +190,18 @@ impl RouteSpec {
 }
 
 impl Narrowing {
-    /// The scanning settings, if any.
+    /// Returns the scanning settings, if any are set.
     #[must_use]
     pub fn dlp(&self) -> Option<Dlp> {
         self.dlp.as_ref().map(|dlp| dlp.value.read())
     }
 
-    /// Applies the narrowing to the provider route. Each entry of `matches` must be within one of the
-    /// provider's, so it can only narrow; `connect_to` and `dlp` are the user's choice. The server at
-    /// `connect_to` must still prove that it is the host.
+    /// Applies the narrowing to the provider route. Each entry of `matches` must be included in an entry of
+    /// the provider route, so that `matches` can only narrow it. `connect_to` and `dlp` are the user's
+    /// choice. The server at `connect_to` must still present a valid certificate for the host.
     ///
     /// # Errors
-    /// [`RouteError`] with the key and the correction.
+    /// [`RouteError`], with the key and the correction.
     pub fn apply(&self, route: &Route) -> Result<Route, RouteError> {
         let host = route.host.to_string();
         let checker = Checker { host: &host };

@@ -1,4 +1,4 @@
-//! Errors of routes, with position and correction.
+//! Errors of routes, with the position and the correction.
 
 use crate::yaml::{Position, YamlError};
 
@@ -8,7 +8,7 @@ use crate::yaml::{Position, YamlError};
 pub struct RouteError {
     /// The route's host, as written.
     pub host: String,
-    /// The key that is wrong (`auth.header`).
+    /// The key with the invalid value, for example `auth.header`.
     pub field: &'static str,
     /// The problem and the correction, as a lower-case fragment.
     pub problem: String,
@@ -19,10 +19,10 @@ pub struct RouteError {
 /// An invalid document of routes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoutesError {
-    /// It is not YAML of this format.
+    /// The document is not YAML of this format.
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// One of its routes violates a rule.
+    /// A route in the document violates a rule.
     #[error("{}{_0}", .0.at.map(|at| format!("line {}, column {}: ", at.line, at.column)).unwrap_or_default())]
     Route(#[from] RouteError),
 }

@@ -1,4 +1,4 @@
-//! Host patterns: one host, or every subdomain of one.
+//! Host patterns: one host, or all subdomains of a host.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use crate::names::{EGRESS_HOST, GIT_GATE_HOST, INTROSPECTION_HOST, SUPERVISE_HOS
 /// The hosts of a route, in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostPattern {
-    /// This host, a name or an address (IPv6 in brackets).
+    /// Exactly this host: a name or an address (IPv6 in brackets).
     Exact(String),
-    /// Any subdomain of this name, not the name itself, never an IP address.
+    /// Every subdomain of this name, but not the name itself and never an IP address.
     Wildcard(String),
 }
 
@@ -18,7 +18,7 @@ impl HostPattern {
     /// Parses a host as a user writes it.
     ///
     /// # Errors
-    /// A fragment with the correction.
+    /// A sentence fragment with the correction.
     pub fn parse(raw: &str) -> Result<Self, String> {
         if let Some((_, rest)) = raw.split_once("://") {
             let host = rest.split(['/', ':', '?']).next().unwrap_or(rest);
@@ -61,7 +61,7 @@ impl HostPattern {
         Ok(Self::Exact(host))
     }
 
-    /// Whether the pattern matches `host` (canonical).
+    /// Whether the pattern matches `host`, which must be canonical.
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether the pattern matches every host of `other`.
+    /// Whether the pattern matches every host that `other` matches.
     #[must_use]
     pub fn covers_pattern(&self, other: &Self) -> bool {
         match (self, other) {
@@ -92,8 +92,8 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Accepts an IPv4 address only in canonical form: nobody writes `0x7f.1` by accident, and a reader of the
-/// manifest must see the real address.
+/// Parses a host name or an address. Accepts an IPv4 address only in canonical form: nobody writes `0x7f.1`
+/// by accident, and readers of the manifest must see the real address.
 fn name_or_address(raw: &str) -> Result<String, String> {
     let unbracketed = raw.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(raw);
     if unbracketed.parse::<std::net::Ipv6Addr>().is_ok() {

@@ -1,12 +1,12 @@
-//! Compares conditions: whether one allows every request that another allows.
+//! Compares conditions: determines whether one condition allows every request that another allows.
 //!
-//! Sound, not complete: `true` is a proof; `false` may mean that no proof was found (regular expressions are
-//! compared by text). Callers treat `false` as "allows more".
+//! The result `true` is always right. The result `false` may be wrong, because regular expressions are
+//! compared as text. Callers treat `false` as "allows more".
 
 use super::{HeaderValueMatch, PathMatch, RequestMatch};
 
 impl RequestMatch {
-    /// Whether every request that matches `other` matches this entry too.
+    /// Whether this entry matches every request that `other` matches.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         let paths = self.paths.is_empty()
@@ -15,14 +15,14 @@ impl RequestMatch {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));
-        // All header conditions must match, so the wider entry has fewer of them.
+        // A request must satisfy all header conditions, so the wider entry has fewer of them.
         let headers = self.headers.iter().all(|header| other.headers.contains(header));
         paths && methods && headers
     }
 }
 
 impl PathMatch {
-    /// Whether `path` (canonical) matches.
+    /// Whether `path` satisfies the condition. `path` must be canonical.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self {
@@ -45,13 +45,13 @@ impl PathMatch {
     }
 }
 
-/// Whether `path` is `prefix` or below it, by segment.
+/// Whether `path` equals `prefix` or continues it with further segments.
 fn within(prefix: &str, path: &str) -> bool {
     prefix == "/" || path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl HeaderValueMatch {
-    /// Whether a value of the header matches.
+    /// Whether a header value satisfies the condition.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         match self {

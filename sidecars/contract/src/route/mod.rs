@@ -1,15 +1,16 @@
-//! Routes: the requests that a bottle may send to one host. Contains the parser and the renderer.
+//! Routes: which requests a bottle may send to one host. Contains their parser and renderer.
 //!
-//! A bottle's `egress.routes` and the generated routes of the proxy share one format, except that `auth` names a
-//! secret reference in the first and a slot in the second ([`Form`]).
+//! The user's `egress.routes` in a bottle manifest and the routes that are generated for the proxy share one
+//! format. They differ in `auth`, which contains a secret reference in a manifest and a slot in generated
+//! routes ([`Form`]).
 //!
 //! ```text
 //! text, message ──▶ RouteSpec ──check(form)──▶ Route ──RouteTable::new──▶ RouteTable
 //!   ▲                 (as written, positions)   (values, defaults filled)   (one entry a host, look-up)
 //!   └──────────────────── render ◀── RouteSpec ◀── Route ◀──────────────────────┘
 //! ```
-//! [`RouteSpec`] defines the format once, for reading and writing. A [`RouteTable`] contains only routes that
-//! pass every rule, whatever their source.
+//! [`RouteSpec`] defines the format for both reading and writing. A [`RouteTable`] contains only routes that
+//! satisfy every rule, whatever their source.
 
 #[cfg(test)]
 pub(crate) mod arbitrary;
@@ -40,30 +41,31 @@ use crate::credential::Scheme;
 /// A validated route. The parser fills in defaults, so every field has a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The hosts it applies to.
+    /// The hosts that the route applies to.
     pub host: HostPattern,
-    /// Allowed ports, sorted, without duplicates. Default `[443]`.
+    /// Allowed ports, sorted and without duplicates. The default is `[443]`.
     pub ports: Vec<u16>,
     /// The credential that the proxy injects.
     pub auth: Option<Auth>,
-    /// Whether the agent's own credentials pass (only without `auth`).
+    /// Whether the proxy forwards the agent's own credentials (only without `auth`).
     pub pass_credentials: bool,
-    /// A request must match one of these; empty allows every request to the host.
+    /// The conditions for requests. A request must match at least one of them. An empty list allows every
+    /// request to the host.
     pub matches: Vec<RequestMatch>,
     /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,
-    /// Whether the proxy intercepts TLS. If false, the proxy decides by host and SNI only.
+    /// Whether the proxy intercepts TLS. If not, it decides only by host and server name (SNI).
     pub inspect: bool,
-    /// Whether the name may resolve to a forbidden address ([`crate::address`]).
+    /// Whether the host name may resolve to a forbidden address ([`crate::address`]).
     pub private: bool,
-    /// Dial this address instead of the host.
+    /// The destination that the proxy dials instead of the host.
     pub connect_to: Option<ConnectTo>,
     /// Whether WebSocket upgrades are allowed.
     pub websocket: WebSocket,
-    /// Detectors, and the action on a match.
+    /// The detectors of the scan, and the action on a match.
     pub dlp: Dlp,
-    /// Whether it is a provider route, whose outbound matches are redacted by default instead of sent for
-    /// approval.
+    /// Whether this is a provider route. On such a route, outbound matches are by default redacted; on other
+    /// routes the user is asked for approval.
     pub provider: bool,
 }
 
@@ -74,11 +76,11 @@ pub struct Auth {
     pub scheme: Scheme,
     /// The header name, lower case.
     pub header: String,
-    /// The source of the value.
+    /// The source of the credential's value.
     pub source: AuthSource,
 }
 
-/// The source of a credential's value: a reference in a manifest, a slot at run time.
+/// The source of a credential's value: a secret reference in a manifest, a slot in generated routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthSource {
     /// `token_ref`, a secret reference.
@@ -87,25 +89,25 @@ pub enum AuthSource {
     Slot(String),
 }
 
-/// One entry of `matches`; all its conditions must match.
+/// One entry of `matches`. A request matches if it satisfies all conditions of the entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestMatch {
-    /// One of these paths; empty means any.
+    /// The request must have one of these paths. Empty means any path.
     pub paths: Vec<PathMatch>,
-    /// One of these methods, upper case; empty means any.
+    /// The request must have one of these methods (upper case). Empty means any method.
     pub methods: Vec<String>,
-    /// All of these headers.
+    /// The request must satisfy all of these header conditions.
     pub headers: Vec<HeaderMatch>,
 }
 
 /// `matches[].paths[]`: a path condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathMatch {
-    /// A prefix by path segment: `/v1` matches `/v1` and `/v1/x`, not `/v10`.
+    /// A path prefix in whole segments: `/v1` matches `/v1` and `/v1/x`, but not `/v10`.
     Prefix(String),
-    /// The whole path.
+    /// The complete path.
     Exact(String),
-    /// A regular expression over the whole path.
+    /// A regular expression that must match the complete path.
     Regex(Pattern),
 }
 
@@ -114,26 +116,26 @@ pub enum PathMatch {
 pub struct HeaderMatch {
     /// The header name, lower case.
     pub name: String,
-    /// The condition on its value.
+    /// The condition on the header's value.
     pub value: HeaderValueMatch,
 }
 
 /// The condition on a header's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderValueMatch {
-    /// This text.
+    /// Exactly this text.
     Exact(String),
-    /// A regular expression over the whole value.
+    /// A regular expression that must match the complete value.
     Regex(Pattern),
 }
 
-/// The name of the user's machine inside a bottle, and in `connect_to`.
+/// The host name of the user's machine inside a bottle and in `connect_to`.
 pub const OWN_MACHINE: &str = "host";
 
 /// `connect_to`: `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectTo {
-    /// A name or an address; [`OWN_MACHINE`] means the user's machine.
+    /// A host name or an address. [`OWN_MACHINE`] means the user's machine.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -152,18 +154,19 @@ pub enum WebSocket {
     /// Allow upgrades.
     #[default]
     Allow,
-    /// Answer upgrades with status 426, so that the client falls back.
+    /// Respond to upgrades with status 426, so that the client falls back to plain HTTP.
     Refuse,
 }
 
-/// `dlp`: the detectors that run, and the action on an outbound match. The scanner reads it.
+/// `dlp`: the detectors that run, and the action on an outbound match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dlp {
     /// `outbound_detectors`: absent means the default set, an empty list none.
     pub outbound_detectors: Option<Vec<OutboundDetector>>,
-    /// `inbound_detectors`: the same for responses.
+    /// `inbound_detectors`: like `outbound_detectors`, for responses.
     pub inbound_detectors: Option<Vec<InboundDetector>>,
-    /// `outbound_on_match`; absent means `supervise` on a manifest's route and `redact` on a provider's.
+    /// `outbound_on_match`. If absent, the action is `supervise` on a manifest's route and `redact` on a
+    /// provider route.
     pub outbound_on_match: Option<OnMatch>,
 }
 
@@ -171,11 +174,11 @@ pub struct Dlp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutboundDetector {
-    /// Patterns of known vendors' credentials.
+    /// Patterns of well-known vendors' credentials.
     TokenPatterns,
     /// Values of known secrets, in every encoding.
     KnownSecrets,
-    /// Text with high entropy; warns only.
+    /// Text with high entropy. Only causes a warning.
     Entropy,
 }
 
@@ -185,7 +188,7 @@ pub enum OutboundDetector {
 pub enum InboundDetector {
     /// Values of known secrets that the response echoes.
     KnownSecrets,
-    /// Phrases of prompt injections.
+    /// Phrases that are typical of prompt injections.
     NaiveInjectionDetection,
 }
 
@@ -202,7 +205,7 @@ pub enum OnMatch {
 }
 
 impl Route {
-    /// A route to `host` with all defaults: TLS on 443, inspected, every request, no credential.
+    /// Creates a route to `host` with all defaults: TLS on port 443, inspected, every request, no credential.
     #[must_use]
     pub fn to(host: HostPattern) -> Self {
         Self {
@@ -221,7 +224,7 @@ impl Route {
         }
     }
 
-    /// The action on an outbound match, with the default filled in.
+    /// Returns the action on an outbound match, or its default if the route sets none.
     #[must_use]
     pub fn on_match(&self) -> OnMatch {
         let default = if self.provider { OnMatch::Redact } else { OnMatch::Supervise };
@@ -230,7 +233,7 @@ impl Route {
 }
 
 impl AuthSource {
-    /// The name of the reference or slot.
+    /// Returns the name of the secret reference or slot.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

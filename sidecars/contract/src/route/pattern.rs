@@ -1,21 +1,21 @@
-//! Regular expressions that match a whole text.
+//! Regular expressions that must match a complete text.
 
 use std::fmt;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// The longest expression, in bytes.
+/// The longest accepted expression, in bytes.
 const MAX_TEXT: usize = 1024;
-/// Memory limit of one compiled expression, in bytes: an agent may propose expressions, and a proxy loads
-/// many.
+/// Memory limit of one compiled expression, in bytes. It is needed because an agent may propose expressions,
+/// and a proxy loads many of them.
 const MAX_COMPILED: usize = 256 * 1024;
-/// Maximum nesting of groups.
+/// The deepest accepted nesting of groups.
 const MAX_NESTING: u32 = 32;
 
-/// A compiled expression. Two are equal if their texts are.
+/// A compiled expression. Two expressions are equal if their texts are equal.
 ///
-/// Classes are ASCII (`\w`, `\d`), because paths are percent-encoded and header values are bytes. Matching
-/// takes time linear in the text for every expression.
+/// Character classes are ASCII (`\w`, `\d`), because paths are percent-encoded and header values are bytes.
+/// The time for a match is linear in the length of the text, whatever the expression is.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
@@ -31,25 +31,27 @@ impl Pattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// [`BadPattern`] if it is not a regular expression, too long or too large.
+    /// [`BadPattern`] if `text` is not a regular expression, is too long, or needs too much memory when
+    /// compiled.
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         if text.len() > MAX_TEXT {
             return Err(BadPattern(format!("the expression is longer than {MAX_TEXT} bytes")));
         }
-        // Compile it alone first: `a)|(b` is invalid, but `(?:a)|(b)` is valid.
+        // Compiled without the group first, because `a)|(b` is invalid although `(?:a)|(b)` is valid.
         compile(text)?;
-        // A trailing comment under the `x` flag would swallow the anchor; then this compilation fails.
+        // With the flag `x`, a comment at the end of `text` would hide the anchor. This compilation then
+        // fails.
         let regex = compile(&format!("\\A(?:{text})\\z"))?;
         Ok(Self { text: text.to_owned(), regex })
     }
 
-    /// The expression as written.
+    /// Returns the expression as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the whole of `text` matches.
+    /// Whether the expression matches the complete `text`.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
@@ -66,7 +68,8 @@ fn compile(text: &str) -> Result<Regex, BadPattern> {
         .map_err(|error| BadPattern(one_line(&error)))
 }
 
-/// The library prints the expression with a marker below it; the last line has the error.
+/// Extracts the error from the library's message. The message prints the expression with a marker below it,
+/// and the error on the last line.
 fn one_line(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => format!("the expression needs more than {MAX_COMPILED} bytes"),

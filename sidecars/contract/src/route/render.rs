@@ -1,4 +1,4 @@
-//! Renders a route: canonical, defaults omitted, every string escaped by the serializer.
+//! Renders routes in canonical form. Omits defaults; the serializer escapes every string.
 
 use serde::{Serialize, Serializer};
 
@@ -18,11 +18,11 @@ struct Document<'t> {
     routes: Vec<RouteSpec>,
 }
 
-/// Renders `routes: [...]`, and `forges` if there are any. [`super::parse_routes`] parses it to the same
-/// table.
+/// Renders `routes: [...]`, and `forges` if there are any. [`super::parse_routes`] parses the result to the
+/// same table.
 ///
 /// # Panics
-/// Never: YAML can represent every string, number and list.
+/// Never, because YAML can represent every string, number and list.
 #[must_use]
 pub fn render_routes(table: &RouteTable) -> String {
     yaml::to_string(table).expect("strings, numbers and lists serialize")
@@ -35,27 +35,28 @@ impl Serialize for RouteTable {
     }
 }
 
-/// Renders `routes: [...]` of routes outside a table: hosts may appear twice.
+/// Renders `routes: [...]` for routes that are not in a table, so that hosts may appear twice.
 ///
 /// # Panics
-/// Never, as above.
+/// Never, because YAML can represent every string, number and list.
 #[must_use]
 pub(crate) fn render_list(routes: &[Route]) -> String {
     let routes = routes.iter().map(RouteSpec::from).collect();
     yaml::to_string(&Document { forges: &[], routes }).expect("strings, numbers and lists serialize")
 }
 
-/// Renders one route. [`super::parse_route`] parses it to the same route.
+/// Renders one route. [`super::parse_route`] parses the result to the same route.
 ///
 /// # Panics
-/// Never, as above.
+/// Never, because YAML can represent every string, number and list.
 #[must_use]
 pub fn render_route(route: &Route) -> String {
     yaml::to_string(&RouteSpec::from(route)).expect("strings, numbers and lists serialize")
 }
 
-/// The serialized form of a route for display to the agent, defaults omitted. Leaves out host-only data:
-/// slots name the user's secrets, `connect_to` is an address on the user's network.
+/// Returns the serialized form of a route for display to the agent. Omits defaults, and data that the agent
+/// must not see: slots, which name the user's secrets, and `connect_to`, which is an address in the user's
+/// network.
 #[must_use]
 pub fn display_value(route: &Route) -> serde_json::Value {
     let mut words = serde_json::to_value(RouteSpec::from(route)).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Validation rules of routes, independent of their source.
 //!
-//! The parser checks each value where it knows its position. [`check_route`] checks all values and the rules
-//! between fields, so that routes built in code are validated too.
+//! The parser checks each value where it knows the value's position. [`check_route`] checks all values again,
+//! and the rules between fields, so that routes that are built in code are validated too.
 
 use http::{HeaderName, HeaderValue, Method};
 
@@ -12,23 +12,23 @@ use crate::credential::Scheme;
 use crate::names::HTTP_PORT;
 use crate::yaml::Position;
 
-/// Entries in `matches`, and values in each list of one.
+/// The most entries in `matches`, and the most values in each list of an entry.
 const MAX_LIST: usize = 200;
-/// The longest value, in bytes.
+/// The longest accepted value, in bytes.
 const MAX_VALUE: usize = 2_048;
-/// The longest slot name, in bytes.
+/// The longest accepted slot name, in bytes.
 const MAX_SLOT: usize = 128;
 
-/// A violated rule.
+/// A violation of a rule.
 pub(super) struct Violation {
-    /// The key that violates it.
+    /// The key whose value violates the rule.
     pub(super) field: &'static str,
     /// The problem and the correction.
     pub(super) problem: String,
 }
 
 impl Violation {
-    /// Converts it to the error of `host`'s route.
+    /// Converts the violation to an error about the route of `host`.
     pub(super) fn for_host(self, host: &HostPattern, at: Option<Position>) -> RouteError {
         RouteError { host: host.to_string(), field: self.field, problem: self.problem, at }
     }
@@ -67,7 +67,7 @@ pub(super) fn check_route(route: &Route) -> Result<(), Violation> {
     between(route)
 }
 
-/// The rules between fields.
+/// Checks the rules that concern several fields.
 fn between(route: &Route) -> Result<(), Violation> {
     let plain = route.ports.contains(&HTTP_PORT);
     if plain && route.auth.is_some() {
@@ -93,14 +93,14 @@ fn between(route: &Route) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Why a host that is an IP address can never be reached.
+/// Returns why the proxy must not connect to `host`, if it is a forbidden IP address.
 fn forbidden_literal(host: &HostPattern) -> Option<Forbidden> {
     let HostPattern::Exact(host) = host else { return None };
     let address = host.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
     address::forbidden(address, &[])
 }
 
-/// Rejects keys that have no effect with `inspect: false`, so that nobody relies on them.
+/// Rejects keys that have no effect with `inspect: false`, so that no user relies on them.
 fn passthrough(route: &Route, plain: bool) -> Result<(), Violation> {
     let ineffective = [
         (route.auth.is_some(), "auth"),
@@ -162,8 +162,8 @@ pub(super) fn ports(ports: &[u16]) -> Result<(), String> {
     length(ports.len())
 }
 
-/// Headers that frame or route a message, or apply to one hop only: a credential in one would change how the
-/// request is parsed.
+/// Headers that frame or route a message, or apply to one hop only. A credential in such a header would
+/// change how servers parse the request.
 const NO_CREDENTIAL_HEADERS: &[&str] = &[
     "accept-encoding",
     "connection",
@@ -221,7 +221,7 @@ pub(super) fn reference(reference: &str) -> Result<(), String> {
     text(reference)
 }
 
-/// No control characters, bounded length.
+/// Checks that a value contains no control characters and is not too long.
 pub(super) fn text(value: &str) -> Result<(), String> {
     if value.len() > MAX_VALUE {
         return Err(format!("the value is longer than {MAX_VALUE} bytes"));

@@ -10,8 +10,8 @@ use super::{InboundDetector, OnMatch, OutboundDetector, WebSocket};
 use crate::credential::Scheme;
 use crate::yaml::Spanned;
 
-/// One entry of `egress.routes` or of generated routes, as written. Each value has its position; an absent key is
-/// `None`. [`RouteSpec::check`] converts it to a [`super::Route`].
+/// One entry of `egress.routes` or of generated routes, as written. Each value has its position. An absent
+/// key is `None`. [`RouteSpec::check`] converts the entry to a [`super::Route`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
@@ -42,8 +42,8 @@ pub struct RouteSpec {
     pub(super) role: Option<Spanned<IgnoredAny>>,
 }
 
-/// `agent_provider.route`: how a bottle narrows the provider route: which requests are allowed, how they are
-/// scanned, and where they are sent.
+/// `agent_provider.route`: how a bottle manifest narrows the provider route. Sets which requests are allowed,
+/// how they are scanned, and where they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
@@ -98,7 +98,7 @@ pub(super) enum PathKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct HeaderSpec {
     pub(super) name: Spanned<String>,
-    /// Defaults to exact, as in the Gateway API.
+    /// The default is exact, as in the Kubernetes Gateway API.
     #[serde(rename = "type", default)]
     pub(super) kind: HeaderKind,
     pub(super) value: Spanned<String>,
@@ -129,7 +129,7 @@ pub(super) struct DlpSpec {
     pub(super) outbound_on_match: Option<OnMatch>,
 }
 
-/// `false`, or a list. An empty list equals `false`.
+/// `false`, or a list of detectors. An empty list means the same as `false`.
 #[derive(Debug, Clone)]
 pub(super) struct Detectors<T>(pub(super) Vec<T>);
 

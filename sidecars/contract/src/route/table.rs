@@ -1,13 +1,13 @@
-//! The route table of a bottle, and route look-up by host.
+//! The route table of a bottle, which finds routes by host.
 
 use std::collections::HashMap;
 
 use super::{HostPattern, Route, RouteError, rules};
 
-/// The most routes of a bottle; more is a mistake or an attack on the reader.
+/// The most routes of a bottle. More routes are a mistake, or an attempt to overwhelm the reader.
 const MAX_ROUTES: usize = 1_000;
 
-/// Routes in declaration order. Each host pattern appears once, and each route passes every rule.
+/// Routes in declaration order. Each host pattern appears once, and each route satisfies every rule.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
     routes: Vec<Route>,
@@ -19,19 +19,19 @@ pub struct RouteTable {
 /// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'t> {
-    /// The host's route; it allows the port.
+    /// The host has a route, which allows the port.
     Route(&'t Route),
-    /// The host's route; it does not allow the port.
+    /// The host has a route, but it does not allow the port.
     OtherPorts(&'t Route),
-    /// No route.
+    /// The host has no route.
     Nothing,
 }
 
 impl RouteTable {
-    /// Makes a table of these routes.
+    /// Creates a table with `routes`.
     ///
     /// # Errors
-    /// [`RouteError`] for a route that violates a rule, a duplicate host, or too many routes.
+    /// [`RouteError`] if a route violates a rule, a host appears twice, or there are too many routes.
     pub fn new(routes: Vec<Route>) -> Result<Self, RouteError> {
         let mut table = Self::default();
         for route in routes {
@@ -41,15 +41,15 @@ impl RouteTable {
         Ok(table)
     }
 
-    /// Makes a table of these routes with the same forges.
+    /// Creates a table with `routes` and the forges of this table.
     ///
     /// # Errors
-    /// As [`RouteTable::new`].
+    /// The errors of [`RouteTable::new`].
     pub fn with_routes(&self, routes: Vec<Route>) -> Result<Self, RouteError> {
         Ok(Self::new(routes)?.with_forges(self.forges.clone()))
     }
 
-    /// Sets the hosts (canonical) of the git gate's repositories.
+    /// Sets the hosts (canonical) of the repositories behind the git gate.
     #[must_use]
     pub fn with_forges(mut self, mut forges: Vec<String>) -> Self {
         forges.sort();
@@ -58,14 +58,14 @@ impl RouteTable {
         self
     }
 
-    /// The hosts of the git gate's repositories, sorted.
+    /// Returns the hosts of the repositories behind the git gate, sorted.
     #[must_use]
     pub fn forges(&self) -> &[String] {
         &self.forges
     }
 
-    /// Whether the API of `host` (canonical) may write to repositories of the git gate. GitHub serves its API
-    /// and uploads on hosts of their own; other forges use the repositories' host.
+    /// Whether the API of `host` (canonical) may write to repositories behind the git gate. GitHub serves its
+    /// API and uploads on separate hosts; other forges use the repositories' host.
     #[must_use]
     pub fn is_forge(&self, host: &str) -> bool {
         let forge = ["api.", "uploads."].iter().find_map(|part| host.strip_prefix(part));
@@ -95,13 +95,14 @@ impl RouteTable {
         Ok(())
     }
 
-    /// The routes in declaration order.
+    /// Returns the routes in declaration order.
     #[must_use]
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// The route of `host` (canonical): its exact entry, otherwise the longest matching wildcard.
+    /// Returns the route of `host` (canonical): the exact route if there is one, otherwise the longest
+    /// wildcard that matches.
     #[must_use]
     pub fn route_for(&self, host: &str) -> Option<&Route> {
         if let Some(&index) = self.exact.get(host) {
@@ -113,7 +114,8 @@ impl RouteTable {
         self.wildcard_above(host)
     }
 
-    /// The route of `host` and `port`. An exact entry hides a wildcard even where its ports differ.
+    /// Returns the route of `host` for `port`. An exact route takes precedence over a wildcard, even if only
+    /// the wildcard allows the port.
     #[must_use]
     pub fn find(&self, host: &str, port: u16) -> Found<'_> {
         match self.route_for(host) {
@@ -123,7 +125,7 @@ impl RouteTable {
         }
     }
 
-    /// The route with exactly this pattern.
+    /// Returns the route with exactly this pattern.
     #[must_use]
     pub fn declared(&self, pattern: &HostPattern) -> Option<&Route> {
         let index = match pattern {
@@ -133,7 +135,7 @@ impl RouteTable {
         index.and_then(|&index| self.routes.get(index))
     }
 
-    /// The route of hosts of `pattern` without a more specific entry.
+    /// Returns the route of those hosts of `pattern` that have no more specific route.
     #[must_use]
     pub fn effective(&self, pattern: &HostPattern) -> Option<&Route> {
         match pattern {

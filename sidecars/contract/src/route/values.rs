@@ -1,4 +1,5 @@
-//! Reads the values of a route's keys: one method per key converts it to canonical form and validates it.
+//! Reads the values of a route's keys. Each method converts the value of one key to canonical form and
+//! validates it.
 
 use super::spec::{AuthSpec, DlpSpec, HeaderKind, HeaderSpec, MatchSpec, PathKind, PathSpec};
 use super::{
@@ -9,7 +10,7 @@ use crate::canonical;
 use crate::credential::Scheme;
 use crate::yaml::Spanned;
 
-/// The context of errors: the route's host.
+/// The context of an error: the host of the route.
 pub(super) struct Checker<'a> {
     pub(super) host: &'a str,
 }
@@ -25,7 +26,7 @@ impl Checker<'_> {
         RouteError { host, field, problem: problem.into(), at: Some(at.at) }
     }
 
-    /// Adds host, key and position to a rule's error.
+    /// Adds the host, key and position to the error of a rule.
     fn validate<T>(
         &self,
         field: &'static str,
@@ -119,7 +120,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Reads a list that may be absent but not empty.
+    /// Reads a list. The list may be absent, but must not be empty.
     fn list<W, T>(
         &self,
         field: &'static str,
@@ -147,7 +148,8 @@ impl Checker<'_> {
                 Ok(PathMatch::Exact(value.value.clone()))
             }
             PathKind::Prefix => {
-                // Prefixes match by segment, so a trailing slash has no effect (as in the Gateway API).
+                // Prefixes match whole segments, so a trailing slash has no effect (as in the Kubernetes
+                // Gateway API).
                 let bare = value.value.strip_suffix('/').filter(|bare| !bare.is_empty());
                 let prefix = bare.unwrap_or(&value.value);
                 self.validate("matches.paths.value", value, rules::path_value(prefix))?;
@@ -193,7 +195,7 @@ impl Checker<'_> {
 }
 
 impl DlpSpec {
-    /// Converts the serialized form to working values.
+    /// Converts the serialized form to the detectors and action of a route.
     pub(super) fn read(&self) -> Dlp {
         Dlp {
             outbound_detectors: self.outbound_detectors.as_ref().map(|choice| choice.0.clone()),

@@ -1,7 +1,7 @@
-//! Messages between the keeper and the bundle.
+//! Messages between the keeper process and the bundle.
 //!
-//! The keeper provisions a bundle once and sends routes whenever they change. Nothing else controls a bundle:
-//! no signal, no watched file, nothing from inside the bottle.
+//! The keeper provisions a bundle once, and sends new routes whenever they change. A bundle reacts to nothing
+//! else: no signal, no watched file, nothing from inside the bottle.
 
 use std::net::IpAddr;
 
@@ -17,39 +17,41 @@ use crate::queue::{Id, Question};
 use crate::route::RouteTable;
 use crate::usage::Usage;
 
-/// The request that opens a stream to the bundle. Each returns one [`BundleEvent`], except the subscriptions
-/// below.
+/// The request that opens a stream to the bundle. The bundle responds with one [`BundleEvent`], except to
+/// `Events`, `Question` and `Usage`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleRequest {
-    /// Once, before the proxy listens. Returns [`BundleEvent::Ready`] when every daemon listens and has its
-    /// secrets, or [`BundleEvent::Rejected`].
+    /// Sent once, before the proxy listens. Returns [`BundleEvent::Ready`] when every daemon listens and has
+    /// its secrets, or else [`BundleEvent::Rejected`].
     Provision(Box<Provision>),
-    /// Once, if the bundle has a git gate, before the gate listens. Returns [`BundleEvent::GateOpen`] or
-    /// `Rejected`.
+    /// Sent once if the bundle has a git gate, before the gate listens. Returns [`BundleEvent::GateOpen`] or
+    /// [`BundleEvent::Rejected`].
     Gate(Box<GateProvision>),
-    /// Once, if a user can be asked, before the MCP server listens. Returns [`BundleEvent::SuperviseOpen`] or
-    /// `Rejected`.
+    /// Sent once if a user can be asked, before the supervise (MCP) server listens. Returns
+    /// [`BundleEvent::SuperviseOpen`] or [`BundleEvent::Rejected`].
     Supervise(SuperviseProvision),
-    /// New routes. Returns [`BundleEvent::Live`], or `Rejected`; the last valid routes then stay.
+    /// New routes. Returns [`BundleEvent::Live`], or [`BundleEvent::Rejected`] if the previous routes still
+    /// apply.
     Routes(Routes),
-    /// Subscribes to events: first those since the last keeper disconnected, then new ones.
+    /// Subscribes to events: first those that occurred since the last keeper disconnected, then new ones.
     Events,
-    /// Waits for the next question of a daemon: [`BundleEvent::Asked`]. The keeper replies with one
-    /// [`crate::queue::Answer`] on the same stream. If the stream breaks first, the question goes to the next
-    /// waiting stream. If the daemon stops waiting, the stream is reset.
+    /// Waits for the next question from a daemon ([`BundleEvent::Asked`]). The keeper replies with one
+    /// [`crate::queue::Answer`] on the same stream. If the stream closes first, the question goes to the next
+    /// stream with this request. If the daemon stops waiting for an answer, the bundle resets the stream.
     Question,
     /// Subscribes to token usage: repeated [`BundleEvent::Used`], each acknowledged by one [`Written`] when
     /// it is on disk. Unacknowledged records are sent again to the next subscriber.
     Usage,
-    /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], at once if it is locked already.
+    /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
+    /// already locked.
     LockOut,
-    /// Sent by the bundle to its daemons only: another daemon locked the bottle. Returns
+    /// Only the bundle sends this, to its other daemons when one daemon has locked the bottle. Returns
     /// [`BundleEvent::Locked`].
     Lock(LockOut),
     /// Checks the health of every daemon. Returns [`BundleEvent::Health`].
     Health,
-    /// Closes the listeners and stops every daemon. Returns [`BundleEvent::Stopped`] first.
+    /// Closes the listeners and stops every daemon. Returns [`BundleEvent::Stopped`] before the bundle exits.
     Stop,
 }
 
@@ -59,26 +61,26 @@ pub enum BundleRequest {
 pub struct Provision {
     /// The bottle's slug, for log lines and denials.
     pub slug: Slug,
-    /// The first routes.
+    /// The routes of the first revision.
     pub routes: Routes,
-    /// Credentials, each bound to one host and header for the life of the bundle.
+    /// Credentials. Each is bound to one host and header until the bundle exits.
     pub credentials: Vec<Credential>,
-    /// Known secrets that the agent holds (environment). The redactor masks them in every log line; requests
-    /// with one need an approval.
+    /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. A
+    /// request that contains one needs an approval.
     pub known_secrets: Vec<SecretText>,
-    /// Sensitive environment values that the agent does not hold; treated like `known_secrets`.
+    /// Sensitive environment values that the agent does not hold. They are treated like `known_secrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marked: Vec<SecretText>,
-    /// The user's own scan rules. The host validates them before launch; a daemon validates them again and
-    /// rejects invalid ones.
+    /// The user's scan rules. The host validates them before launch. The daemons validate them again and
+    /// reject invalid rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. They grant no access and are never a finding by
-    /// pattern.
+    /// Values that the agent holds in place of credentials. They grant no access, and are no finding even if
+    /// they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
-    /// A decoy secret that grants no access. Sending it shows that the agent searches for secrets; no user
-    /// can approve it.
+    /// A decoy secret that grants no access. If the agent sends it, the agent has searched for secrets. The
+    /// user cannot approve such a request.
     #[serde(default)]
     pub canary: Option<SecretText>,
     /// How long a request waits for an approval, in seconds; `None` if no user can be asked.
@@ -87,22 +89,22 @@ pub struct Provision {
     /// Limits on buffered request bodies.
     #[serde(default)]
     pub limits: Limits,
-    /// Root certificates for upstreams, PEM: the host's and those of `egress.ca_bundle`. Empty means the
-    /// built-in roots.
+    /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
+    /// empty, the compiled-in roots are used.
     pub upstream_roots: String,
-    /// `egress.upstream_proxy`, an `http://` URL.
+    /// `egress.upstream_proxy`: the `http://` URL of a corporate proxy.
     #[serde(default)]
     pub upstream_proxy: Option<SecretText>,
-    /// The addresses of the host itself, to which no name may resolve.
+    /// The addresses of the host itself. The proxy does not connect to a name that resolves to one of them.
     pub host_addresses: Vec<IpAddr>,
-    /// `egress.log`.
+    /// `egress.log`: the level of the access log.
     pub log: LogLevel,
-    /// `logs.keep`: size of the rotated log files, in bytes.
+    /// `logs.keep`: the maximum size of all log files together, in bytes.
     pub log_keep: u64,
 }
 
 impl Provision {
-    /// A provision with routes only: no credentials, secrets, approvals or log.
+    /// Creates a provisioning with routes only: no credentials, secrets, approvals or log.
     #[must_use]
     pub fn of_routes(slug: Slug, table: RouteTable) -> Self {
         Self {
@@ -125,17 +127,17 @@ impl Provision {
     }
 }
 
-/// The MCP server's configuration ([`BundleRequest::Supervise`]).
+/// The configuration of the supervise (MCP) server ([`BundleRequest::Supervise`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuperviseProvision {
     /// The routes that the proxy was provisioned with.
     pub routes: Routes,
-    /// How long a call waits for the user before it returns "not decided yet", in seconds.
+    /// How long a tool call waits for the user before it returns "not decided yet", in seconds.
     pub call_seconds: u64,
 }
 
-/// A rule file in gitleaks' configuration format.
+/// A rule file in the configuration format of gitleaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
@@ -151,7 +153,7 @@ pub struct RuleFile {
 pub struct Limits {
     /// The largest allowed body.
     pub body: u64,
-    /// The total size of bodies that wait on disk, encrypted, for their decision.
+    /// The total size of encrypted bodies on disk that wait for a decision.
     pub spool: u64,
 }
 
@@ -161,16 +163,16 @@ impl Default for Limits {
     }
 }
 
-/// The revision of the routes that a bundle is provisioned with.
+/// The revision of the routes in a provisioning.
 pub const FIRST_REVISION: u64 = 1;
 
 /// Routes with their revision number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routes {
-    /// The revision; grows by one with each change.
+    /// The revision. It increases by one with each change.
     pub revision: u64,
-    /// The routes. A message with an invalid one is refused.
+    /// The routes. A message with an invalid route is rejected.
     pub table: RouteTable,
     /// One-time grants, in the order of their approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -178,7 +180,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The first revision, for provisioning.
+    /// Creates the first revision, for a provisioning.
     #[must_use]
     pub fn first(table: RouteTable) -> Self {
         Self { revision: FIRST_REVISION, table, once: Vec::new() }
@@ -195,13 +197,13 @@ pub struct OneTimeGrant {
     pub routes: String,
 }
 
-/// A secret with its binding.
+/// A secret and its binding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// Slot, host, scheme and header.
     pub binding: Binding,
-    /// The value. If absent, the slot is not loaded and its route denies with `credential-missing`.
+    /// The value. If absent, the slot is not loaded, and the route denies requests with `credential-missing`.
     pub value: Option<SecretText>,
 }
 
@@ -209,7 +211,7 @@ pub struct Credential {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// Nothing on disk; denials reach the keeper as events.
+    /// No log. The keeper still receives denials as events.
     #[default]
     Off,
     /// Denials and redactions.
@@ -236,12 +238,12 @@ pub enum BundleEvent {
     GateOpen,
     /// The MCP server listens.
     SuperviseOpen,
-    /// These routes are live: the next request is decided by them.
+    /// These routes are active: the proxy uses them for the next request.
     Live {
-        /// Their revision.
+        /// The revision of these routes.
         revision: u64,
     },
-    /// The request changed nothing.
+    /// The request was rejected and changed nothing.
     Rejected {
         /// The cause, as a lower-case fragment.
         message: String,
@@ -267,12 +269,12 @@ pub enum BundleEvent {
     },
     /// A daemon exited; its listeners are closed.
     Down {
-        /// Its name.
+        /// The daemon's name.
         daemon: String,
     },
     /// Events were dropped because no keeper was connected and the buffer was full.
     Lost {
-        /// How many.
+        /// How many events were dropped.
         count: u64,
     },
     /// The listeners are closed and every daemon has exited.
@@ -288,36 +290,36 @@ pub struct Written {}
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Daemon {
-    /// Its name: `egress`, `git-gate`, `supervise`.
+    /// The daemon's name: `egress`, `git-gate` or `supervise`.
     pub name: String,
-    /// Whether it responded within its deadline and all of its listeners are open.
+    /// Whether the daemon responded before its deadline and all its listeners are open.
     pub up: bool,
-    /// The revision of its routes (egress only).
+    /// The revision of the daemon's routes (egress only).
     #[serde(default)]
     pub revision: Option<u64>,
-    /// Resident memory, in bytes.
+    /// The daemon's resident memory, in bytes.
     #[serde(default)]
     pub resident: Option<u64>,
-    /// Protections that this kernel does not support, as fragments for the user.
+    /// Protections that this kernel does not support, as sentence fragments for the user.
     #[serde(default)]
     pub weaker: Vec<String>,
 }
 
-/// A denied request, as reported to the user. Every field has passed the redactor.
+/// A denied request, as it is reported to the user. The redactor has removed secrets from every field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refused {
-    /// The id, also in the agent's response and the log line.
+    /// The id of the denial, which the agent's response and the log line also contain.
     pub id: String,
     /// Time of the denial, RFC 3339, UTC.
     pub time: String,
-    /// The requested host, canonical.
+    /// The requested host, in canonical form.
     pub host: String,
     /// The requested port.
     pub port: u16,
-    /// The method; empty if none was read.
+    /// The method; empty if no request was read.
     pub method: String,
-    /// The path without its query; empty if none was read.
+    /// The path without the query; empty if no request was read.
     pub path: String,
     /// The reason.
     pub reason: Reason,

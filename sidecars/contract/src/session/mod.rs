@@ -1,13 +1,13 @@
-//! The session protocol between the keeper and its two peers, the guest and the bundle.
+//! The session protocol between the keeper process and its two peers, the guest and the bundle.
 //!
-//! One byte stream of any transport carries [`frame`]s: a hello from each side, then any number of
-//! independent streams. A request ([`guest::GuestRequest`] or [`bundle::BundleRequest`]) opens a stream. The
-//! stream carries messages and data in both directions under flow control, and each side ends it separately.
-//! Clients of the keeper's socket use the same frames, so the keeper forwards their streams without parsing
-//! them.
+//! One byte stream of any transport transfers [`frame`]s: a hello from each side, then any number of
+//! independent streams. A request ([`guest::GuestRequest`] or [`bundle::BundleRequest`]) opens a stream.
+//! Messages and data then flow in both directions under flow control, and each side ends its direction
+//! separately. Clients of the keeper's socket use the same frames, so the keeper forwards their streams
+//! without parsing them.
 //!
-//! Everything from a guest is untrusted: lengths are bounded here, types are closed enums, unknown fields and
-//! kinds are errors.
+//! All input from a guest is untrusted. This module therefore bounds lengths, uses closed enums as types, and
+//! rejects unknown fields and kinds.
 
 pub mod bundle;
 pub mod frame;
@@ -16,9 +16,9 @@ pub mod guest;
 
 use serde::{Deserialize, Serialize};
 
-/// The protocol version. Both sides send theirs in the hello, and they must be equal, because guest, bundle
-/// and host are one program. A bottle that an updated keeper adopts may have an older one; the keeper then
-/// reports that.
+/// The protocol version. Each side sends its version in the hello, and both must be equal, because guest,
+/// bundle and host run the same program. After an update, a running bottle may still use an older version. A
+/// keeper that takes over such a bottle reports this.
 pub const PROTOCOL: u32 = 2;
 
 /// The first message of each side, in a [`frame::Kind::Hello`] frame on stream 0.
@@ -29,25 +29,25 @@ pub struct Hello {
     pub protocol: u32,
     /// The sender's role.
     pub role: Role,
-    /// The sender's program version, for messages only.
+    /// The version of the sender's program, used only in messages.
     pub program: String,
 }
 
 impl Hello {
-    /// Makes this program's hello for `role`.
+    /// Creates the hello of this program for `role`.
     #[must_use]
     pub fn of(role: Role) -> Self {
         Self { protocol: PROTOCOL, role, program: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }
 
-/// The role of a channel's endpoint.
+/// The role of one end of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The keeper process, which owns a bottle.
     Keeper,
-    /// A command that connects to the keeper.
+    /// A command that connects to the keeper process.
     Client,
     /// The guest, pid 1 of the bottle.
     Guest,
@@ -57,6 +57,6 @@ pub enum Role {
     Egress,
     /// The git gate, a child of the bundle.
     Gate,
-    /// The MCP server, a child of the bundle.
+    /// The supervise (MCP) server, a child of the bundle.
     Supervise,
 }
