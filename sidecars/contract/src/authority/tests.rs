@@ -45,7 +45,7 @@ fn reports_gains_and_nothing_else() {
         (a, "- host: a.example\n  dlp: {outbound_detectors: false}\n", &["a.example: changed scanning"]),
         (a, "- host: a.example\n  provider: true\n", &["a.example: changed scanning"]),
         (a, "- host: a.example\n  git: {fetch: true}\n", &["a.example: git clone and fetch"]),
-        // A wildcard that newly covers a host, and removal of an entry that restricted a host.
+        // A wildcard newly covers a host, and a route that restricted a host is removed.
         (
             a,
             "- host: a.example\n- host: '*.b.example'\n",
@@ -62,7 +62,7 @@ fn reports_gains_and_nothing_else() {
     }
 }
 
-/// Requests that tables of [`arbitrary`] decide differently.
+/// Generates requests on which the tables of [`arbitrary`] decide differently.
 fn request() -> impl Strategy<Value = (String, String)> {
     let method = prop_oneof![Just("GET"), Just("POST"), Just("PURGE")];
     let host = prop_oneof![
@@ -83,14 +83,14 @@ fn request() -> impl Strategy<Value = (String, String)> {
 enum RouteChange {
     Keep,
     Remove,
-    /// Replaces all but the host.
+    /// Replaces everything except the host.
     Replace(Box<Route>),
-    /// Changes one condition alone, so that no other gain masks it.
+    /// Changes only one condition, so that no other gain masks it.
     SetMatches(Vec<RequestMatch>),
     SetInspect(bool),
 }
 
-/// A table and a changed version of it.
+/// Generates a table and a changed version of it.
 fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
     let route_change = prop_oneof![
         Just(RouteChange::Keep),
@@ -108,7 +108,7 @@ fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
                 RouteChange::SetMatches(matches) => Route { matches, ..route.clone() },
                 RouteChange::SetInspect(inspect) => Route { inspect, ..route.clone() },
             };
-            // Skip a change that breaks a rule.
+            // Ignores a change that violates a rule.
             Some(if RouteTable::new(vec![changed.clone()]).is_ok() { changed } else { route.clone() })
         });
         let new = RouteTable::new(routes.collect()).expect("hosts stay distinct");
@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(gains(&table, &reversed), vec![]);
     }
 
-    /// Every newly allowed request, and every request with another credential, shows as a gain of a pattern
-    /// that covers the host.
+    /// Every newly allowed request, and every request with another credential, appears in a gain whose
+    /// pattern covers the host.
     #[test]
     fn every_gain_is_reported(
         (old, new) in change(),

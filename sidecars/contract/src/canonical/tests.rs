@@ -144,7 +144,7 @@ fn queries_keep_their_order_and_meaning() {
     assert_eq!(pairs, [("a".into(), "1".into()), ("b".into(), "x y z".into()), ("c".into(), "".into())]);
 }
 
-/// Paths of pieces that servers read differently.
+/// Generates paths from pieces that servers interpret differently.
 fn hostile_path() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("/"),
@@ -203,7 +203,7 @@ proptest! {
 
     #[test]
     fn paths_agree_with_url(raw in hostile_path()) {
-        // The `?` stops `url` from trimming a trailing space.
+        // The `?` prevents `url` from trimming a trailing space.
         let url = url::Url::parse(&format!("https://h{raw}?")).expect("url");
         prop_assert_eq!(path(url.path()).text, path(&raw).text);
     }
@@ -212,7 +212,7 @@ proptest! {
     fn an_unambiguous_path_has_one_reading(raw in hostile_path()) {
         let read = path(&raw);
         if read.ambiguous.is_none() {
-            // Decoding again, as a server does, adds neither a separator nor a dot segment.
+            // If a server decodes the path again, this adds neither a separator nor a dot segment.
             let decoded = percent_encoding::percent_decode_str(&read.text).decode_utf8().expect("UTF-8");
             prop_assert_eq!(decoded.matches(['/', '\\']).count(), read.text.matches('/').count());
             prop_assert!(!decoded.split('/').any(|segment| segment == "." || segment == ".."));

@@ -53,7 +53,7 @@ fn loaded(slot: &str) -> bool {
     slot != "missing"
 }
 
-/// `allow`, `redact`, `ask`, or the reason of the denial.
+/// Returns `allow`, `redact`, `ask`, or the reason for the denial.
 fn outcome(verdict: &Verdict<'_, '_>) -> &'static str {
     match verdict {
         Verdict::Allow(_) => "allow",
@@ -133,7 +133,7 @@ fn decides_requests_by_method_and_url() {
         ("TRACE", "https://open.example/", &[], "method-refused"),
         ("trace", "https://open.example/", &[], "method-refused"),
         ("CONNECT", "https://open.example/", &[], "method-refused"),
-        // Short upper-case words, registered or not.
+        // Short upper-case words are allowed, whether registered or not.
         ("PURGE", "https://open.example/", &[], "allow"),
         ("M-SEARCH", "https://open.example/", &[], "allow"),
         ("UPDATEREDIRECTREF", "https://open.example/", &[], "allow"),
@@ -190,7 +190,7 @@ fn decides_requests_by_method_and_url() {
             "request-not-allowed",
         ),
         ("GET", "https://sse.example/", &[], "allow"),
-        // TLS passthrough: nothing inside is inspected, whatever the ingress.
+        // TLS passthrough: the contents are not inspected, whatever the ingress is.
         ("TRACE", "https://pinned.example/x.git/git-receive-pack", &[], "allow"),
         ("GET", "http://pinned.example/", &[], "port-not-allowed"),
     ] {
@@ -263,7 +263,7 @@ fn detects_git_in_every_spelling() {
             "use-git-gate",
         ),
         ("GET", "https://open.example/alias?service=git-receive-pack", "use-git-gate"),
-        // What `git http-push` writes over WebDAV, and an LFS upload.
+        // Requests that `git http-push` sends over WebDAV, and an LFS upload.
         ("LOCK", "https://git.example/a/b.git/refs/heads/main", "use-git-gate"),
         ("MKCOL", "https://git.example/a/b.git/objects/ab/", "use-git-gate"),
         ("PUT", "https://git.example/a/b.GIT/objects/ab/cdef", "use-git-gate"),
@@ -336,7 +336,8 @@ fn detects_git_by_headers() {
     }
 }
 
-/// A push as git sends it, as method, path and query, and spellings that some server still accepts as one.
+/// Generates pushes as git sends them (method, path and query), in spellings that some server accepts as the
+/// same push.
 fn any_push_spelling() -> impl Strategy<Value = (&'static str, String)> {
     let bases = prop_oneof![
         Just(("POST", "/o/r.git/git-receive-pack", "")),
@@ -356,12 +357,12 @@ fn any_push_spelling() -> impl Strategy<Value = (&'static str, String)> {
     )
 }
 
-/// Applies one such change, at a position that `index` selects.
+/// Applies a change of spelling at the position that `index` selects.
 fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mut String) {
     let letters = |text: &str| -> Vec<usize> {
         text.char_indices().filter(|(_, c)| matches!(c, 'g'..='z' | '-')).map(|(at, _)| at).collect()
     };
-    // Only letters outside an escape sequence, so that a change keeps the earlier ones intact.
+    // Only letters outside an escape sequence are changed, so that earlier changes remain intact.
     let one_of = |text: &str| {
         let places = letters(text);
         (!places.is_empty()).then(|| places[index.index(places.len())])
@@ -380,7 +381,7 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
         (2, _) => path.push_str(";a=b"),
         (3, _) => path.push_str(["%20", "%00", "%20.", "%09"][index.index(4)]),
         (4, Some(at)) => path.insert_str(at, ["/", "/.", "/x/..", "//"][index.index(4)]),
-        // Not where `..` would remove another segment.
+        // Not where `..` would remove a different segment.
         (5, Some(at)) if !path.contains("..") => {
             path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)])
         }
@@ -584,7 +585,8 @@ proptest! {
         }
     }
 
-    /// The forwarded form of an allowed request is allowed again: the server reads what was decided on.
+    /// The forwarded form of an allowed request is allowed again, so the server receives what the policy
+    /// decided on.
     #[test]
     fn the_forwarded_form_is_allowed_again(table in arbitrary::table(Form::Runtime), path in "(/|\\.|%2e|%2F|;|a|b|\\\\){0,8}") {
         let none = HeaderMap::new();
@@ -600,7 +602,7 @@ proptest! {
     }
 }
 
-/// A bottle whose git gate has repositories at these forges, and routes to them.
+/// Routes of a bottle whose git gate has repositories at these forges.
 const FORGES: &str = "
 forges: [fetch.gitea.example, github.example, gitlab.example]
 routes:
@@ -628,7 +630,7 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
     let table = parse_routes(FORGES, Form::Runtime).expect("routes");
     let gate = "use-git-gate";
     for (method, url, extra, expected) in [
-        // The route allows everything, except these writes.
+        // The route allows everything except these writes.
         ("GET", "https://api.github.example/repos/o/r/contents/a", &[][..], "allow"),
         ("PUT", "https://api.github.example/repos/o/r/contents/a", &[], gate),
         ("put", "https://api.github.example/repos/o/r/contents/a", &[], "method-refused"),
@@ -651,7 +653,7 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
         ("POST", "https://api.github.example/", &[], gate),
         ("PROPFIND", "https://api.github.example/o/r", &[], gate),
         ("GET", "https://api.github.example/graphql?query=mutation", &[], gate),
-        // A clone is a POST too, in git's protocol and outside the API.
+        // A clone is also a POST, in git's protocol and outside the API.
         (
             "POST",
             "https://fetch.gitea.example/o/r.git/git-upload-pack",
@@ -685,7 +687,7 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
         ),
         ("POST", "https://fetch.gitea.example/o/r/settings/keys", &[], gate),
         ("PUT", "https://fetch.gitea.example/o/r/raw/main/a", &[], gate),
-        // Other spellings of the same.
+        // Other spellings of the same paths.
         ("PUT", "https://api.github.example/repos/o/r/x/../contents/a", &[], gate),
         ("PUT", "https://api.github.example/REPOS/o/r/Contents/a", &[], gate),
         ("PUT", "https://api.github.example/repos/o/r/%63ontents/a", &[], gate),
@@ -703,7 +705,7 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
             gate,
         ),
         ("GET", "https://api.github.example/repos/o/r/contents/a?_method=put", &[], gate),
-        // A condition that names the location and not the resource allows no write.
+        // A condition that contains only the path before the resource allows no write.
         ("POST", "https://uploads.github.example/repos/o/r/releases/1/assets", &[], gate),
         ("POST", "https://gitlab.example/api/v4/projects/1/repository/commits", &[], gate),
         ("POST", "https://gitlab.example/api/v4/projects/1/issues", &[], "allow"),
@@ -713,7 +715,7 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
         ("PUT", "https://gitlab.example/api/v4/projects/2/repository/files/a", &[], "request-not-allowed"),
         ("DELETE", "https://gitlab.example/api/v4/projects/1/releases/v1", &[], "allow"),
         ("PATCH", "https://gitlab.example/api/v4/projects/1/wikis/a", &[], "allow"),
-        // The forge and its two other hosts are covered, no other host is.
+        // The forge and its two additional hosts are covered, but no other host.
         ("PUT", "https://raw.github.example/repos/o/r/contents/a", &[], "allow"),
         ("PUT", "https://elsewhere.example/repos/o/r/contents/a", &[], "allow"),
     ] {

@@ -73,7 +73,7 @@ fn merging_only_widens() {
             "- host: a.example\n  matches: [{methods: [GET]}, {methods: [POST]}]\n  dlp: {outbound_on_match: block}\n".to_owned(),
         ),
         (plain, "- host: a.example\n", "- host: a.example\n  dlp: {outbound_on_match: block}\n".to_owned()),
-        // An entry under a wildcard keeps the wildcard's settings.
+        // A route under a wildcard keeps the wildcard's settings.
         (
             "- host: '*.w.example'\n  ports: [443, 8443]\n  matches: [{methods: [GET]}]\n  dlp: {outbound_on_match: block}\n",
             "- host: x.w.example\n  git: {fetch: true}\n",
@@ -146,23 +146,23 @@ proptest! {
             if own.auth.is_some() || own.provider {
                 prop_assert_eq!(now, own);
             }
-            // Everything except requests and git is unchanged.
+            // All settings except requests and git are unchanged.
             let reset = Route { matches: own.matches.clone(), git_fetch: own.git_fetch, ..now.clone() };
             prop_assert_eq!(&reset, own);
         }
-        // Gains are requests and git on hosts, never with a credential.
+        // All gains are requests and git on hosts, never with a credential.
         for gain in authority::gains(&table, &merged) {
             let open = matches!(gain.what, What::Host | What::Requests(_) | What::EveryRequest | What::GitFetch);
             prop_assert!(open && gain.credential.is_none(), "{gain:?}");
         }
-        // A host with a route keeps its scanning.
+        // A host that had a route keeps its scanning settings.
         for route in merged.routes() {
             if let Some(before) = table.effective(&route.host) {
                 prop_assert_eq!(&route.dlp, &before.dlp);
                 prop_assert_eq!(route.on_match(), before.on_match());
             }
         }
-        // Allowed requests stay allowed, and merging again changes nothing.
+        // Allowed requests remain allowed, and merging again changes nothing.
         prop_assert_eq!(authority::gains(&merged, &table), vec![]);
         prop_assert_eq!(merge(&merged, &proposal), Ok(merged.clone()));
     }

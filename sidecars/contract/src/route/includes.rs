@@ -32,7 +32,7 @@ impl PathMatch {
         }
     }
 
-    /// Whether every path that matches `other` matches this too.
+    /// Whether this condition matches every path that `other` matches.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         match (self, other) {

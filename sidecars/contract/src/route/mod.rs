@@ -161,7 +161,7 @@ pub enum WebSocket {
 /// `dlp`: the detectors that run, and the action on an outbound match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dlp {
-    /// `outbound_detectors`: absent means the default set, an empty list none.
+    /// `outbound_detectors`. If absent, the default detectors run; an empty list disables all of them.
     pub outbound_detectors: Option<Vec<OutboundDetector>>,
     /// `inbound_detectors`: like `outbound_detectors`, for responses.
     pub inbound_detectors: Option<Vec<InboundDetector>>,

@@ -34,7 +34,7 @@ impl Violation {
     }
 }
 
-/// Adds the key to a rule's error.
+/// Adds the key to the error of a rule.
 fn for_field(field: &'static str, rule: Result<(), String>) -> Result<(), Violation> {
     rule.map_err(|problem| Violation { field, problem })
 }

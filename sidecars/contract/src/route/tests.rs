@@ -52,7 +52,7 @@ fn defaults_are_as_documented_and_not_rendered() {
     assert_eq!(one(spelled).expect("route"), route);
 }
 
-/// Each line: the route, the key of the error, its position, and a part of the message.
+/// Each line contains the route, the key in the error, its position, and a part of the message.
 #[test]
 fn rule_violations_name_the_correction() {
     let table = [

@@ -40,8 +40,9 @@ pub enum BundleRequest {
     /// [`crate::queue::Answer`] on the same stream. If the stream closes first, the question goes to the next
     /// stream with this request. If the daemon stops waiting for an answer, the bundle resets the stream.
     Question,
-    /// Subscribes to token usage: repeated [`BundleEvent::Used`], each acknowledged by one [`Written`] when
-    /// it is on disk. Unacknowledged records are sent again to the next subscriber.
+    /// Subscribes to token usage. The bundle repeatedly sends [`BundleEvent::Used`], and the keeper acknowledges
+    /// each one with [`Written`] when its records are on disk. Records without acknowledgement are sent again to
+    /// the next subscriber.
     Usage,
     /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
     /// already locked.

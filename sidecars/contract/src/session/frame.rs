@@ -1,62 +1,64 @@
-//! Frames: nine bytes of header, then the payload.
+//! Frames: a header of nine bytes, then the payload.
 //!
 //! ```text
 //! 0        4        8     9
 //! | length | stream | kind | payload …
 //! ```
-//! Both numbers are big-endian. `length` counts the payload only and is at most [`MAX_PAYLOAD`].
+//! Both numbers are big-endian. `length` counts only the payload and is at most [`MAX_PAYLOAD`].
 
 use std::fmt;
 
 /// Length of a header, in bytes.
 pub const HEADER: usize = 9;
 
-/// Replaces a header to announce that no more frames follow. Only a stream that cannot be closed needs it
-/// (`rejoin` in the channel crate).
+/// Sent in place of a header to announce that no more frames follow. Needed only if the byte stream cannot be
+/// closed (`rejoin` in the channel crate).
 pub const CLOSING: [u8; HEADER] = [0; HEADER];
 
-/// The largest payload of a request or message, in bytes. A prompt with its files fits; a longer length is
-/// rejected before anything is allocated.
+/// The largest payload of a request or message, in bytes. A prompt with its files fits. A longer payload is
+/// rejected before memory is allocated for it.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
 /// The largest payload of a hello or a reset, in bytes.
 pub const MAX_SENTENCE: usize = 4096;
 
-/// The largest data payload, in bytes (one of them names the descriptor). Small enough that streams take
-/// turns.
+/// The largest payload of a data frame, in bytes. One of them contains the descriptor. The limit is small so
+/// that streams can take turns.
 pub const MAX_DATA: usize = 32 * 1024;
 
-/// Flow-control window: the messages and data that a side may send on one stream before it receives
-/// [`Kind::Credit`], counted as [`Header::cost`].
+/// The flow-control window of one stream. It limits the messages and data that a side may send before it
+/// receives [`Kind::Credit`], measured as [`Header::cost`].
 pub const WINDOW: u32 = 256 * 1024;
 
-/// The cost of a frame beside its payload, so that empty frames cannot accumulate unread.
+/// The cost of a frame in addition to its payload, so that empty frames cannot accumulate unread.
 pub const FRAME_COST: u32 = 64;
 
-/// The maximum cost of a frame. A message may be longer than the window; credit returns at this mark at the
-/// latest, so a frame of this cost can always be sent once the receiver has caught up.
+/// The maximum cost of a frame. A message may be longer than the window. The receiver returns credit at the
+/// latest when it owes this much, so a frame of this cost can always be sent once the receiver has read
+/// everything before it.
 pub const MAX_COST: u32 = WINDOW / 2;
 
-/// The most streams that one side may have open.
+/// The most streams that one side may have open at the same time.
 pub const MAX_STREAMS: usize = 256;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// [`super::Hello`], once, on stream 0.
+    /// A [`super::Hello`]. Sent once, on stream 0.
     Hello = 1,
-    /// Opens a stream; the payload is the request as JSON.
+    /// Opens a stream. The payload is the request as JSON.
     Open = 2,
     /// A typed message as JSON.
     Message = 3,
-    /// Bytes; the payload's first byte names the descriptor ([`super::guest::STDIN`], …).
+    /// Bytes. The first byte of the payload is the descriptor ([`super::guest::STDIN`], …).
     Data = 4,
-    /// The sender ends its side of the stream.
+    /// The sender ends its direction of the stream.
     End = 5,
-    /// The sender aborts the stream; the payload is a message (UTF-8).
+    /// The sender aborts the stream. The payload is a message (UTF-8).
     Reset = 6,
-    /// The receiver has consumed this much of the window (`u32`, in [`Header::cost`]).
+    /// Returns credit for the part of the window that the receiver has consumed (`u32`, measured as
+    /// [`Header::cost`]).
     Credit = 7,
 }
 
@@ -79,32 +81,33 @@ impl fmt::Display for Kind {
 pub struct Header {
     /// Length of the payload, in bytes.
     pub length: usize,
-    /// The stream; 0 is the connection itself. The dialling side opens odd streams, the other side even ones.
+    /// The stream; 0 is the connection itself. The dialling side opens streams with odd ids, the accepting
+    /// side streams with even ids.
     pub stream: u32,
     /// The kind.
     pub kind: Kind,
 }
 
-/// An invalid header, which no correct peer sends. The connection is closed.
+/// An invalid header. Correct peers never send one. It closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
     /// The kind byte is unknown.
     #[error("unknown frame kind {0}")]
     Kind(u8),
-    /// The length is outside the kind's bounds.
+    /// The length is outside the bounds for the frame's kind.
     #[error("the length of the `{kind}` frame, {length} bytes, is not within its bounds")]
     Length {
         /// The frame's kind.
         kind: Kind,
-        /// The length it announced.
+        /// The length in the header.
         length: usize,
     },
-    /// A connection-level kind on a stream, or a stream-level kind on stream 0.
+    /// A frame for the connection on a stream, or a frame for a stream on stream 0.
     #[error("the `{kind}` frame does not belong on stream {stream}")]
     Stream {
         /// The frame's kind.
         kind: Kind,
-        /// The stream it named.
+        /// The stream in the header.
         stream: u32,
     },
 }
@@ -113,7 +116,7 @@ impl Header {
     /// Encodes the header for the wire.
     ///
     /// # Panics
-    /// Never: [`Header`]s come from [`Header::new`] or [`Header::decode`], which bound the length.
+    /// Never: [`Header::new`] and [`Header::decode`] create all headers and bound the length.
     #[must_use]
     pub fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -124,10 +127,10 @@ impl Header {
         bytes
     }
 
-    /// Makes a header for sending, under the same rules as a received one.
+    /// Creates a header to send. It must satisfy the same rules as a received header.
     ///
     /// # Errors
-    /// [`BadFrame`] if the length or stream does not fit the kind.
+    /// [`BadFrame`] if the kind does not allow this length or stream.
     pub fn new(kind: Kind, stream: u32, length: usize) -> Result<Self, BadFrame> {
         let bound = match kind {
             Kind::Hello | Kind::Reset => MAX_SENTENCE,
@@ -150,8 +153,8 @@ impl Header {
         Ok(Self { length, stream, kind })
     }
 
-    /// The frame's cost in the stream's [`WINDOW`]. Messages and data cost their payload plus [`FRAME_COST`],
-    /// at most [`MAX_COST`]; other frames are free.
+    /// Returns the frame's cost in the stream's [`WINDOW`]. Messages and data cost their payload plus
+    /// [`FRAME_COST`], at most [`MAX_COST`]. Other frames cost nothing.
     #[must_use]
     pub fn cost(self) -> u32 {
         match self.kind {
@@ -163,10 +166,10 @@ impl Header {
         }
     }
 
-    /// Decodes a header. Nothing of the payload is read or allocated before this succeeds.
+    /// Decodes a header. The payload is read, and memory for it allocated, only after this succeeds.
     ///
     /// # Errors
-    /// [`BadFrame`] for an unknown kind, a length over the kind's bound or a stream that does not fit it.
+    /// [`BadFrame`] if the kind is unknown, or does not allow the length or the stream.
     pub fn decode(bytes: [u8; HEADER]) -> Result<Self, BadFrame> {
         let [l0, l1, l2, l3, s0, s1, s2, s3, kind] = bytes;
         let kind = match kind {

@@ -1,4 +1,4 @@
-//! The git gate's configuration, sent once before anything runs in the bottle.
+//! The configuration of the git gate. The keeper sends it once, before any process runs in the bottle.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::bundle::RuleFile;
 use super::guest::SecretText;
 use crate::names::{Name, Slug};
 
-/// The git gate's configuration ([`super::bundle::BundleRequest::Gate`]).
+/// The configuration of the git gate ([`super::bundle::BundleRequest::Gate`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateProvision {
@@ -14,68 +14,68 @@ pub struct GateProvision {
     pub slug: Slug,
     /// The repositories that the gate serves.
     pub repos: Vec<GateRepo>,
-    /// The launch's credentials that the agent does not hold. The gate blocks every push that contains one;
-    /// repeated attempts lock the bottle ([`crate::lock_out`]).
+    /// Credentials of the launch that the agent does not hold. The gate blocks every push that contains one.
+    /// Repeated attempts lock the bottle ([`crate::lock_out`]).
     #[serde(default)]
     pub credentials: Vec<SecretText>,
-    /// Every other secret of the launch; blocked in pushes too.
+    /// All other secrets of the launch. The gate blocks pushes that contain one.
     pub known_secrets: Vec<SecretText>,
-    /// The user's own scan rules; see [`super::bundle::Provision::rules`].
+    /// The user's scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. They grant no access and are never a finding by
-    /// pattern.
+    /// Values that the agent holds in place of credentials. They grant no access, and are no finding even if
+    /// they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
-    /// Root certificates for https upstreams, PEM.
+    /// Root certificates for upstream repositories over https, PEM.
     pub upstream_roots: String,
-    /// How long a push waits for an approval, in seconds; absent if no user can be asked.
+    /// How long a push waits for an approval, in seconds; `None` if no user can be asked.
     pub ask_seconds: Option<u64>,
 }
 
-/// One repository.
+/// One repository that the gate serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateRepo {
     /// The name in the manifest and in the gate's URL.
     pub name: Name,
-    /// The upstream's URL, as written.
+    /// The URL of the upstream repository, as written.
     pub url: String,
-    /// The credential for the upstream.
+    /// The credential for the upstream repository.
     pub key: GateKey,
-    /// The rules for ref updates.
+    /// The rules for updates of refs.
     pub refs: GateRefs,
-    /// Whether findings need an approval; otherwise they are denied.
+    /// Whether the user may approve findings. If not, a push with findings is denied.
     pub supervise: bool,
-    /// Whether the gate serves its mirror while the upstream is unreachable.
+    /// Whether the gate serves its mirror while it cannot reach the upstream repository.
     pub stale_ok: bool,
 }
 
-/// The credential for an upstream.
+/// The credential for an upstream repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GateKey {
-    /// A private key in a format that `ssh-add` reads, with the upstream's host keys as in `known_hosts`.
+    /// A private key in a format that `ssh-add` reads, and the host keys of the upstream server.
     Ssh {
         /// The private key.
         private: SecretText,
-        /// Lines of `known_hosts`; other hosts are not trusted.
+        /// Lines in the format of `known_hosts`. Hosts that they do not contain are not trusted.
         known_hosts: String,
     },
-    /// A token, sent as the https password.
+    /// A token, which the gate sends as the password over https.
     Token {
         /// The token.
         token: SecretText,
     },
 }
 
-/// `refs`: globs over full ref names.
+/// `refs`: rules for refs, given as globs over full ref names.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateRefs {
-    /// Refs that may be updated; absent means every branch except the upstream's default branch.
+    /// The refs that may be updated. If absent, every branch except the upstream's default branch.
     pub allow: Option<Vec<String>>,
-    /// Exceptions to `allow`.
+    /// Refs that may not be updated even if `allow` contains them.
     pub deny: Vec<String>,
     /// Whether non-fast-forward updates are allowed.
     pub force: bool,

@@ -1,8 +1,8 @@
-//! Messages between the keeper (and its clients) and the guest.
+//! Messages between the guest and the keeper process, and between the guest and the keeper's clients.
 //!
-//! Each request opens a stream. Unless noted otherwise, the stream carries the listed events, and the guest
-//! ends it after the last one. Terminal and pipe bytes travel as data frames whose first byte is [`STDIN`],
-//! [`STDOUT`] or [`STDERR`]; a terminal uses `STDOUT` only.
+//! Each request opens a stream. Unless noted otherwise, the guest sends the listed events on the stream and
+//! ends it after the last one. Bytes of terminals and pipes are sent as data frames. Their first byte is
+//! [`STDIN`], [`STDOUT`] or [`STDERR`]; a terminal uses only `STDOUT`.
 
 use std::collections::BTreeMap;
 
@@ -10,67 +10,72 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::{self, Secret};
 
-/// Data for a process; an empty frame closes its standard input.
+/// Data for a process. An empty frame closes the standard input of the process.
 pub const STDIN: u8 = 0;
-/// A process's standard output, or a terminal's output.
+/// Data from the standard output of a process, or from its terminal.
 pub const STDOUT: u8 = 1;
-/// A process's standard error.
+/// Data from the standard error of a process.
 pub const STDERR: u8 = 2;
 
-/// Size of the output buffer that the guest replays to the next client, in bytes.
+/// Size of the buffer for the agent's output, in bytes. The guest sends its content to the next client that
+/// attaches.
 pub const SCROLLBACK: usize = 1 << 20;
 
 /// The request that opens a stream to the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GuestRequest {
-    /// Once, before any process: sets environment and files. Returns [`GuestEvent::Done`].
+    /// Sent once, before any process starts: sets the environment and writes files. Returns
+    /// [`GuestEvent::Done`].
     Provision(Provision),
-    /// Once, after `Provision`: starts the agent. Returns [`GuestEvent::Started`], then
-    /// [`GuestEvent::Exited`] when the agent exits. Attached clients receive its output.
+    /// Sent once, after `Provision`: starts the agent. Returns [`GuestEvent::Started`], and
+    /// [`GuestEvent::Exited`] when the agent exits. Attached clients receive the agent's output.
     StartAgent(Process),
-    /// Attaches to the agent: first the buffered output, then live output, [`GuestEvent::Exited`] last. May
-    /// precede `StartAgent`, so that no output of a piped agent is lost.
+    /// Attaches to the agent. Returns first the buffered output, then live output, and at the end
+    /// [`GuestEvent::Exited`]. May be sent before `StartAgent`, so that no output of an agent with pipes is
+    /// lost.
     Attach(Attach),
-    /// Runs another process beside the agent: `Started`, data, `Exited`.
+    /// Runs another process alongside the agent. Returns `Started`, data, and `Exited`.
     Exec(Process),
-    /// Sends a tar stream of `path` on `STDOUT`, then `Done`.
+    /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
-    /// Unpacks a tar stream on `STDIN` (ended by `End`) into the folder `path`, then `Done`.
+    /// Unpacks a tar stream from `STDIN` (terminated by `End`) into the folder `path`. Returns `Done`.
     CopyIn(CopyIn),
-    /// The agent's buffered output (at most `tail` lines), and with `follow` live output until the agent
-    /// exits.
+    /// Returns the agent's buffered output (at most `tail` lines). With `follow`, also returns live output
+    /// until the agent exits.
     Logs(Logs),
-    /// Runs the isolation probe from inside. Returns [`GuestEvent::Probed`].
+    /// Runs the isolation probe inside the bottle. Returns [`GuestEvent::Probed`].
     Probe(Probe),
-    /// Sends SIGTERM to the agent, SIGKILL after `grace_ms`, then returns `Done`, and pid 1 exits. With
-    /// `work_since` it returns [`GuestEvent::Changed`] instead of `Done`.
+    /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or with `work_since`
+    /// [`GuestEvent::Changed`], and pid 1 exits.
     Stop(Stop),
-    /// The agent's state. Returns [`GuestEvent::Status`].
+    /// Asks for the agent's state. Returns [`GuestEvent::Status`].
     Status,
-    /// The time of the clocks that stamp the bottle's files: files written so far are not newer than the
-    /// returned time, files written later are. Returns [`GuestEvent::Moment`] after one clock tick.
+    /// Asks for the time of the clocks from which files in the bottle get their timestamps. Files that were
+    /// written before this request are not newer than the returned time; files that are written after the
+    /// response are newer. Returns [`GuestEvent::Moment`] after one clock tick.
     Moment,
-    /// The same without waiting: files written from now on are newer than the returned time; files written
-    /// within the last tick may be newer too. Returns [`GuestEvent::Moment`] at once.
+    /// Like `Moment`, but without waiting. Files that are written from now on are newer than the returned
+    /// time; files that were written within the last clock tick may be newer too. Returns
+    /// [`GuestEvent::Moment`] immediately.
     Now,
-    /// Whether the workspace contains files newer than this, provisioned or not. Returns
-    /// [`GuestEvent::Changed`].
+    /// Asks whether the workspace contains files that are newer than a given time. Allowed before and after
+    /// `Provision`. Returns [`GuestEvent::Changed`].
     Changed(Changed),
 }
 
-/// Environment and files of a bottle ([`GuestRequest::Provision`]).
+/// The environment and files of a bottle ([`GuestRequest::Provision`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provision {
-    /// Environment of the agent and every exec. Values may be the agent's own secrets; they exist only in the
-    /// guest's memory and the processes' environment.
+    /// The environment of the agent and of every `Exec` process. Values may be the agent's secrets. They
+    /// exist only in the guest's memory and in the environment of these processes.
     pub env: BTreeMap<String, SecretText>,
-    /// Files written before any process starts.
+    /// Files that are written before any process starts.
     pub files: Vec<ProvisionedFile>,
 }
 
-/// A possibly secret value on the channel.
+/// A value on the channel that may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(#[serde(serialize_with = "secret::on_channel")] pub Secret);
@@ -85,7 +90,7 @@ impl From<&str> for SecretText {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvisionedFile {
-    /// Absolute path inside the bottle; missing parent folders are created.
+    /// Absolute path inside the bottle. Parent folders that do not exist are created.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
@@ -97,25 +102,25 @@ pub struct ProvisionedFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
-    /// Program and arguments; the program is looked up in the bottle's `PATH`.
+    /// The program and its arguments. The program is looked up in the bottle's `PATH`.
     pub argv: Vec<String>,
-    /// Added to the provisioned environment; overrides it.
+    /// Variables to add to the provisioned environment. They override variables of the same name.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Working directory; the workspace when absent.
+    /// The working directory; the workspace if absent.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// Runs in a terminal of this size, or with pipes if absent.
+    /// The size of the terminal in which the process runs. If absent, the process runs with pipes.
     #[serde(default)]
     pub terminal: Option<Size>,
-    /// Whether the client sends data on `STDIN`; if false the process gets an empty one.
+    /// Whether the client sends data on `STDIN`. If not, the standard input of the process is empty.
     #[serde(default)]
     pub stdin: bool,
-    /// The user in the bottle, by name or number; the agent's user if absent.
+    /// The user inside the bottle, by name or number. If absent, the agent's user.
     #[serde(default)]
     pub user: Option<String>,
-    /// For the agent only: buffers all output until the first client attaches. Otherwise the agent runs on
-    /// without a client, and output beyond [`SCROLLBACK`] is dropped.
+    /// For the agent only: whether to buffer all output until the first client attaches. If false, the agent
+    /// runs without waiting for a client, and output beyond [`SCROLLBACK`] is dropped.
     #[serde(default)]
     pub awaited: bool,
 }
@@ -134,10 +139,10 @@ pub struct Size {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// Watch only: input and resizes on this stream are ignored. Otherwise this client takes over the
-    /// terminal, and the previous client's stream is reset with a message.
+    /// Whether the client only watches. Input and resizes on its stream are then ignored. If false, this
+    /// client takes over the terminal, and the stream of the previous client is reset with a message.
     pub read_only: bool,
-    /// The size of the client's terminal; the agent's terminal is resized to it.
+    /// The size of the client's terminal. The agent's terminal is resized to it.
     #[serde(default)]
     pub size: Option<Size>,
 }
@@ -146,7 +151,7 @@ pub struct Attach {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyOut {
-    /// File or folder inside the bottle; relative to the workspace if not absolute.
+    /// The file or folder inside the bottle. A relative path starts at the workspace.
     pub path: String,
 }
 
@@ -154,7 +159,7 @@ pub struct CopyOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyIn {
-    /// Folder inside the bottle that receives the entries; created if missing.
+    /// The folder inside the bottle that receives the files. It is created if it does not exist.
     pub path: String,
 }
 
@@ -162,10 +167,10 @@ pub struct CopyIn {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Logs {
-    /// Only this many last lines.
+    /// The number of lines to return, counted from the end. If absent, all buffered lines.
     #[serde(default)]
     pub tail: Option<u64>,
-    /// Continue with live output.
+    /// Whether to continue with live output.
     #[serde(default)]
     pub follow: bool,
 }
@@ -174,14 +179,14 @@ pub struct Logs {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Addresses of the host, each with a port that currently answers over TCP and UDP outside the bottle. A
-    /// link-local one has no interface: the probe tries it on every interface of the bottle.
+    /// Addresses of the host. Each one has a port that currently accepts TCP and UDP from outside the bottle.
+    /// Link-local addresses have no interface here: the probe tries them on every interface of the bottle.
     pub host: Vec<std::net::SocketAddr>,
-    /// Addresses where other bottles listen.
+    /// Addresses on which other bottles listen.
     #[serde(default)]
     pub others: Vec<std::net::SocketAddr>,
-    /// Skip what a user may have put into the bottle on purpose: secrets in its environment, files of their
-    /// home. Such a probe may run before `Provision`.
+    /// Whether to skip checks for data that a user may have put into the bottle on purpose: secrets in the
+    /// environment and files of the user's home folder. Such a probe may run before `Provision`.
     #[serde(default)]
     pub isolation_only: bool,
 }
@@ -190,9 +195,10 @@ pub struct Probe {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
-    /// Milliseconds between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL, in milliseconds.
     pub grace_ms: u64,
-    /// After all processes have stopped, look for files newer than this and return [`GuestEvent::Changed`].
+    /// If set, the guest looks for files newer than this time after all processes have stopped, and returns
+    /// [`GuestEvent::Changed`].
     #[serde(default)]
     pub work_since: Option<jiff::Timestamp>,
 }
@@ -201,7 +207,7 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changed {
-    /// The time, by the clock that stamps files.
+    /// The time, by the clocks from which files get their timestamps.
     pub since: jiff::Timestamp,
 }
 
@@ -213,10 +219,10 @@ pub enum GuestEvent {
     Done,
     /// The process started.
     Started {
-        /// Its process id inside the bottle.
+        /// The process id inside the bottle.
         pid: u32,
     },
-    /// The process exited; all its output has been sent.
+    /// The process exited, and all its output has been sent.
     Exited(Exit),
     /// The request failed.
     Failed(Failure),
@@ -224,11 +230,11 @@ pub enum GuestEvent {
     Status {
         /// The agent's state.
         agent: AgentState,
-        /// Failures of the bottle's services, one sentence each (a listener port that could not be bound, for
-        /// example).
+        /// Failures of the bottle's services, one sentence each. An example is a listener port that could not
+        /// be bound.
         #[serde(default)]
         troubles: Vec<String>,
-        /// The limit that the bottle exceeded; all its processes were then killed.
+        /// The limit that the bottle exceeded. All its processes were killed because of this.
         #[serde(default)]
         overrun: Option<Overrun>,
     },
@@ -239,12 +245,12 @@ pub enum GuestEvent {
     },
     /// Whether the workspace changed ([`GuestRequest::Changed`]).
     Changed {
-        /// Whether there are newer files.
+        /// Whether the workspace contains newer files.
         work: bool,
     },
     /// The results of the isolation probe ([`GuestRequest::Probe`]).
     Probed {
-        /// One line of the result table each.
+        /// The attempts. Each one is a line of the result table.
         attempts: Vec<Attempt>,
     },
 }
@@ -253,14 +259,14 @@ pub enum GuestEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Exit {
-    /// With this exit code.
+    /// The process exited with this code.
     Code(u8),
-    /// Killed by this signal.
+    /// The process was killed by this signal.
     Signal(u8),
 }
 
 impl Exit {
-    /// The exit code that a shell reports: 128 + n for signal n.
+    /// Returns the exit code that a shell reports: 128 + n for signal n.
     #[must_use]
     pub fn shell_code(self) -> u8 {
         match self {
@@ -274,9 +280,9 @@ impl Exit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// The kind; the command line chooses an exit code by it.
+    /// The kind of the failure. The command line chooses the exit code by it.
     pub kind: FailureKind,
-    /// The message, a lower-case fragment that names its subject.
+    /// The message, a lower-case fragment that contains its subject.
     pub message: String,
 }
 
@@ -290,9 +296,10 @@ pub enum FailureKind {
     NotExecutable,
     /// The path does not exist or is not allowed.
     BadPath,
-    /// The request is invalid in this state (a second `Provision`, an attach before it).
+    /// The request is not allowed in the current state, for example a second `Provision`, or an attach before
+    /// it.
     BadState,
-    /// Anything else.
+    /// Another failure.
     Other,
 }
 
@@ -314,12 +321,13 @@ pub enum AgentState {
 pub enum ClientMessage {
     /// The client's terminal was resized.
     Resize(Size),
-    /// Send this signal to the process (1–31).
+    /// Send a signal (1–31) to the process.
     Signal {
-        /// The signal's number.
+        /// The number of the signal.
         signal: u8,
     },
-    /// The client detaches and the bottle keeps running. The keeper reads this and ends the stream.
+    /// The client detaches, and the bottle keeps running. The keeper handles this message and ends the
+    /// stream.
     Detach,
 }
 
@@ -331,7 +339,7 @@ pub struct Overrun {
     pub resource: Limited,
     /// The limit, in bytes.
     pub limit: u64,
-    /// Whether the manifest sets the limit; otherwise it is the default that keeps the machine usable.
+    /// Whether the manifest sets the limit. If not, it is the default limit that keeps the machine usable.
     pub asked: bool,
 }
 
@@ -341,10 +349,10 @@ pub struct Overrun {
 pub enum Limited {
     /// Memory of all processes, including files in memory.
     Memory,
-    /// The bottle's own folders on disk.
+    /// The bottle's folders on disk.
     Disk,
-    /// Free space of the disk with the bottle's folders: below the limit, while the folders use more than the
-    /// limit.
+    /// The free space of the disk that holds the bottle's folders. It is exceeded if less than the limit is
+    /// free while the folders use more than the limit.
     FreeDisk,
 }
 
@@ -352,16 +360,16 @@ pub enum Limited {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
-    /// The target, in words a newcomer understands.
+    /// The target, in words that a newcomer understands.
     pub target: String,
-    /// The method (`tcp 198.51.100.1:443`, `env`).
+    /// How the target was tried (`tcp 198.51.100.1:443`, `env`).
     pub via: String,
     /// The target address, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<std::net::SocketAddr>,
     /// The result.
     pub result: Reach,
-    /// The observation (`network unreachable`, `403 host-not-allowed`).
+    /// What the probe observed (`network unreachable`, `403 host-not-allowed`).
     pub seen: String,
 }
 

@@ -25,7 +25,7 @@ pub const PROTOCOL: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
-    /// The sender's [`PROTOCOL`].
+    /// The sender's protocol version ([`PROTOCOL`]).
     pub protocol: u32,
     /// The sender's role.
     pub role: Role,

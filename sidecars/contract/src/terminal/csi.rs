@@ -1,19 +1,19 @@
-//! Allowlist of control sequences (`ESC [ … final`) that only draw.
+//! The allowlist of control sequences (`ESC [ … final`). It contains only sequences that draw.
 //!
-//! Excluded on purpose: every query (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …), window operations and their
-//! reports (`t`), printing (`i`), locking the keyboard (mode 2), switching the terminal to 8-bit responses or
-//! another width.
+//! Deliberately excluded are all queries (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …), window operations and
+//! their reports (`t`), printing (`i`), locking the keyboard (mode 2), and switching the terminal to 8-bit
+//! responses or to another width.
 
 use super::Pass;
 
-/// The longest accepted sequence, in bytes after `ESC [`: a full SGR with three true colours has under a
-/// hundred.
+/// The longest accepted sequence, in bytes after `ESC [`. A complete SGR sequence with three true colours has
+/// fewer than a hundred.
 pub(super) const LONGEST: usize = 256;
 
-/// The largest number in a sequence; larger ones have crashed terminals.
+/// The largest accepted number in a sequence. Larger numbers have crashed terminals.
 const LARGEST: u32 = 65_535;
 
-/// DEC private modes that change drawing, or the reports of keys, clicks and pastes to the running program.
+/// DEC private modes that change drawing, or how keys, clicks and pastes are reported to the running program.
 const PRIVATE_MODES: [u32; 35] = [
     1, 5, 6, 7, 9, 12, 25, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015,
     1016, 1034, 1035, 1036, 1039, 1045, 1047, 1048, 1049, 2004, 2026, 2027, 2031,
@@ -22,8 +22,8 @@ const PRIVATE_MODES: [u32; 35] = [
 /// Standard modes: insertion, and line feed with carriage return.
 const MODES: [u32; 2] = [4, 20];
 
-/// The part of a sequence that is shown, or `None`. `body` is everything after `ESC [`, including the final
-/// byte.
+/// Returns the part of a sequence that is forwarded, or `None`. `body` is everything after `ESC [`, including
+/// the final byte.
 pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let (final_byte, rest) = body.split_last()?;
     let (marker, rest) = match rest.split_first() {
@@ -36,10 +36,10 @@ pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let numbers = numbers(parameters)?;
     let unchanged = || Some(body.to_vec());
     match (marker, intermediates, *final_byte) {
-        // Colours: the only sequences with colons.
+        // Colours. No other allowed sequences contain colons.
         (None, b"", b'm') => unchanged(),
         _ if !plain => None,
-        // Cursor, erasing, inserting, scrolling, tabs, margins, repeating, saving.
+        // Cursor movement, erasing, inserting, scrolling, tabs, margins, repeating, saving.
         (None, b"", b'@' | b'A'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'a' | b'b') => {
             unchanged()
         }
@@ -47,17 +47,17 @@ pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
         (None, b"", b'h' | b'l') => modes(None, &numbers, &MODES, *final_byte),
         // Saving and restoring the title.
         (None, b"", b't') if pass.title && matches!(numbers.first(), Some(22 | 23)) => unchanged(),
-        // Shape of the cursor, protected characters, soft reset.
+        // Cursor shape, protected characters, soft reset.
         (None, b" ", b'q') | (None, b"\"", b'q') | (None, b"!", b'p') => unchanged(),
         (Some(b'?'), b"", b'h' | b'l') => modes(marker, &numbers, &PRIVATE_MODES, *final_byte),
         (Some(b'?'), b"", b'J' | b'K') => unchanged(),
-        // Key reporting: xterm's modifiers and Kitty's levels; their queries have a `?`.
+        // Key reporting: xterm's modifiers and Kitty's levels. The queries for them contain a `?`.
         (Some(b'>'), b"", b'm' | b'n' | b'u') | (Some(b'<' | b'='), b"", b'u') => unchanged(),
         _ => None,
     }
 }
 
-/// The parameters as numbers (missing ones are 0); `None` if one is too large or not a number.
+/// Returns the parameters as numbers. Missing ones are 0. Returns `None` if one is too large or not a number.
 fn numbers(parameters: &[u8]) -> Option<Vec<u32>> {
     parameters
         .split(|byte| matches!(byte, b';' | b':'))
@@ -68,7 +68,7 @@ fn numbers(parameters: &[u8]) -> Option<Vec<u32>> {
         .collect()
 }
 
-/// A mode sequence reduced to the modes on the list.
+/// Returns a mode sequence with only those modes that `list` contains.
 fn modes(marker: Option<u8>, numbers: &[u32], list: &[u32], final_byte: u8) -> Option<Vec<u8>> {
     let kept: Vec<String> =
         numbers.iter().filter(|mode| list.contains(mode)).map(ToString::to_string).collect();

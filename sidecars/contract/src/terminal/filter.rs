@@ -1,6 +1,7 @@
-//! The filter's state machine. It buffers only the sequence that it is parsing.
+//! The state machine of the filter. It buffers only the sequence that it is currently parsing.
 //!
-//! By hand, because `vte` drops APC strings, knows no 8-bit controls, clamps large numbers and keeps no raw bytes.
+//! It is written by hand, because the crate `vte` drops APC strings, does not support 8-bit controls, clamps
+//! large numbers and does not keep the raw bytes.
 
 use super::string::{ControlString, Kind};
 use super::{Pass, csi};
@@ -10,7 +11,8 @@ const BEL: u8 = 0x07;
 const CAN: u8 = 0x18;
 const SUB: u8 = 0x1a;
 
-/// Filters one stream of terminal output. The result does not depend on how the stream is split into pieces.
+/// Filters one stream of terminal output. The result does not depend on the pieces in which the stream
+/// arrives.
 ///
 /// ```
 /// use bottle_contract::terminal::{Filter, Pass};
@@ -33,13 +35,14 @@ pub struct Filter {
 enum State {
     Ground,
     Escape,
-    /// `ESC` and an intermediate byte; `None` after more than one, which no allowed sequence has.
+    /// After `ESC` and an intermediate byte. `None` after more than one intermediate byte, which no allowed
+    /// sequence has.
     EscapeMiddle(Option<u8>),
     Csi(Vec<u8>),
-    /// Drops a sequence that is too long or malformed, up to its end.
+    /// Inside a sequence that is too long or malformed, which is dropped up to its end.
     CsiDropped,
     String(ControlString),
-    /// `ESC` within a string: the string's terminator, or the start of another sequence.
+    /// After `ESC` inside a string. The string's terminator or another sequence follows.
     StringEscape(ControlString),
 }
 
@@ -50,25 +53,25 @@ struct Partial {
     need: usize,
 }
 
-/// The input of one step.
+/// The input to one step of the state machine.
 #[derive(Debug, Clone, Copy)]
 enum Unit<'a> {
     Ascii(u8),
-    /// A C1 control, 0x80 to 0x9f, in either encoding.
+    /// A C1 control (0x80 to 0x9f), in either encoding.
     C1(u8),
     /// A non-ASCII character, or the replacement character for invalid bytes.
     Text(&'a [u8]),
 }
 
 impl Filter {
-    /// Makes a filter for the start of a stream.
+    /// Creates a filter for the start of a stream.
     #[must_use]
     pub fn new(pass: Pass) -> Self {
         Self { pass, state: State::Ground, partial: Partial::default() }
     }
 
-    /// Whether the output so far ends at a boundary between characters and sequences, so that other output
-    /// may be inserted.
+    /// Whether the output so far ends between two characters or sequences, so that other output may be
+    /// inserted here.
     #[must_use]
     pub fn is_between(&self) -> bool {
         matches!(self.state, State::Ground) && self.partial.have == 0
@@ -110,7 +113,7 @@ impl Filter {
         }
         let Partial { bytes, have, .. } = std::mem::take(&mut self.partial);
         match bytes.get(..have).and_then(|bytes| std::str::from_utf8(bytes).ok()) {
-            // U+0080 to U+009F: terminals treat the encoded form as a control.
+            // U+0080 to U+009F: terminals treat the encoded form as a control character.
             Some(_) if have == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0 => {
                 self.step(Unit::C1(bytes[1]), shown);
             }
@@ -155,7 +158,7 @@ impl Filter {
         };
     }
 
-    /// A C1 control aborts the current sequence and acts like its 7-bit form.
+    /// Handles a C1 control. It aborts the current sequence and acts like its 7-bit form.
     fn c1(&mut self, before: State, control: u8, shown: &mut Vec<u8>) -> State {
         match before {
             State::String(string) if control == 0x9c => {
@@ -255,8 +258,8 @@ fn ground(byte: u8, shown: &mut Vec<u8>) -> State {
     State::Ground
 }
 
-/// Passes bell, cursor-moving controls and character set shifts. Drops ENQ, to which terminals respond, and
-/// flow control.
+/// Forwards the bell, controls that move the cursor, and character set shifts. Drops flow control, and ENQ,
+/// to which terminals respond.
 fn control(byte: u8, shown: &mut Vec<u8>) {
     if matches!(byte, BEL..=0x0f) {
         shown.push(byte);
@@ -274,8 +277,8 @@ fn escape_middle(middle: Option<u8>, byte: u8, shown: &mut Vec<u8>) -> State {
         0x20..=0x2f => State::EscapeMiddle(None),
         0x7f => State::EscapeMiddle(middle),
         _ => {
-            // Passes character sets, line sizes and the alignment pattern. Drops 8-bit responses (a space)
-            // and leaving UTF-8 (a percent sign).
+            // Forwards character sets, line sizes and the alignment pattern. Drops the sequences for 8-bit
+            // responses (space) and for leaving UTF-8 (percent sign).
             if let Some(middle @ (b'('..=b'+' | b'-'..=b'/' | b'#')) = middle {
                 shown.extend_from_slice(&[ESC, middle, byte]);
             }

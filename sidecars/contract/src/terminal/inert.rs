@@ -2,17 +2,17 @@
 
 use unicode_normalization::char::is_combining_mark;
 
-/// Combining marks shown per letter; more would cover adjacent lines.
+/// The most combining marks that one letter keeps. More marks would cover adjacent lines.
 const MOST_MARKS: u8 = 4;
 
-/// Escapes every character of untrusted text that would act or mislead where it is shown: control characters
-/// except line breaks and tabs; characters that are invisible, blank or change the text direction; combining
-/// marks that pile up, or that have no base letter and would modify the text before. Other characters stay
-/// unchanged; the only blank left is the space.
+/// Escapes every character of untrusted text that could act on the display or mislead its reader. These are
+/// control characters except line breaks and tabs; characters that are invisible, blank or change the text
+/// direction; and combining marks that pile up, or that have no base letter and would modify the preceding
+/// text. Other characters remain unchanged. The space is the only blank that remains.
 #[must_use]
 pub fn inert(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    // Marks on the previous letter; `None` without a letter.
+    // Number of marks on the previous letter; `None` if there is no previous letter.
     let mut marks = None;
     for c in text.chars() {
         marks = match c {
@@ -43,9 +43,9 @@ pub fn inert(text: &str) -> String {
     shown
 }
 
-/// Characters that make different texts look the same: blanks other than the space, fillers, zero-width,
-/// bidirectional and other format characters, variation selectors, tags, soft hyphen, line separators,
-/// noncharacters and private-use characters.
+/// Whether the character can make different texts look the same: blanks other than the space, fillers,
+/// zero-width, bidirectional and other format characters, variation selectors, tags, soft hyphen, line
+/// separators, noncharacters and private-use characters.
 fn is_misleading(c: char) -> bool {
     let last = u32::from(c) & 0xfffe;
     (c.is_whitespace() && !matches!(c, ' ' | '\n' | '\t'))

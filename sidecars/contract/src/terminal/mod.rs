@@ -1,10 +1,10 @@
 //! Filters agent output before it reaches the user's terminal.
 //!
-//! A terminal executes the control sequences that it displays: it writes to the clipboard, shows
-//! notifications, stores files, and types query responses as if the user had. [`Filter`] passes only
-//! sequences that draw (text, colours, cursor movement, the alternate screen, mouse and paste modes, web
-//! hyperlinks) and drops all others, unknown ones included. [`inert()`] escapes text outside a terminal
-//! session: log lines, titles, proposals.
+//! A terminal executes the control sequences that it receives. Such a sequence can write to the clipboard,
+//! show notifications, store files, or make the terminal type a response as if the user had typed it.
+//! [`Filter`] forwards only sequences that draw (text, colours, cursor movement, the alternate screen, mouse
+//! and paste modes, web hyperlinks). It drops all others, including unknown ones. [`inert()`] escapes text
+//! that is displayed outside a terminal session: log lines, titles, proposals.
 //!
 //! ```text
 //!  bytes ─► UTF-8 and C1 ─► text ───────────────────────────────► shown
@@ -12,7 +12,7 @@
 //!                           OSC DCS APC … ST ─► allowed? (string) ─► shown, or dropped
 //! ```
 //! The filter assumes a UTF-8 terminal. It treats both forms of C1 controls (raw byte and encoded code point)
-//! as controls.
+//! as control characters.
 
 mod csi;
 mod filter;
@@ -22,8 +22,8 @@ mod string;
 pub use filter::Filter;
 pub use inert::inert;
 
-/// Additional sequences that the user allows (`terminal.pass` in the settings). None by default. No setting
-/// allows sequences that make the terminal respond, read the clipboard or touch files.
+/// Additional sequences that the user allows (`terminal.pass` in the settings). The default is none. No
+/// setting allows sequences that make the terminal respond, read the clipboard or access files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pass {
     /// Writes to the clipboard (OSC 52).
@@ -32,7 +32,7 @@ pub struct Pass {
     pub notify: bool,
     /// Window titles (OSC 0, 1, 2).
     pub title: bool,
-    /// Inline images: sixel, Kitty's and iTerm's.
+    /// Inline images in the formats of sixel, Kitty and iTerm.
     pub images: bool,
 }
 

@@ -1,24 +1,25 @@
-//! Control strings: `ESC ] … ST` and similar. Drops all but a few.
+//! Control strings: `ESC ] … ST` and similar sequences. All but a few are dropped.
 //!
-//! A string is buffered up to a bound until it can be decided. Images are decided by their head and then
-//! streamed, so they need not fit into memory.
+//! A string is buffered, up to a limit, until the filter can decide whether it is allowed. For an image, the
+//! beginning suffices; the rest is then streamed, so the image need not fit into memory.
 
 use super::Pass;
 
-/// The longest string that is buffered for a decision: titles, hyperlinks, notifications.
+/// The longest string that is buffered for a decision, in bytes. Examples are titles, hyperlinks and
+/// notifications.
 const LONGEST: usize = 4096;
 
-/// The longest write to the clipboard, as terminals accept.
+/// The longest write to the clipboard that terminals accept, in bytes.
 const LONGEST_CLIPBOARD: usize = 128 * 1024;
 
-/// Allowed hyperlink schemes. `file:` would open a file of the user's machine instead of the bottle's; other
-/// schemes start programs.
+/// The allowed schemes of hyperlinks. A `file:` link would open a file on the user's machine, not in the
+/// bottle. Other schemes start programs.
 const LINKS: [&str; 3] = ["https://", "http://", "mailto:"];
 
 /// String terminator (ST).
 const TERMINATOR: &[u8] = b"\x1b\\";
 
-/// The introducer of a string.
+/// The sequence that introduces a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Operating system command.
@@ -36,7 +37,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 enum Mode {
     Collect,
-    /// The head is allowed: stream the rest, filtered to bytes of this kind.
+    /// The head is allowed. The rest is streamed, and only bytes that the function accepts are forwarded.
     Stream(fn(u8) -> bool),
     Drop,
 }
@@ -61,12 +62,12 @@ impl ControlString {
         Self { kind, mode, collected: Vec::new() }
     }
 
-    /// Whether BEL terminates it.
+    /// Whether BEL terminates the string.
     pub(super) fn ends_with_bell(&self) -> bool {
         self.kind == Kind::Osc
     }
 
-    /// Adds a printable character, as its bytes.
+    /// Adds the bytes of a printable character.
     pub(super) fn push(&mut self, character: &[u8], pass: Pass, shown: &mut Vec<u8>) {
         match self.mode {
             Mode::Drop => {}
@@ -78,7 +79,7 @@ impl ControlString {
         }
     }
 
-    /// Decides as soon as the head is complete.
+    /// Decides on the string as soon as its head is complete.
     fn try_decide(&mut self, pass: Pass, shown: &mut Vec<u8>) {
         let bound =
             if pass.clipboard && self.collected.starts_with(b"52;") { LONGEST_CLIPBOARD } else { LONGEST };
@@ -108,7 +109,7 @@ impl ControlString {
         self.collected = Vec::new();
     }
 
-    /// The string is terminated properly.
+    /// Handles the terminator of the string.
     pub(super) fn end(self, pass: Pass, shown: &mut Vec<u8>) {
         match (self.mode, self.kind) {
             (Mode::Stream(_), _) => shown.extend_from_slice(TERMINATOR),
@@ -119,7 +120,7 @@ impl ControlString {
                     shown.extend_from_slice(TERMINATOR);
                 }
             }
-            // An image command without data, such as "show image n".
+            // An image command without data, for example "show image n".
             (Mode::Collect, Kind::Apc) => {
                 if let Some((head, _)) = kitty(&self.collected) {
                     shown.extend_from_slice(&head);
@@ -135,7 +136,7 @@ impl ControlString {
         }
     }
 
-    /// The string is aborted; output that has begun is terminated.
+    /// Handles an aborted string. Terminates output that was already forwarded.
     pub(super) fn abort(self, shown: &mut Vec<u8>) {
         if let Mode::Stream(_) = self.mode {
             shown.extend_from_slice(TERMINATOR);
@@ -145,7 +146,7 @@ impl ControlString {
 
 type Head = Option<(Vec<u8>, fn(u8) -> bool)>;
 
-/// The part of a complete operating system command that is shown.
+/// Returns the part of a complete operating system command that is forwarded.
 fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
     let (number, rest) = text.split_once(';')?;
@@ -160,8 +161,8 @@ fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     allowed.then(|| body.to_vec())
 }
 
-/// A web hyperlink, or the end of one. The end also replaces a disallowed link, so that its text does not
-/// extend the previous link.
+/// Returns a web hyperlink, or the end of one. The end also replaces a link that is not allowed, so that its
+/// text does not become part of the previous link.
 fn hyperlink(rest: &str) -> Vec<u8> {
     let allowed = rest.split_once(';').filter(|(parameters, uri)| {
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -173,13 +174,14 @@ fn hyperlink(rest: &str) -> Vec<u8> {
     }
 }
 
-/// OSC 9 with a number is not a notification but a ConEmu command, from sleeping to running macros.
+/// Whether the text is a ConEmu command. OSC 9 with a number is not a notification but such a command; ConEmu
+/// commands range from sleeping to running macros.
 fn is_conemu_command(rest: &str) -> bool {
     let first = rest.split(';').next().unwrap_or_default();
     first.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Rejects a question mark, which queries the clipboard.
+/// Whether the text writes to the clipboard. A question mark would query the clipboard instead.
 fn is_clipboard_write(rest: &str) -> bool {
     rest.split_once(';').is_some_and(|(which, data)| {
         which.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -192,7 +194,7 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// `DCS numbers q`: a sixel image. Other device controls query, define keys or pass data through.
+/// Accepts `DCS numbers q`, a sixel image. Other device controls query, define keys or pass data on.
 fn sixel(collected: &[u8]) -> Head {
     let (final_byte, parameters) = collected.split_last()?;
     let plain = parameters.iter().all(|byte| byte.is_ascii_digit() || *byte == b';');
@@ -200,8 +202,8 @@ fn sixel(collected: &[u8]) -> Head {
     (plain && *final_byte == b'q').then_some((head, |byte| (0x21..=0x7e).contains(&byte)))
 }
 
-/// `APC G keys ; data`: a Kitty image with its data in the stream (other transmission modes name files of the
-/// user's machine to read and delete), responses switched off.
+/// Accepts `APC G keys ; data`, a Kitty image whose data is in the stream. Other transmission modes name
+/// files on the user's machine for the terminal to read and delete. Disables responses.
 fn kitty(collected: &[u8]) -> Head {
     let text = std::str::from_utf8(collected).ok()?.strip_prefix('G')?;
     let (keys, semicolon) = match text.strip_suffix(';') {
@@ -223,7 +225,8 @@ fn kitty(collected: &[u8]) -> Head {
     Some((format!("\x1b_G{kept}q=2{semicolon}").into_bytes(), is_base64))
 }
 
-/// `OSC 1337 ; File = keys : data`, an inline image; without `inline=1` the terminal stores it as a download.
+/// Accepts `OSC 1337 ; File = keys : data`, an inline image. Without `inline=1`, the terminal would store it
+/// as a download.
 fn inline_file(collected: &[u8], pass: Pass) -> Head {
     let text = std::str::from_utf8(collected).ok()?;
     let keys = text.strip_prefix("1337;File=")?.strip_suffix(':')?;

@@ -58,7 +58,7 @@ fn queries_and_side_effects_are_always_dropped() {
         "\x05",
         "\x1b[1$w",
         "\x1b['|",
-        // Colour, clipboard, cell size and font questions and settings.
+        // Queries and settings of colours, clipboard, cell size and font.
         "\x1b]10;?\x07",
         "\x1b]11;?\x1b\\",
         "\x1b]4;1;?\x07",
@@ -86,7 +86,7 @@ fn queries_and_side_effects_are_always_dropped() {
         "\x1b_Gi=1,a=q;AAAA\x1b\\",
         "\x1b_Gt=d,t=f;eA==\x1b\\",
         "\x1b_other\x1b\\",
-        // Printing, keys, keyboard, width, 8-bit answers, leaving UTF-8.
+        // Printing, keys, keyboard, width, 8-bit responses, leaving UTF-8.
         "\x1b[5i",
         "\x1b[?5i",
         "\x1bP0;1|17/17\x1b\\",
@@ -97,7 +97,7 @@ fn queries_and_side_effects_are_always_dropped() {
         "\x1b G",
         "\x1b%@",
         "\x1b[1;2;3;4;5;6;7#{",
-        // Privacy message, start of string, and a title that never ends.
+        // Privacy message, start of string, and a title without an end.
         "\x1b^private\x1b\\",
         "\x1bXstring\x1b\\",
     ] {
@@ -143,7 +143,7 @@ fn both_forms_of_c1_are_controls_and_utf_8_stays_intact() {
         (b"a\x9d52;c;eA==\x9cb", "ab"),
         (b"a\xc2\x9d52;c;eA==\xc2\x9cb", "ab"),
         (b"a\x90$qm\x9cb\x9fGx\x9cc\x98x\x9cd\x9ex\x9ce", "abcde"),
-        // 0x9c and 0x9d within characters.
+        // The bytes 0x9c and 0x9d inside characters.
         ("\x1b]0;✜ Ý\x07after".as_bytes(), "after"),
         ("✜Ý\u{10ff5d}".as_bytes(), "✜Ý\u{10ff5d}"),
         (b"\xff\xc0\x80\xe2\x28\xf0\x9f\x1b[1m", "\u{fffd}\u{fffd}(\u{fffd}\x1b[1m"),
@@ -194,7 +194,7 @@ fn memory_is_bounded_for_endless_sequences() {
     assert_eq!(shown, b"m");
 }
 
-/// Pieces of every kind of sequence, complete and broken.
+/// Generates pieces of every kind of sequence, complete and incomplete.
 fn any_sequences() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => prop::sample::select(vec![
@@ -218,7 +218,7 @@ fn some_pass() -> impl Strategy<Value = Pass> {
     })
 }
 
-/// The text after each ESC of filtered output.
+/// Returns the text after each ESC in filtered output.
 fn introductions(shown: &str) -> Vec<&str> {
     shown.split('\x1b').skip(1).collect()
 }
@@ -265,7 +265,7 @@ proptest! {
     #[test]
     fn filtering_is_idempotent(output in any_sequences(), pass in some_pass()) {
         let once = shown(&output, pass);
-        // Only a stream that stops within an image is incomplete.
+        // Filtered output is incomplete only if the stream ends inside an image.
         let whole = shown(&[&once[..], b"\x18"].concat(), pass);
         let twice = shown(&[&whole[..], b"\x18"].concat(), pass);
         prop_assert_eq!(twice, whole);

@@ -7,7 +7,7 @@ use super::decode::At;
 use super::error::inert;
 use super::{Node, Position, YamlError};
 
-/// A list's items.
+/// The items of a list.
 pub(super) struct Items<'a> {
     items: std::iter::Enumerate<std::slice::Iter<'a, Node>>,
 }
@@ -27,7 +27,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// A map's entries.
+/// The entries of a map.
 pub(super) struct Fields<'a> {
     entries: &'a [(Node, Node)],
     next: usize,

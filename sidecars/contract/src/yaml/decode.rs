@@ -1,8 +1,8 @@
 //! Decodes a YAML tree into any type, strictly.
 //!
-//! A serde deserializer over [`Node`] without conversions: a string is not a number, a number is not a string, an
-//! empty value is not a missing one. It adds to serde's errors the path (`egress.routes[2].host`), the position and
-//! the type that was found.
+//! A serde deserializer over [`Node`] without implicit conversions: a string is not a number, a number is not
+//! a string, and an empty value is not a missing one. It adds the path (`egress.routes[2].host`), the
+//! position and the actual type to serde's errors.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
@@ -14,7 +14,7 @@ use super::{Node, Value, YamlError};
 /// Decodes `node` as a `T`.
 ///
 /// # Errors
-/// [`YamlError`] with path and position.
+/// [`YamlError`], with path and position.
 pub fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, YamlError> {
     T::deserialize(At(node))
 }
@@ -61,7 +61,7 @@ impl At<'_> {
     }
 }
 
-/// Methods that decode one kind of value and add its position to errors.
+/// Generates methods that decode one kind of value and add the value's position to errors.
 macro_rules! placed {
     ($($method:ident => $read:ident),+ $(,)?) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
@@ -108,7 +108,7 @@ impl<'de> Deserializer<'de> for At<'_> {
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match self.0.value {
-            // Exact for every sensible integer; the value's own bound refuses larger ones.
+            // Exact for every realistic integer. The check of the value's range rejects larger ones.
             #[allow(clippy::cast_precision_loss)]
             Value::Integer(n) => visitor.visit_f64(n as f64),
             Value::Float(n) => visitor.visit_f64(n),
@@ -117,7 +117,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         .map_err(|error: YamlError| error.placed(self.0.at))
     }
 
-    /// A present key must have a value: an empty one is a type error, never “absent”.
+    /// A key that is present must have a value. An empty value is a type error and does not count as absent.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         visitor.visit_some(self)
     }

@@ -1,4 +1,4 @@
-//! YAML errors with path, position and hint.
+//! Errors in YAML documents, with path, position and hint.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ use crate::suggest::suggest;
 pub struct YamlError {
     /// The position, if known.
     pub at: Option<Position>,
-    /// Keys and indexes from the value to the root.
+    /// Keys and indexes, from the value up to the root.
     path: Vec<String>,
     /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a document.
+/// The problem with a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// It is not valid YAML, or exceeds a bound.
+    /// The document is not valid YAML, or exceeds a limit.
     Syntax(String),
     /// A value has the wrong type.
     Type {
-        /// A fragment that follows the value's path: `must be a list`.
+        /// A fragment that follows the value's path, for example `must be a list`.
         text: String,
-        /// The next step.
+        /// The next step for the user.
         hint: Option<String>,
     },
-    /// A type's own check refused a value.
+    /// The check of a type rejected a value.
     Value(String),
     /// A key is unknown.
     UnknownKey {
@@ -73,7 +73,7 @@ impl YamlError {
         Self::predicate(text, hint.map(str::to_owned)).placed(node.at)
     }
 
-    /// Sets the position unless an inner value has set it.
+    /// Sets the position, unless the error of an inner value has already set it.
     pub(super) fn placed(mut self, at: Position) -> Self {
         self.at.get_or_insert(at);
         self
@@ -84,7 +84,7 @@ impl YamlError {
         self
     }
 
-    /// The path of the value: `egress.routes[2].host`; empty for the whole document.
+    /// Returns the path of the value, for example `egress.routes[2].host`. Empty for the complete document.
     #[must_use]
     pub fn path(&self) -> String {
         let mut path = String::new();
@@ -97,7 +97,8 @@ impl YamlError {
         path
     }
 
-    /// The problem and its subject, without the position. `root` names the whole document.
+    /// Returns the problem and its subject, without the position. `root` is the name of the complete
+    /// document.
     #[must_use]
     pub fn message(&self, root: &str) -> String {
         let path = self.path();
@@ -112,11 +113,12 @@ impl YamlError {
         }
     }
 
-    /// The next step: for an unknown key, the nearest and all accepted keys.
+    /// Returns the next step. For an unknown key, it consists of the nearest accepted key and all accepted
+    /// keys.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match &self.problem {
-            // An unquoted sentence with a colon causes this, often in a subagent's description.
+            // An unquoted sentence with a colon causes this error, often in a subagent's description.
             Problem::Syntax(text) if text.contains("mapping values are not allowed") => {
                 Some("put text that contains `: ` in quotes".to_owned())
             }
@@ -127,7 +129,7 @@ impl YamlError {
     }
 }
 
-/// With position and hint, for readers that show one line.
+/// Prints the error with position and hint, for programs that show one line.
 impl fmt::Display for YamlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Position { line, column }) = self.at {
@@ -140,7 +142,7 @@ impl fmt::Display for YamlError {
 
 impl std::error::Error for YamlError {}
 
-/// The hint for an unknown key: the nearest of the accepted keys, and all of them.
+/// Returns the hint for an unknown key: the nearest accepted key, and all accepted keys.
 #[must_use]
 pub fn accepted_keys(key: &str, accepted: &[&str]) -> String {
     let list = listed(accepted.iter().copied());
@@ -150,7 +152,7 @@ pub fn accepted_keys(key: &str, accepted: &[&str]) -> String {
     }
 }
 
-/// Formats a list as `a`, `b` and `c`, each in backquotes; “none” for an empty one.
+/// Formats a list as `a`, `b` and `c`, each in backquotes. An empty list becomes “none”.
 pub fn listed<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match quoted.as_slice() {
@@ -165,7 +167,7 @@ pub(super) fn inert(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
-/// Whether a text would have the wanted type without its quotes.
+/// Whether `text` would have the wanted type if it had no quotes.
 fn is_quoted(text: &str, wanted: &str) -> bool {
     match wanted {
         "true or false" => matches!(text, "true" | "false"),
@@ -211,7 +213,7 @@ impl de::Error for YamlError {
     }
 }
 
-/// The type that was found, without its value.
+/// Returns the type that was found, without the value.
 fn type_of(found: Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "a boolean",

@@ -1,9 +1,9 @@
-//! Reads and writes YAML: strict types, bounded work, positions in every error.
+//! Reads and writes YAML with strict types, bounded work, and a position in every error.
 //!
-//! Manifests, `settings.yml`, routes and proposals are all read by [`from_str`], in two steps: [`parse`]
-//! makes a tree of values with their positions, and [`decode()`] converts it to a type. A misspelt key, a duplicate
-//! key or a wrong type is therefore the same error everywhere, and parsing is bounded by the document's size. Errors
-//! quote at most the one word they are about, because the text may contain a secret.
+//! [`from_str`] reads manifests, `settings.yml`, routes and proposals in two steps: [`parse`] creates a tree
+//! of values with their positions, and [`decode()`] converts the tree to a type. A misspelt key, a duplicate
+//! key or a wrong type is therefore the same error everywhere, and the size of the document bounds the work.
+//! Errors quote at most the one word that they concern, because the text may contain a secret.
 
 mod access;
 mod decode;
@@ -22,33 +22,35 @@ pub use error::{Problem, YamlError, accepted_keys, listed};
 pub use node::{Node, Value};
 pub use spanned::{Position, Spanned};
 
-/// The largest document, in bytes; hand-written ones are smaller.
+/// The largest accepted document, in bytes. Documents that users write are smaller.
 pub const MAX_DOCUMENT: usize = 1 << 20;
 
-/// Maximum nesting; the deepest valid document (`routes` → `matches` → `paths`) needs seven levels.
+/// The deepest accepted nesting. The deepest valid document (`routes` → `matches` → `paths`) needs seven
+/// levels.
 const MAX_DEPTH: usize = 32;
 /// The most scalars, lists and maps in one document.
 const MAX_NODES: usize = 100_000;
 /// The most anchors, and the most aliases, in one document.
 const MAX_ALIASES: usize = 1_000;
-/// The most nodes that aliases may expand to; stops documents that grow exponentially.
+/// The most nodes that aliases may expand to. This limit rejects documents that grow exponentially.
 const MAX_REPLAYED: usize = 100_000;
 
 /// Reads one document as a `T`.
 ///
-/// Booleans are `true` and `false` only; a string that looks like a number or boolean needs quotes; a key may be
-/// absent but not empty; duplicate keys, unknown keys, unknown tags and a second document are errors.
+/// Booleans are only `true` and `false`. A string that looks like a number or boolean needs quotes. A key may
+/// be absent, but a key without a value is an error. Duplicate keys, unknown keys, unknown tags and a second
+/// document are errors.
 ///
 /// # Errors
-/// [`YamlError`] with path and position.
+/// [`YamlError`], with path and position.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     decode(&parse(text)?)
 }
 
-/// Parses one document. An empty one is an empty map.
+/// Parses one document. An empty document is an empty map.
 ///
 /// # Errors
-/// [`YamlError`] with the position if it is not valid YAML, or exceeds a bound.
+/// [`YamlError`], with the position, if the document is not valid YAML or exceeds a limit.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     if text.len() > MAX_DOCUMENT {
         let problem = format!("the document has {} bytes; at most {MAX_DOCUMENT} are allowed", text.len());
@@ -64,7 +66,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
 /// Renders `value` as one document. The serializer escapes every string.
 ///
 /// # Errors
-/// Errors of the caller's `Serialize` only.
+/// Fails only if the caller's `Serialize` fails.
 pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::SerializeError> {
     let options = serde_yaml::ser_options! { prefer_block_scalars: false };
     serde_yaml::to_string_with_options(value, options)
@@ -90,7 +92,7 @@ fn options() -> serde_yaml::Options {
             max_aliases: MAX_ALIASES,
             max_merge_keys: MAX_ALIASES,
             max_total_scalar_bytes: 4 * MAX_DOCUMENT,
-            // Two, so that the error can report the second.
+            // Two, so that the error can report the second document.
             max_documents: 2,
         },
     }
@@ -121,7 +123,7 @@ fn problem(error: &Error) -> String {
     }
 }
 
-/// Formats other errors in the library's wording, without the position, which [`YamlError`] prints.
+/// Formats other errors in the library's words, but without the position, because [`YamlError`] prints it.
 struct WithoutPosition;
 
 impl serde_yaml::MessageFormatter for WithoutPosition {

@@ -1,6 +1,6 @@
-//! A YAML document as a tree of values with type and position.
+//! A YAML document as a tree of values, each with its type and position.
 //!
-//! The spelling of a scalar decides its type: `8080` is a number, `"8080"` a string.
+//! The spelling of a scalar determines its type: `8080` is a number, `"8080"` is a string.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use super::Position;
 /// A value with its position.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The first character.
+    /// The position of the first character.
     pub at: Position,
     /// The value.
     pub value: Value,
 }
 
 impl Node {
-    /// The text of a string; empty for other types.
+    /// Returns the text of a string. Empty for other types.
     #[must_use]
     pub fn text(&self) -> &str {
         match &self.value {
@@ -27,7 +27,7 @@ impl Node {
         }
     }
 
-    /// The entries of a map, key and value.
+    /// Returns the entries of a map, each a key and a value. `None` for other types.
     pub fn entries_mut(&mut self) -> Option<&mut Vec<(Node, Node)>> {
         match &mut self.value {
             Value::Map(entries) => Some(entries),
@@ -36,7 +36,7 @@ impl Node {
     }
 }
 
-/// Compares values and ignores positions.
+/// Compares the values and ignores the positions.
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
@@ -58,12 +58,12 @@ pub enum Value {
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A map in the order of the text. Keys are [`Value::Text`].
+    /// A map, in the order of the document. Keys are [`Value::Text`].
     Map(Vec<(Node, Node)>),
 }
 
 impl Value {
-    /// The type for messages, with its article.
+    /// Returns the type for messages, with an article.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "empty",
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// A map's key, always read as text.
+/// A key of a map, always read as text.
 struct Key(Node);
 
 impl<'de> Deserialize<'de> for Key {

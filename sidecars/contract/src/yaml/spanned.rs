@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A position in a text. Line and column count from one.
+/// A position in a text. Lines and columns are counted from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// Line.
@@ -30,12 +30,12 @@ impl fmt::Display for Position {
     }
 }
 
-/// A value with its position. Equality compares the values only.
+/// A value with its position. Comparison ignores the position.
 #[derive(Debug, Clone)]
 pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// Its first character; [`Position::START`] if it was not read from a text.
+    /// The position of the first character; [`Position::START`] if the value was not read from a text.
     pub at: Position,
 }
 
@@ -45,16 +45,16 @@ impl<T> Spanned<T> {
         Self { value, at }
     }
 
-    /// Converts the value and keeps the position, or fails.
+    /// Converts the value with `f` and keeps the position.
     ///
     /// # Errors
-    /// Those of `f`.
+    /// The errors of `f`.
     pub fn try_map<U, E>(self, f: impl FnOnce(T) -> Result<U, E>) -> Result<Spanned<U>, E> {
         Ok(Spanned { value: f(self.value)?, at: self.at })
     }
 }
 
-/// A value that was not read from a text.
+/// Converts a value that was not read from a text.
 impl<T> From<T> for Spanned<T> {
     fn from(value: T) -> Self {
         Self::new(value, Position::START)
@@ -75,8 +75,8 @@ impl<T: Serialize> Serialize for Spanned<T> {
     }
 }
 
-/// The struct name by which the decoder recognises a [`Spanned`]; it provides (line, column, value). Other formats
-/// provide the value only.
+/// The struct name by which the decoder recognises a [`Spanned`]. The decoder then provides line, column and
+/// value. Other formats provide only the value.
 pub(super) const MARKER: &str = "$bottle::Spanned";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
