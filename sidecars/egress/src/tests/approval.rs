@@ -1,4 +1,4 @@
-//! `supervise`: a request waits for the user, whose approval covers that value and that host only.
+//! The action `supervise`: a request waits for the user. The user's approval covers only that value and that host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +18,12 @@ use super::fixture::{FixtureOptions, ProxyFixture, REAL, SITE};
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 const OTHER_TOKEN: &str = "glpat-Qm8Ht4WxD1sUf6KjGv3z";
 
-/// Answers every question at once with `status`; returns the number of questions.
+/// Answers every question immediately with `status`. Returns the number of questions.
 async fn user(proxy: &ProxyFixture, status: Status) -> Arc<AtomicUsize> {
     user_after(proxy, status, watch::channel(true).1).await
 }
 
-/// As [`user`], but answers only after `ready`.
+/// Like [`user`], but answers only after `ready`.
 pub(super) async fn user_after(
     proxy: &ProxyFixture,
     status: Status,
@@ -54,7 +54,7 @@ pub(super) async fn user_after(
             }
             let mut ready = ready.clone();
             async move {
-                // A dropped sender counts as ready.
+                // A dropped sender also means ready.
                 let _ = ready.wait_for(|ready| *ready).await;
                 Answer::Decided(Box::new(Response {
                     proposal_id: question.id,
@@ -85,11 +85,11 @@ async fn an_approval_covers_one_value_and_host() {
     let text = format!("token = {TOKEN}");
     for (url, text, expected, questions) in [
         ("https://api.example.com/a", text.as_str(), 200, 1),
-        // Cached, wherever in a request the value is.
+        // The approval is cached, wherever in a request the value appears.
         ("https://api.example.com/a", &format!("{{\"x\":\"{TOKEN}\"}}"), 200, 1),
         ("https://other.example.com/a", &text, 200, 2),
         ("https://api.example.com/a", OTHER_TOKEN, 200, 3),
-        // No user is asked about the injected credential.
+        // The user is not asked about the injected credential.
         ("https://api.example.com/a", REAL, 403, 3),
     ] {
         let answer = proxy.curl(&["-d", text, url]).await;

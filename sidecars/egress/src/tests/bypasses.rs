@@ -1,5 +1,5 @@
-//! Attempts to bypass the policy: requests that two parsers read differently, other methods, other names, other hosts'
-//! certificates. The tests check what arrives at the site.
+//! Attempts to bypass the policy: requests that two parsers interpret differently, other methods, other names, other
+//! hosts' certificates. The tests check which requests arrive at the site.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +30,7 @@ use crate::upstream::{Target, UpstreamError};
 
 const URL: &str = "https://api.example.com/ok";
 
-/// The only allowed request.
+/// The condition for the only allowed request.
 const ONE: &str = "matches: [{paths: [{type: exact, value: /ok}]}]";
 
 fn assert_untouched(proxy: &ProxyFixture, what: &str) {
@@ -96,13 +96,13 @@ async fn forwards_no_smuggled_http1_request() {
     assert_eq!(proxy.site.visits().len(), before + 1, "the control arrives");
 }
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Literal header fields (HPACK), not indexed.
+/// Literal HPACK header fields without indexing.
 fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
     headers.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
@@ -110,7 +110,7 @@ fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forwards_no_request_smuggled_through_http2_headers() {
-    // Upstream has HTTP/1.1, where a line break would start a new header or request.
+    // Upstream uses HTTP/1.1, where a line break would start another header or request.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(FixtureOptions { site, route: ONE, ..FixtureOptions::default() }).await;
     let get: [(&str, &str); 4] =
@@ -146,9 +146,9 @@ async fn forwards_no_request_smuggled_through_http2_headers() {
     ] {
         let mut tls = tunnel(&proxy, SITE, &[b"h2"]).await;
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b"")].concat();
-        // END_HEADERS and END_STREAM.
+        // The flags END_HEADERS and END_STREAM.
         tls.write_all(&[hello, frame(1, 5, 1, &literal(&headers))].concat()).await.expect("write");
-        // Until the response headers, the stream's reset or the end of the connection.
+        // Reads until the response headers, a reset of the stream, or the end of the connection.
         let answered = async {
             loop {
                 let mut head = [0; 9];
@@ -190,13 +190,13 @@ async fn denies_bypasses_by_method_or_protocol() {
         assert_eq!((answer.status(), reason.as_deref()), (403, Some("method-refused")), "{arguments:?}");
     }
     assert!(proxy.site.visits().is_empty());
-    // An h2c upgrade is not made, and its headers are not forwarded.
+    // The proxy does not upgrade to h2c, and does not forward the upgrade headers.
     let answer = proxy.curl(&["--http2", "http://plain.example.com/ok"]).await;
     assert_eq!(answer.status(), 200);
     assert!(!answer.text().contains("101 Switching"), "{}", answer.text());
     let visit = proxy.site.visits().pop().expect("a visit");
     assert_eq!((visit.header("upgrade"), visit.header("http2-settings")), (None, None));
-    // Nor HTTP/2 with prior knowledge.
+    // The proxy does not accept HTTP/2 with prior knowledge either.
     let headers =
         [(":method", "GET"), (":scheme", "http"), (":authority", "plain.example.com"), (":path", "/evil")];
     let ask =
@@ -207,7 +207,7 @@ async fn denies_bypasses_by_method_or_protocol() {
     let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "it is still open");
     assert!(!proxy.site.visits().iter().any(|visit| visit.path == "/evil"));
-    // The agent's own credential is stripped on port 80 too, and no route can inject one there.
+    // The proxy strips the agent's credential on port 80 too, and no route can inject a credential there.
     assert_eq!(
         proxy.curl(&["-H", "Authorization: Bearer evil", "http://plain.example.com/ok"]).await.status(),
         200
@@ -232,7 +232,7 @@ async fn denies_literal_addresses() {
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert!(answer.status() == 403 && reasons.contains(&reason.as_str()), "{url}: {reason}");
     }
-    // Spellings that some parsers read as an address.
+    // Spellings that some parsers interpret as an address.
     for host in ["3221225985", "0x7f000001", "0177.0.0.1", "127.1", "2130706433"] {
         let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
         let mut socket = proxy.connect(9099).await;
@@ -273,7 +273,7 @@ async fn strips_credentials_of_the_agent() {
             assert_untouched(&proxy, header);
         }
     }
-    // Of parameters named `key`, only those with the shape of a Google key are stripped.
+    // Of the parameters named `key`, only those whose value looks like a Google key are stripped.
     for key in ["api_key=", "access_token=", "key=AIza", "token=", "API_KEY=", "api%5Fkey="] {
         let answer = proxy.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
         assert_eq!(answer.status(), 200, "{key}");
@@ -299,13 +299,13 @@ async fn forwards_redirects_without_following_them() {
     let url = "http://plain.example.com/ok";
     assert_eq!(proxy.curl(&[url]).await.status(), 302);
     assert_eq!(query_count.load(Ordering::SeqCst), 1);
-    // A client that follows the redirect is denied there.
+    // If the client follows the redirect, that request is denied.
     let followed = proxy.curl(&["--location", url]).await;
     assert_eq!((followed.status(), query_count.load(Ordering::SeqCst)), (403, 2));
     assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
 }
 
-/// `{"a":"CANARY","filler":"some words, …"}` in brotli: no byte of it is stored as it is.
+/// `{"a":"CANARY","filler":"some words, …"}` in brotli. None of its bytes are stored uncompressed.
 const BROTLI: &str = "G30AIIzTpTZUuVgjVPrUulK92XxyVKIagGeIgENOwO8nitsC4cLTi4pq5f/NxHTjtFKg7vhZfXKS+LdX0XrLuDVuFs5DqDvpv6mgowHMyGoH4rFM1WxEyULhPKdl14A/";
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
@@ -319,7 +319,7 @@ async fn finds_a_secret_in_a_brotli_body() {
     let data = format!("@{}", file.display());
     let answer = proxy.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("secret-found"), "{}", answer.text());
-    // Truncated, or declared as another coding, it cannot be decoded and is denied.
+    // If the body is truncated or declared with another coding, it cannot be decoded, and the request is denied.
     std::fs::write(&file, &STANDARD.decode(BROTLI).expect("base64")[..60]).expect("file");
     for coding in ["br", "gzip", "br, br"] {
         let coding = format!("Content-Encoding: {coding}");
@@ -341,7 +341,7 @@ async fn answers_malformed_certificate_chains_with_502() {
     }
 }
 
-/// A name server that answers each query with the next of `answers`, then repeats the last one.
+/// Starts a name server that answers each query with the next of `answers`, and then repeats the last one.
 async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let address = socket.local_addr().expect("address");
@@ -351,7 +351,7 @@ async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
         let mut question = [0; 512];
         while let Ok((length, peer)) = socket.recv_from(&mut question).await {
             let end = 12 + question[12..length].iter().position(|byte| *byte == 0).expect("a name") + 5;
-            // No AAAA record.
+            // The response to an AAAA query has no record.
             let records = if question[end - 3] == 28 {
                 Vec::new()
             } else {
@@ -367,12 +367,12 @@ async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, query_count)
 }
 
-/// The number of records, then the records: an address for the queried name.
+/// Returns the number of records and then the records: one address for the queried name.
 fn a_record(address: [u8; 4]) -> Vec<u8> {
     [&[1, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4][..], &address].concat()
 }
 
-/// A CNAME for the queried name, and its address.
+/// Returns a CNAME for the queried name, and the address of that CNAME.
 fn cname_record(name: &str, address: [u8; 4]) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).expect("short");
     let label = |label: &str| [&[short(label.len())], label.as_bytes()].concat();
@@ -412,7 +412,7 @@ async fn denies_names_that_resolve_to_internal_addresses() {
         let resolver = HostResolver::with_server(server);
         let dialer = Dialer { resolver, host_addresses: vec![own], machine: None, proxy: None };
         if rebinds {
-            // The resolved address is the one that is dialled: there is no second query in between.
+            // The proxy dials the address that it resolved. It sends no second query in between.
             let addresses = dialer.resolver.look_up(&target.host).await.expect("addresses");
             assert_eq!(
                 (addresses, query_count.load(Ordering::SeqCst)),
@@ -456,13 +456,13 @@ async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
     }
 }
 
-/// Runs OpenSSL for certificates that this program's own libraries do not make.
+/// Runs OpenSSL to create certificates that this program's libraries cannot create.
 fn openssl(folder: &Path, arguments: &[&str]) {
     let output = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Writes a certificate: a key of `bits` bits, signed by the folder's authority with `digest`.
+/// Writes a certificate for a key of `bits` bits, signed by the folder's authority with `digest`.
 fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
     let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
     let subject = format!("/CN={SITE}");
@@ -474,7 +474,7 @@ fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
     openssl(folder, &signed);
 }
 
-/// Starts OpenSSL's own server with that certificate; returns its port.
+/// Starts OpenSSL's server with this certificate. Returns its port.
 fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
     let mut server = Command::new("openssl")
@@ -506,7 +506,7 @@ async fn answers_weak_certificates_with_502() {
     openssl(folder.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
     let roots = std::fs::read_to_string(folder.path().join("ca.pem")).expect("root");
     for (name, bits, digest, holds) in [
-        // The control: the same server with a sound certificate.
+        // The control: the same server with a valid certificate.
         ("sound", "2048", "-sha256", true),
         ("short-key", "1024", "-sha256", false),
         ("sha1", "2048", "-sha1", false),

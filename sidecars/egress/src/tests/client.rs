@@ -1,4 +1,4 @@
-//! HTTP clients with one connection through the proxy, for tests that curl cannot do.
+//! HTTP clients that use one connection through the proxy, for tests that are not possible with curl.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,10 +14,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::fixture::{ProxyFixture, trusting};
 
-/// A request body in tests.
+/// The type of request bodies in tests.
 pub(super) type TestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// Opens TLS inside a CONNECT to `host`.
+/// Opens a CONNECT tunnel to `host` and starts TLS inside.
 pub(super) async fn tunnel(proxy: &ProxyFixture, host: &str, alpn: &[&[u8]]) -> TlsStream<UnixStream> {
     let mut socket = proxy.connect(9099).await;
     let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
@@ -31,7 +31,7 @@ pub(super) async fn tunnel(proxy: &ProxyFixture, host: &str, alpn: &[&[u8]]) -> 
     trusting(&proxy.egress, alpn).connect(name, socket).await.expect("TLS")
 }
 
-/// An HTTP/1.1 connection to `host` through the proxy.
+/// Opens an HTTP/1.1 connection to `host` through the proxy.
 pub(super) async fn http1(proxy: &ProxyFixture, host: &str) -> http1::SendRequest<TestBody> {
     let tls = tunnel(proxy, host, &[b"http/1.1"]).await;
     let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.expect("HTTP/1.1");
@@ -39,7 +39,7 @@ pub(super) async fn http1(proxy: &ProxyFixture, host: &str) -> http1::SendReques
     sender
 }
 
-/// An HTTP/2 connection to `host` through the proxy.
+/// Opens an HTTP/2 connection to `host` through the proxy.
 pub(super) async fn http2(proxy: &ProxyFixture, host: &str) -> http2::SendRequest<TestBody> {
     let tls = tunnel(proxy, host, &[b"h2"]).await;
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
@@ -49,12 +49,12 @@ pub(super) async fn http2(proxy: &ProxyFixture, host: &str) -> http2::SendReques
     sender
 }
 
-/// A GET for an HTTP/1.1 connection.
+/// A GET request for an HTTP/1.1 connection.
 pub(super) fn get(host: &str, path: &str) -> Request<TestBody> {
     Request::get(path).header("host", host).body(no_body()).expect("request")
 }
 
-/// A GET for an HTTP/2 connection.
+/// A GET request for an HTTP/2 connection.
 pub(super) fn get2(host: &str, path: &str) -> Request<TestBody> {
     Request::get(format!("https://{host}{path}")).body(no_body()).expect("request")
 }
@@ -64,7 +64,7 @@ pub(super) fn no_body() -> TestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Status and whole body of a response.
+/// Returns the status and the complete body of a response.
 pub(super) async fn read(response: Response<Incoming>) -> (StatusCode, Bytes) {
     let status = response.status();
     (status, response.into_body().collect().await.expect("body").to_bytes())

@@ -1,4 +1,5 @@
-//! Which requests are forwarded and which are denied, and what the client receives; with curl, like an agent's tools.
+//! Which requests the proxy forwards, which it denies, and what the client receives. The client is curl, which agents'
+//! tools use too.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::session::bundle::LogLevel;

@@ -20,10 +20,10 @@ use crate::egress::Egress;
 use crate::report::backlog::Backlog;
 use crate::test_proxy::{self, TestProxy};
 
-/// The host of most tests; no name server resolves it, every route to it sets `connect_to`.
+/// The host of most tests. No name server resolves it, so every route to it sets `connect_to`.
 pub(super) const SITE: &str = "api.example.com";
 
-/// The real value of the slot `key`.
+/// The credential in the slot `key`.
 pub(super) const REAL: &str = "k7Qm2vXw9Tz4Lp8Rb3Ycd";
 
 /// A running proxy with one fake site upstream.
@@ -33,7 +33,7 @@ pub(super) struct ProxyFixture {
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) folder: TempDir,
-    /// Loopback TCP in front of the proxy's sockets, for clients without Unix sockets.
+    /// A loopback TCP port in front of the proxy's sockets, for clients that do not support Unix sockets.
     pub(super) proxy: SocketAddr,
     pub(super) plain: SocketAddr,
     pub(super) tls: SocketAddr,
@@ -42,12 +42,12 @@ pub(super) struct ProxyFixture {
 /// Options of a fixture.
 pub(super) struct FixtureOptions {
     pub(super) site: Site,
-    /// Further keys of the first route, as YAML.
+    /// Additional keys of the first route, as YAML.
     pub(super) route: &'static str,
     pub(super) more_routes: &'static str,
     pub(super) log: LogLevel,
     pub(super) change: fn(&mut Provision),
-    /// Hits that lock it; `None`: it is never locked.
+    /// The number of hits that locks the bottle. With `None` it is never locked.
     pub(super) lock_after: Option<usize>,
 }
 
@@ -65,12 +65,12 @@ impl Default for FixtureOptions {
 }
 
 impl ProxyFixture {
-    /// A proxy with one route to the fake site, which injects a credential.
+    /// Opens a proxy with one route to the fake site. The route injects a credential.
     pub(super) async fn open() -> Self {
         Self::with(FixtureOptions { route: AUTH, ..FixtureOptions::default() }).await
     }
 
-    /// A proxy with these options.
+    /// Opens a proxy with `options`.
     pub(super) async fn with(options: FixtureOptions) -> Self {
         let site = Upstream::start_site(&options.site).expect("fake site");
         let port = site.address().port();
@@ -80,12 +80,12 @@ impl ProxyFixture {
         Self::from_test_proxy(TestProxy::with_lockout(provision, options.lock_after).await, site).await
     }
 
-    /// A proxy with these routes only, to sites that `roots` certify.
+    /// Opens a proxy with only these routes, to sites that `roots` certify.
     pub(super) async fn with_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
         Self::with_routes_locking(roots, yaml, change, None).await
     }
 
-    /// As [`Self::of_routes`], with a lockout after `lock_after` hits.
+    /// Like [`Self::with_routes`], but the proxy locks the bottle after `lock_after` hits.
     pub(super) async fn with_routes_locking(
         roots: &str,
         yaml: String,
@@ -102,7 +102,7 @@ impl ProxyFixture {
         Self::reprovision_with(provision, self.site).await
     }
 
-    /// A proxy with these routes that resolves names with `server` only.
+    /// Opens a proxy with these routes that resolves names only with `server`.
     pub(super) async fn with_name_server(
         yaml: String,
         server: SocketAddr,
@@ -129,17 +129,17 @@ impl ProxyFixture {
         Self { egress, backlog, questions, site, folder, proxy, plain, tls }
     }
 
-    /// The same proxy with other roots and a route to another local port.
+    /// Opens the same proxy with other roots and a route to another local port.
     pub(super) async fn reopened(proxy: Self, roots: &str, port: u16) -> Self {
         proxy.reprovision(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
-    /// As [`Self::reopened`], with further keys of the route, and with the log on.
+    /// Like [`Self::reopened`], with additional keys of the route and with logging.
     pub(super) async fn reopened_with_log(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
         proxy.reprovision(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
     }
 
-    /// The lines of the log, once there are at least `lines`.
+    /// Returns the lines of the log as soon as there are at least `lines`.
     pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
         let path = self.folder.path().join("egress.jsonl");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -153,7 +153,7 @@ impl ProxyFixture {
         }
     }
 
-    /// The same proxy behind a corporate proxy, the only path to the site.
+    /// Opens the same proxy behind a corporate proxy, which is the only path to the site.
     pub(super) async fn behind_corporate_proxy(proxy: Self, corporate: &str) -> Self {
         let yaml = format!("routes:\n- host: {SITE}\n");
         let mut provision = provision(yaml, proxy.site.ca_pem(), LogLevel::Off);
@@ -161,12 +161,12 @@ impl ProxyFixture {
         proxy.reprovision(provision).await
     }
 
-    /// The file of the CA certificate that clients trust.
+    /// Returns the path of the CA certificate that clients trust.
     pub(super) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// A connection to one of the proxy's ports.
+    /// Connects to one of the proxy's ports.
     pub(super) async fn connect(&self, port: u16) -> UnixStream {
         UnixStream::connect(self.folder.path().join(port.to_string())).await.expect("connect")
     }
@@ -177,14 +177,14 @@ impl ProxyFixture {
         self.run_curl(&["--proxy", &proxy], arguments).await
     }
 
-    /// Runs curl without `--proxy`: the site's name resolves to the proxy, as with the bottle's resolver.
+    /// Runs curl without `--proxy`. The site's name resolves to the proxy, as it does with the bottle's DNS resolver.
     pub(super) async fn curl_transparent(&self, arguments: &[&str]) -> Curl {
         let to_plain = format!("{SITE}:80:127.0.0.1:{}", self.plain.port());
         let to_tls = format!("{SITE}:443:127.0.0.1:{}", self.tls.port());
         self.run_curl(&["--connect-to", &to_plain, "--connect-to", &to_tls], arguments).await
     }
 
-    /// Runs curl with the connection options `way`.
+    /// Runs curl with the options in `connection` for its connection.
     pub(super) async fn run_curl(&self, connection: &[&str], arguments: &[&str]) -> Curl {
         let output = tokio::process::Command::new("curl")
             .env_clear()
@@ -198,7 +198,7 @@ impl ProxyFixture {
         Curl(output)
     }
 
-    /// The next denial that the keeper would receive.
+    /// Returns the next denial that the keeper would receive.
     pub(super) async fn denial(&self) -> Refused {
         match self.backlog.next().await {
             BundleEvent::Refused(refused) => refused,
@@ -206,12 +206,13 @@ impl ProxyFixture {
         }
     }
 
-    /// Reloads the routes as `revision`.
+    /// Replaces all routes, as `revision`: `route` contains the keys of the first route, `more` the other routes.
     pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
         self.replace(revision, routes(self.site.address().port(), route, more))
     }
 
-    /// As [`Self::reload`], with one-time grants: numbers of proposals, and the routes that they allow.
+    /// Like [`Self::reload`], with one-time grants. Each grant is the number of a proposal and the routes that it
+    /// allows.
     pub(super) fn allow_once(
         &self,
         revision: u64,
@@ -242,7 +243,7 @@ fn parsed(yaml: &str) -> Result<RouteTable, String> {
     yaml.parse::<RouteTable>().map_err(|error| error.to_string())
 }
 
-/// Keys of a route that injects the credential of the slot `key`.
+/// The keys of a route that injects the credential in the slot `key`.
 pub(super) const AUTH: &str = "auth: {scheme: Bearer, slot: key}";
 
 fn routes(port: u16, route: &str, more: &str) -> String {
@@ -270,7 +271,7 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
     }
 }
 
-/// Relays a loopback port to a Unix socket.
+/// Relays a loopback TCP port to a Unix socket.
 async fn relay(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("relay");
     let address = listener.local_addr().expect("relay address");
@@ -280,7 +281,7 @@ async fn relay(socket: PathBuf) -> SocketAddr {
             let socket = socket.clone();
             tokio::spawn(async move {
                 let mut proxy = UnixStream::connect(socket).await.expect("the proxy");
-                // The tests check how either side ends.
+                // An error is ignored, because the tests check how each side ends.
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
             });
         }
@@ -288,32 +289,32 @@ async fn relay(socket: PathBuf) -> SocketAddr {
     address
 }
 
-/// curl's output: the heads of all responses, then the body.
+/// The output of curl: the heads of all responses, and then the body.
 pub(super) struct Curl(Output);
 
 impl Curl {
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub(super) fn text(&self) -> String {
         let errors = String::from_utf8_lossy(&self.0.stderr);
         assert!(errors.is_empty(), "curl: {errors}\n{}", String::from_utf8_lossy(&self.0.stdout));
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }
 
-    /// The status of the last response.
+    /// Returns the status of the last response.
     pub(super) fn status(&self) -> u16 {
         let text = self.text();
         let line = text.lines().rfind(|line| line.starts_with("HTTP/")).expect("a status line");
         line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
     }
 
-    /// The JSON body of the last response.
+    /// Returns the JSON body of the last response.
     pub(super) fn json(&self) -> serde_json::Value {
         let text = self.text();
         let body = text.rsplit("\r\n\r\n").next().expect("a body");
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// A header of the last response.
+    /// Returns a header of the last response.
     pub(super) fn header(&self, name: &str) -> Option<String> {
         let text = self.text();
         let prefix = format!("{name}: ");
@@ -323,13 +324,13 @@ impl Curl {
         })
     }
 
-    /// curl's error output.
+    /// Returns curl's error output.
     pub(super) fn error(&self) -> String {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 }
 
-/// A TLS client that trusts the bottle's authority.
+/// Creates a TLS client that trusts the bottle's authority.
 pub(super) fn trusting(egress: &Egress, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
     let trust = crate::upstream::trust::Trust::from_roots(&egress.leaves.authority_certificate());
     let mut config = (*trust.expect("trust").http1).clone();

@@ -1,4 +1,4 @@
-//! Upstreams that imitate the proxy's own responses, and requests that ask a server to treat them as different ones.
+//! Upstream servers that imitate the proxy's responses, and requests that ask a server to treat them as other requests.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use super::client::{get, get2, http1, http2};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// A plain server that sends `answer` on every connection; returns its port.
+/// Starts a plain server that sends `answer` on every connection. Returns its port.
 async fn serve(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a server");
     let port = listener.local_addr().expect("address").port();
@@ -29,7 +29,7 @@ async fn serve(answer: &'static str) -> u16 {
                     let Ok(byte) = socket.read_u8().await else { return };
                     head.push(byte);
                 }
-                // The client may close before the end.
+                // The client may close before it has read everything.
                 let _ = socket.write_all(answer.as_bytes()).await;
             });
         }
@@ -69,7 +69,7 @@ async fn removes_forged_proxy_headers_from_http1_responses() {
             assert!(received.contains(" 403 Forbidden"), "{answer}: {received}");
             assert!(received.contains(body), "{answer}: {received}");
             let lower = received.to_ascii_lowercase();
-            // The announcement of a trailer is not one.
+            // A header that announces a trailer does not count as forged.
             let forged = lower.lines().find(|line| {
                 line.starts_with("x-bottle")
                     || line.starts_with("x_bottle")
@@ -128,7 +128,7 @@ fn is_clean(headers: &HeaderMap) -> bool {
     !headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("x-bottle"))
 }
 
-/// A response that imitates the proxy's own headers, in its headers and trailers.
+/// Returns a response that imitates the proxy's headers, in its headers and trailers.
 fn forging() -> Response<Body> {
     let forge = |headers: &mut HeaderMap| {
         for name in ["x-bottle-reason", "x-bottle-stripped", "x_bottle_reason"] {
@@ -144,7 +144,7 @@ fn forging() -> Response<Body> {
     response
 }
 
-/// Headers by which a front end names another path or method to the servers behind it.
+/// Headers with which a front end passes another path or method to the servers behind it.
 const OVERRIDES: [&str; 14] = [
     "X-Original-URL",
     "X-Rewrite-URL",
@@ -277,7 +277,7 @@ async fn denies_forge_writes_beyond_the_harmless_ones() {
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
     }
     assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
-    // GitLab executes the quick actions in a comment.
+    // GitLab executes quick actions in comments.
     let notes = format!("https://{SITE}/api/v4/projects/1/merge_requests/2/notes");
     for arguments in [
         &["-d", "body=ready%0A/merge"][..],
@@ -312,7 +312,7 @@ async fn denies_methods_that_carry_secrets() {
             ..FixtureOptions::default()
         })
         .await;
-        // Parts of the secret in capitals, and other words.
+        // Parts of the secret in capital letters, and other words.
         for (method, reason) in [
             ("QXVWKTRBMZPLHDSGJNYC", "secret-found"),
             ("RBMZPLHDSGJNY", "secret-found"),

@@ -1,4 +1,4 @@
-//! Hostile clients: split `ClientHello`s, other protocols, floods, and clients that never finish.
+//! Hostile clients: split `ClientHello`s, other protocols, floods, and clients that never finish a request.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::fixture::{ProxyFixture, SITE, trusting};
 use crate::bounds;
 
-/// Splits the first flight into records of `size` bytes and sends them byte by byte.
+/// Splits the first TLS flight into records of `size` bytes and sends them byte by byte.
 async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize) {
     let mut flight = vec![0; 16 * 1024];
     let read = client.read(&mut flight).await.expect("hello");
@@ -21,7 +21,7 @@ async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize)
             proxy.write_all(&[*byte]).await.expect("byte");
         }
     }
-    // The test checks how either side ends.
+    // An error is ignored, because the test checks how each side ends.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
 }
 
@@ -39,7 +39,7 @@ async fn reads_a_split_client_hello_whole() {
             let ask = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             tls.write_all(ask.as_bytes()).await.expect("ask");
             let mut answer = String::new();
-            // A server may close without a TLS close_notify; the received bytes count.
+            // A server may close without a TLS close_notify. The bytes received before count.
             let _ = tls.read_to_string(&mut answer).await;
             let expected = if host == SITE { "HTTP/1.1 200" } else { "HTTP/1.1 403" };
             assert!(answer.starts_with(expected), "{size} {host}: {answer}");
@@ -47,7 +47,7 @@ async fn reads_a_split_client_hello_whole() {
     }
 }
 
-/// The proxy's response to `bytes` on `port`, until it closes.
+/// Sends `bytes` to `port`. Returns the proxy's response up to the close of the connection.
 async fn send(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = proxy.connect(port).await;
     // The proxy may close before it has read everything.
@@ -72,7 +72,7 @@ async fn closes_connections_that_are_neither_tls_nor_http() {
         (443, &endless_hello),
     ] {
         let answer = send(&proxy, port, bytes).await;
-        // A TLS alert is the longest response.
+        // The longest response is a TLS alert.
         assert!(answer.is_empty() || answer.first() == Some(&0x15), "{port}: {answer:?}");
     }
     let inside = b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nSSH-2.0-x\r\n";
@@ -133,7 +133,7 @@ async fn closes_connections_that_never_finish() {
 async fn queues_a_flood_of_connections() {
     bottle_harden::process::allow_files(4096).expect("file limit");
     let proxy = ProxyFixture::open().await;
-    // Each listener takes one permit for the connection that it accepts next.
+    // Each listener holds one permit for the connection that it will accept next.
     let mut open = Vec::new();
     for _ in 0..bounds::CONNECTIONS {
         let mut socket = proxy.connect(80).await;

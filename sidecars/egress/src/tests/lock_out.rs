@@ -1,4 +1,4 @@
-//! The lockout: a few hits stop a bottle that guesses at a credential, on every kind of route.
+//! The lockout: after a few hits on a credential, the proxy locks the bottle, on every kind of route.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use tokio_tungstenite::tungstenite::Message;
 use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// The credential of the route, which the agent does not have.
+/// The credential of the route. The agent does not hold it.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A secret in the bottle's environment, which the agent has.
+/// A secret in the bottle's environment. The agent holds it.
 const AGENT_SECRET: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
 
 /// A secret that grants no access.
 const CANARY: &str = "Vb6Nm4Qw2Er8Ty0Ui7Op5As3Df1Gh9Jk6Lz4Xc2Vb0";
 
-/// Routes with different `outbound_on_match`.
+/// Routes with different values of `outbound_on_match`.
 const BLOCK: &str = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: block}";
 const REDACT: &str = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: redact}";
 
@@ -51,7 +51,7 @@ async fn proxy(route: &'static str, lock_after: Option<usize>) -> ProxyFixture {
     .await
 }
 
-/// A right guess; each number is another part of the secret.
+/// Returns a correct guess. Each number selects another part of the secret.
 fn part(secret: &str, number: usize) -> &str {
     &secret[number..number + 16]
 }
@@ -61,7 +61,7 @@ fn post(host: &str, body: String) -> Request<TestBody> {
     Request::post(format!("https://{host}/v1")).header("host", host).body(body).expect("request")
 }
 
-/// Sends a request on a new connection; returns its status and reason.
+/// Sends a request on a new connection. Returns the status and the reason of the response.
 async fn sent(proxy: &ProxyFixture, host: &str, request: Request<TestBody>) -> (StatusCode, Option<String>) {
     let answer = http1(proxy, host).await.send_request(request).await.expect("answer");
     let reason =
@@ -96,7 +96,8 @@ async fn locks_after_the_bound_on_every_kind_of_route() {
             let proxy = proxy(route, Some(HITS)).await;
             for number in 0..HITS {
                 assert!(!proxy.egress.lockout.is_locked(), "{route} {number}");
-                // On another host, connection and part of the request: there is one counter.
+                // The guesses alternate between hosts and parts of the request, each on a new connection. All count in
+                // the same counter.
                 let host = if number % 2 == 0 { SITE } else { OTHER };
                 let guess = part(KEY, number);
                 let request = if in_head {
@@ -133,7 +134,7 @@ async fn counts_all_hits_in_one_body_and_in_packed_files() {
     let (_, reason) = sent(&one, SITE, post(SITE, parts.join("\n--\n"))).await;
     assert_eq!(reason.as_deref(), Some("locked-out"));
     assert!(one.site.visits().is_empty());
-    // A secret in a packed file has no position in the body.
+    // A secret in a packed file has no position in the text of the body.
     let proxy = proxy(BLOCK, Some(HITS)).await;
     for part in parts {
         assert!(!proxy.egress.lockout.is_locked());
@@ -181,7 +182,7 @@ async fn a_denial_is_the_same_for_any_number_and_location_of_hits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_hits_and_secrets_of_the_agent_do_not_lock() {
     let proxy = proxy(REDACT, Some(HITS)).await;
-    // A conversation that repeats one pasted key.
+    // A conversation in which each request repeats the same pasted key.
     let mut bodies = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
     for turn in 0..4 * HITS {
         bodies.push_str(&format!(",{{\"turn\":{turn}}}"));

@@ -1,4 +1,4 @@
-//! Tests of the whole proxy over real sockets, with real clients and fake sites.
+//! Tests of the complete proxy over real sockets, with real clients and fake sites.
 
 mod client;
 mod fixture;

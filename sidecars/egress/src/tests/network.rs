@@ -1,4 +1,4 @@
-//! The proxy in network mode: real clients over TCP to its own address, which serves only the bottle.
+//! The proxy in network mode: real clients connect over TCP to the proxy's address, which serves only the bottle.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -21,7 +21,7 @@ const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
 const ASK: &[u8] =
     b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A proxy that listens at `address` too, or `None` where this user may not bind its ports.
+/// Opens a proxy that also listens at `address`. Returns `None` if this user may not bind its ports.
 async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     let wanted = FixtureOptions { route: AUTH, ..FixtureOptions::default() };
     let fixture = ProxyFixture::with(wanted).await;
@@ -35,7 +35,7 @@ async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     }
 }
 
-/// Runs curl from the address `from`.
+/// Runs curl with `from` as its source address.
 async fn curl(fixture: &ProxyFixture, from: Ipv4Addr, arguments: &[&str]) -> Curl {
     let from = from.to_string();
     fixture.run_curl(&["--interface", &from], arguments).await
@@ -56,7 +56,7 @@ async fn serves_explicit_and_transparent_clients() {
     let answer = curl(&proxy, BOTTLE, &["--proxy", &proxy_url, &url]).await;
     assert_eq!(answer.status(), 200);
 
-    // As with the resolver: the name resolves to the proxy.
+    // The name resolves to the proxy, as it does with the bottle's DNS resolver.
     let url = format!("https://{SITE}/transparent");
     let resolved = format!("{SITE}:443:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &resolved, &url]).await;
@@ -67,7 +67,7 @@ async fn serves_explicit_and_transparent_clients() {
     let injected = format!("Bearer {REAL}");
     assert!(seen.iter().all(|visit| visit.header("authorization") == Some(&injected)), "{seen:?}");
 
-    // An unlisted host is denied.
+    // A host without a route is denied.
     let plain = format!("elsewhere.example.org:80:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &plain, "http://elsewhere.example.org/"]).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! One-time grants: exactly one request passes.
+//! One-time grants: the proxy forwards exactly one request for each.
 
 use bottle_contract::queue::Id;
 use bottle_contract::session::bundle::BundleEvent;
@@ -24,7 +24,7 @@ async fn post(proxy: &ProxyFixture, body: &str) -> u16 {
     proxy.curl(&["-X", "POST", "-d", body, URL]).await.status()
 }
 
-/// The id of the next spent grant; skips denials.
+/// Returns the id of the next spent grant. Skips denials.
 async fn spent(proxy: &ProxyFixture) -> Id {
     loop {
         if let BundleEvent::Spent { proposal } = proxy.backlog.next().await {
@@ -43,7 +43,7 @@ async fn one_request_spends_the_grant_and_allowed_requests_do_not() {
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::from_random([7; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
-    // Sent again beside another grant, it stays spent; the other one is separate.
+    // The spent grant stays spent when it is sent again along with another grant. The other grant is separate.
     proxy.allow_once(3, READS, &[(7, JOBS), (8, JOBS)]).expect("live");
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::from_random([8; 16]));
@@ -89,7 +89,7 @@ async fn a_request_denied_by_a_finding_does_not_spend_the_grant() {
 async fn rejects_a_grant_on_a_route_with_a_credential() {
     let proxy = ProxyFixture::open().await;
     let error = proxy.allow_once(2, super::fixture::AUTH, &[(7, JOBS)]);
-    // A route without `matches` allows it already.
+    // A route without `matches` already allows the request.
     assert!(error.is_ok(), "{error:?}");
     let auth = format!("{}\n  {READS}", super::fixture::AUTH);
     let error = proxy.allow_once(3, &auth, &[(7, JOBS)]).expect_err("a route with a credential");

@@ -1,4 +1,4 @@
-//! Secrets in requests, in every location and encoding: none arrives upstream.
+//! Secrets in requests, in every location and encoding. None of them may arrive upstream.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -14,7 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use super::client::{TestBody, get, http1, http2, read};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
-/// A secret that grants no access, as each launch has one.
+/// A decoy secret that grants no access. Every launch has one.
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
 fn with_canary(provision: &mut Provision) {
@@ -25,10 +25,10 @@ async fn proxy(route: &'static str) -> ProxyFixture {
     ProxyFixture::with(FixtureOptions { route, change: with_canary, ..FixtureOptions::default() }).await
 }
 
-/// `text` in the encodings that hide it.
+/// Returns `text` in encodings that hide it.
 fn spellings(text: &str) -> Vec<(&'static str, String)> {
     let each = |write: fn(u8) -> String| text.bytes().map(write).collect::<String>();
-    // A phrase of words counts only as a whole.
+    // A passphrase is found only if it is complete.
     let halves = text.split_at(text.len() * 2 / 3);
     vec![
         ("plain", text.to_owned()),
@@ -67,7 +67,7 @@ fn post(path: &str, kind: &str, body: TestBody) -> Request<TestBody> {
     Request::post(path).header("host", SITE).header("content-type", kind).body(body).expect("request")
 }
 
-/// A request for each location that can contain `text`.
+/// Returns one request for each location that can contain `text`.
 fn requests(text: &str) -> Vec<(&'static str, Request<TestBody>)> {
     let percent = percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
     let form = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\n";
@@ -146,7 +146,7 @@ async fn finds_every_encoding_in_every_location() {
     for secret in [CANARY, REAL] {
         for (spelling, text) in spellings(secret) {
             for (place, request) in requests(&text) {
-                // In a path, double percent-encoding would drop characters.
+                // Double percent-encoding in a path would drop characters.
                 refused(&mut sender, request, &format!("{spelling} in {place}")).await;
             }
         }
@@ -239,7 +239,7 @@ async fn forwards_redacted_requests() {
         (visit.path.as_str(), visit.header("x-note")),
         ("/x/redacted?q=redacted&r=1", Some("a [redacted] b"))
     );
-    // A packed file cannot be redacted.
+    // Findings in a packed file cannot be redacted.
     let packed = post("/v1", "application/gzip", full(packed("gzip", json.as_bytes())));
     refused(&mut sender, packed, "a packed file").await;
 }

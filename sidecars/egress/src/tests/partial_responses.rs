@@ -1,4 +1,5 @@
-//! Partial and alternative responses: a site that echoes the credential, asked for it a few bytes at a time.
+//! Partial and alternative responses: a client requests the response of a site that echoes the credential a few bytes
+//! at a time.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use hyper::body::Incoming;
 
 use super::fixture::{AUTH, ProxyFixture, REAL, SITE};
 
-/// A site that echoes the credential, serves any range of that, and lists the request's header names.
+/// A site that echoes the credential, serves any range of this response, and lists the names of the request's headers.
 fn answer(request: &Request<Incoming>) -> Response<Body> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let text = format!("you are {}, welcome", header("authorization").unwrap_or("nobody"));
@@ -94,7 +95,7 @@ async fn strips_requests_for_digests_deltas_and_other_encodings() {
         assert!(!sent_names.split(' ').any(|sent| sent == name), "{name}: {sent_names}");
         assert!(stripped.split(", ").any(|listed| listed == name), "{name}: {stripped}");
     }
-    // Without a credential nothing can leak in slices: downloads can resume.
+    // On a route without a credential nothing can leak in slices, so downloads can be resumed.
     let (proxy, _site) = setup("websocket: allow").await;
     let answer = proxy.curl(&["-H", "Range: bytes=0-6", URL]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (206, None));
@@ -113,11 +114,11 @@ async fn lists_stripped_names_in_the_response() {
         names.sort();
         assert_eq!(names, ["?api_key", "cookie", "x-figma-token"]);
         assert!(!answer.text().contains("secret-of-mine"));
-        // Stripping the placeholder of the injected credential loses nothing.
+        // The stripped header only held a placeholder for the injected credential, so it is not listed.
         let answer = proxy.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
         assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (200, None));
     }
-    // The header is bounded.
+    // The response header has a maximum length.
     let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
     let answer = proxy.curl(&arguments).await;

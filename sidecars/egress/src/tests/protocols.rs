@@ -1,4 +1,4 @@
-//! Every pair of protocols, kept-alive connections, WebSockets, and rare features of HTTP.
+//! All pairs of protocols, kept-alive connections, WebSockets, and rare HTTP features.
 
 use std::sync::Arc;
 
@@ -110,13 +110,13 @@ async fn upgrades_only_after_upstream_does() {
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
     assert!(proxy.site.visits().is_empty());
-    // The fallback is not reported: the next denial is the first event.
+    // The denial that makes the client fall back is not reported, so the next denial is the first event.
     proxy.curl(&["https://other.example.com/"]).await;
     assert_eq!(proxy.denial().await.host, "other.example.com");
 }
 
-/// The route for codex allows POSTs only; its initial WebSocket attempt receives the response on which codex falls
-/// back to plain HTTP.
+/// The route for codex allows only POST requests. Its first attempt to open a WebSocket receives the response that
+/// makes codex fall back to plain HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_an_unmatched_websocket_with_426() {
     let route =
@@ -161,7 +161,7 @@ async fn forwards_trailers_in_both_directions() {
     let site = Server::start(0, Some(tls), answer).expect("server");
     let pem = authority.pem().to_owned();
     let proxy = ProxyFixture::open().await;
-    // The fixture's own site is unused: roots and route are replaced.
+    // The fixture's site is not used, because the roots and the route are replaced.
     let port = site.address().port();
     let proxy = ProxyFixture::reopened(proxy, &pem, port).await;
     let trailers = HeaderMap::from_iter([

@@ -1,9 +1,10 @@
-//! Side channels: a bottle and a listed host together must learn nothing about a credential from arrival times, from
-//! which requests pass, or from their durations.
+//! Side channels: a bottle and a listed host that cooperate must learn nothing about a credential from arrival times,
+//! from which requests the proxy allows, or from how long requests take.
 //!
-//! Each attack makes one guess per request: a known prefix of the secret with the right next character, or a wrong one.
-//! The tests estimate the mutual information between the observation and the guess, which must stay below [`SIGNAL`].
-//! `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]); `--nocapture` prints the estimates.
+//! In each attack, every request contains one guess: a known prefix of the secret, followed by the right next character
+//! or a wrong one. The tests estimate the mutual information between the observation and the guess. It must stay below
+//! [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]); `--nocapture` prints the
+//! estimates.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -25,29 +26,31 @@ use tokio_tungstenite::tungstenite::Message;
 use super::client::{get, http1, tunnel};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// Guesses of an ordinary run, for each attack.
+/// The default number of guesses in each attack.
 const GUESSES: usize = 240;
-/// Bits per guess that an observation may seem to reveal: chance alone yields 0.05 in an ordinary run.
+/// The most information that an observation may seem to reveal, in bits per guess. In a default run, chance alone
+/// yields 0.05.
 const SIGNAL: f64 = 0.15;
-/// Concurrent guesses.
+/// Number of concurrent guesses.
 const AT_ONCE: usize = 24;
-/// The pause between two chunks of a streamed response: longer than the proxy withholds anything.
+/// The pause between two chunks of a streamed response. It is longer than the proxy withholds any byte.
 const PAUSE: Duration = Duration::from_millis(60);
 
-/// A listed host without a credential.
+/// A host that has a route without a credential.
 const LISTED: &str = "listed.example.org";
 /// The credential of [`SITE`].
 const SECRET: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
-/// Characters that the attacker knows: more than can be learned, fewer than the scanner searches for.
+/// The number of characters that the attacker knows: more than an attacker can learn, fewer than the scanner searches
+/// for.
 const KNOWN: usize = 7;
-/// The same for timing: eight in a row are a unit of the search.
+/// The number of known characters in timing attacks. The scanner's search works on units of eight characters in a row.
 const KNOWN_IN_TIME: usize = 6;
 
 fn guesses() -> usize {
     std::env::var("BOTTLE_ORACLE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(GUESSES)
 }
 
-/// The first `known` characters of the secret, with the right next one or a wrong one.
+/// Returns the first `known` characters of the secret, followed by the right next character or a wrong one.
 fn guess_after(known: usize, right: bool) -> String {
     let next = SECRET.as_bytes()[known];
     let next = if right { next } else { b'a' + (next.wrapping_sub(b'a').wrapping_add(7)) % 26 };
@@ -58,7 +61,7 @@ fn guess(right: bool) -> String {
     guess_after(KNOWN, right)
 }
 
-/// How a host encodes its stream.
+/// How a host encodes its response stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -80,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// A first line, a chunk that ends with the guess, and the rest.
+    /// Returns three chunks: a first line, a chunk that ends with the guess, and the rest.
     fn pieces(self, guess: &str) -> Vec<Bytes> {
         let text = ["data: begins\n\n".to_owned(), format!("data: {guess}"), "\n\ndata: ends\n\n".to_owned()];
         let pieces = text.iter().map(String::as_bytes);
@@ -88,13 +91,14 @@ impl Kind {
             Self::Plain | Self::Events => pieces.map(Bytes::copy_from_slice).collect(),
             Self::Gzip => gzip(pieces),
             Self::Brotli => stored(pieces, &[], brotli_block, &[0x03]),
-            // The magic number, a frame without its content size, a window of 1 KiB; at the end an empty raw block.
+            // The head is the magic number and a frame without a content size, with a window of 1 KiB. The end is an
+            // empty raw block.
             Self::Zstd => stored(pieces, &[0x28, 0xb5, 0x2f, 0xfd, 0, 0], zstd_block, &[1, 0, 0]),
         }
     }
 }
 
-/// Flushes after each chunk, so that it can be decoded on arrival.
+/// Compresses the chunks and flushes after each one, so that each can be decoded on arrival.
 fn gzip<'t>(pieces: impl Iterator<Item = &'t [u8]>) -> Vec<Bytes> {
     let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     let mut coded: Vec<Vec<u8>> = Vec::new();
@@ -108,7 +112,7 @@ fn gzip<'t>(pieces: impl Iterator<Item = &'t [u8]>) -> Vec<Bytes> {
     coded.into_iter().map(Bytes::from).collect()
 }
 
-/// Puts chunks into stored blocks.
+/// Encodes the chunks in stored blocks.
 fn stored<'t>(
     pieces: impl Iterator<Item = &'t [u8]>,
     head: &[u8],
@@ -121,22 +125,22 @@ fn stored<'t>(
     coded.into_iter().map(Bytes::from).collect()
 }
 
-/// RFC 7932, 9.2: an uncompressed meta-block; the first follows a window size of one zero bit.
+/// An uncompressed meta-block (RFC 7932, 9.2). The window size, a single zero bit, precedes the first one.
 fn brotli_block(number: usize, piece: &[u8]) -> Vec<u8> {
     let length = u32::try_from(piece.len() - 1).expect("short");
-    // Not the last, four nibbles of length, uncompressed; lowest bits first.
+    // Not the last block, four nibbles of length, uncompressed. The lowest bits come first.
     let bits = (length << 3) | (1 << 19);
     let bits = if number == 0 { bits << 1 } else { bits };
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// RFC 8878, 3.1.1.2: a raw block that is not the last.
+/// A raw block that is not the last one (RFC 8878, 3.1.1.2).
 fn zstd_block(_: usize, piece: &[u8]) -> Vec<u8> {
     let bits = u32::try_from(piece.len()).expect("short") << 3;
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// The host: streams what its path names, echoes a body.
+/// The host. It streams the response that the path selects, or echoes the request body.
 fn site(authority: &Authority) -> Server {
     let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
@@ -187,7 +191,7 @@ fn set_credential(provision: &mut Provision, slot: &str, scheme: Scheme, value: 
     provision.credentials = vec![Credential { binding, value: Some(value.into()) }];
 }
 
-/// Milliseconds from the first piece of an answer to the last byte of the guess.
+/// Returns the time from the first piece of a response to the last byte of the guess, in milliseconds.
 async fn arrival(proxy: &ProxyFixture, host: &str, kind: Kind, guess: &str) -> f64 {
     let pieces = kind.pieces(guess);
     let (first, second) = (pieces[0].len(), pieces[0].len() + pieces[1].len());
@@ -204,7 +208,7 @@ async fn arrival(proxy: &ProxyFixture, host: &str, kind: Kind, guess: &str) -> f
     (ended - began).as_secs_f64() * 1000.0
 }
 
-/// Makes right and wrong guesses in random order and collects the observation of each.
+/// Makes right and wrong guesses in random order. Returns the observation for each.
 async fn observe<F, R>(attack: F) -> Vec<(bool, f64)>
 where
     F: Fn(bool) -> R,
@@ -221,8 +225,8 @@ where
         .await
 }
 
-/// Bits per guess that an observation reveals, estimated over eight classes of observations (equal ones are in one
-/// class), less the bias (Miller-Madow correction).
+/// Returns how many bits an observation reveals per guess. The estimate uses eight classes of observations (equal
+/// observations are in the same class) and subtracts the bias (Miller-Madow correction).
 fn information(observed: &[(bool, f64)]) -> f64 {
     const CLASSES: usize = 8;
     let mut sorted: Vec<f64> = observed.iter().map(|(_, value)| *value).collect();
@@ -307,8 +311,8 @@ async fn arrival_times_of_websocket_messages_reveal_no_credential() {
     assert_reveals_nothing("WebSocket", &observed.await);
 }
 
-/// Which requests are denied when the public end of a value precedes the guess: together they are as long as a part of
-/// a secret that the scanner finds.
+/// Tests which requests are denied if the known end of the value before the secret precedes the guess. Together they
+/// are as long as a part of a secret that the scanner finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verdicts_reveal_no_credential() {
     const LOGIN: &str = "deployment-robot:";
@@ -337,21 +341,21 @@ async fn verdicts_reveal_no_credential() {
             f64::from(answer.status().as_u16())
         };
         assert!(status(format!("{public}{SECRET}")).await > 400.0, "the whole of it does not leave");
-        // Four letters and the separator before the secret.
+        // The last four letters before the secret, and the separator.
         let end = &public[public.len() - 5..];
         let observed = observe(|right| status(format!("{end}{}", guess(right))));
         assert_reveals_nothing(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
     }
 }
 
-/// How long a request takes whose body repeats the guess, so that the cost of a right one adds up.
+/// Tests how long a request takes if its body repeats the guess, so that the cost of a right guess adds up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_durations_reveal_no_credential() {
     const REPEATS: usize = 8 << 10;
-    /// The fastest of so many requests counts.
+    /// Number of requests for one measurement. The fastest one counts.
     const TRIES: usize = 4;
     let setup = setup().await;
-    // One request at a time: concurrent work takes longer than the measured difference.
+    // One request at a time, because concurrent work takes longer than the difference to be measured.
     let sender = tokio::sync::Mutex::new(http1(&setup.proxy, LISTED).await);
     let duration = async |right: bool| {
         let mut sender = sender.lock().await;

@@ -1,9 +1,9 @@
-//! Soak test: a day's work of several bottles in a few minutes. 200,000 requests of every kind, fifty that wait for a
-//! user all the time, new routes every second. No verdict is wrong, no secret leaks, every model response is counted
-//! once, and neither memory nor descriptors grow.
+//! Soak test: a day's work of several bottles in a few minutes. It sends 200,000 requests of every kind, of which fifty
+//! wait for a user at any time, and replaces the routes every second. No verdict may be wrong, no secret may leak,
+//! every model response must be counted exactly once, and neither memory use nor the number of descriptors may grow.
 //!
-//! `.ci/run soak` runs all of it, `.ci/run` fewer requests (`BOTTLE_SOAK_REQUESTS`). It needs a process of its own,
-//! because it measures that process's memory.
+//! `.ci/run soak` runs the complete test, `.ci/run` a shorter one (`BOTTLE_SOAK_REQUESTS`). The test needs a separate
+//! process, because it measures the memory of its process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use super::fixture::{ProxyFixture, SITE};
 use super::usage::keeper_of;
 
 const BOTTLES: usize = 3;
-/// Concurrent agents of a bottle.
+/// Number of concurrent agents in each bottle.
 const AGENTS: usize = 4;
-/// Default of `BOTTLE_SOAK_REQUESTS`.
+/// The default of `BOTTLE_SOAK_REQUESTS`.
 const REQUESTS: usize = 200_000;
-/// Requests that wait for a user, over all bottles.
+/// Number of requests that wait for a user, over all bottles.
 const WAITING: usize = 50;
-/// Bytes that the process may grow by, from the warm state to the end.
+/// How much the memory of the process may grow between the end of the warm-up and the end of the test, in bytes.
 const GROWTH: u64 = 48 << 20;
 
 const BLOCKING: &str = "block.example.com";
@@ -124,7 +124,7 @@ fn request_count() -> usize {
     value.map_or(REQUESTS, |value| value.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
-/// Prints to the real standard error, which passing tests show too.
+/// Prints to the real standard error, so that the output also appears if the test passes.
 #[allow(clippy::print_stderr, reason = "a test that measures prints its results")]
 fn print(line: &str) {
     use std::io::Write;
@@ -140,7 +140,7 @@ async fn bottle(authority: &Authority, port: u16) -> Bottle {
     Bottle { proxy, answered: AtomicU64::new(0), used: Mutex::default(), twice: AtomicUsize::new(0) }
 }
 
-/// The routes, with or without `/sometimes`.
+/// Returns the routes, with or without `/sometimes`.
 fn routes(port: u16, sometimes: bool) -> String {
     let paths = if sometimes { "[/get, /post, /v1, /sometimes]" } else { "[/get, /post, /v1]" };
     let paths = paths
@@ -189,7 +189,7 @@ async fn answer(request: Request<Incoming>) -> Response<SiteBody> {
     response
 }
 
-/// One of the fifty waiting requests, with a token of its own.
+/// Sends one of the fifty requests that wait for a user. Each has a different token.
 async fn waiting_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     let mut client = client::http1(&bottle.proxy, ASKING).await;
     let token = format!("glpat-Xk3Vw9QzR7tYp2LmN{at:03}");
@@ -197,7 +197,7 @@ async fn waiting_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     read(client.send_request(request).await.expect("answered")).await.0
 }
 
-/// New routes every second, for the life of the test.
+/// Replaces the routes every second until the test ends.
 async fn reload(bottle: Arc<Bottle>, port: u16) {
     for revision in 2.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -206,7 +206,7 @@ async fn reload(bottle: Arc<Bottle>, port: u16) {
     }
 }
 
-/// The keeper: receives records and acknowledges them.
+/// Acts as the keeper: receives records and acknowledges them.
 async fn keep(bottle: Arc<Bottle>) {
     let mut stream: Stream = keeper_of(&bottle.proxy).await;
     while let Ok(BundleEvent::Used { records }) = stream.receive().await {
@@ -224,7 +224,7 @@ async fn keep(bottle: Arc<Bottle>) {
 }
 
 impl Bottle {
-    /// Every model response has one complete record, and there are no others.
+    /// Checks that every model response has one complete record, and that there are no other records.
     async fn counted_once(&self) {
         let answered = self.answered.load(Ordering::SeqCst);
         let until = Instant::now() + Duration::from_secs(60);
@@ -238,7 +238,7 @@ impl Bottle {
     }
 }
 
-/// An agent's kept-alive connections.
+/// The kept-alive connections of an agent.
 struct Agent {
     site: http2::SendRequest<TestBody>,
     blocking: http2::SendRequest<TestBody>,
@@ -326,7 +326,7 @@ fn full(text: String) -> TestBody {
     Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Resident bytes of this process, including clients and site (proc(5)).
+/// Returns the resident memory of this process in bytes, including clients and site (proc(5)).
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");

@@ -1,4 +1,4 @@
-//! Bodies stream: chunks arrive when upstream sends them, at any size.
+//! Bodies are streamed: chunks of any size arrive when upstream sends them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,12 +30,12 @@ async fn streams_server_sent_events_one_by_one() {
         }
     }
     assert_eq!(arrived.len(), 4, "{arrived:?}");
-    // If buffered, they would arrive at once; on a busy machine single gaps have any length.
+    // If they were buffered, they would arrive together. On a busy machine, a single gap may have any length.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
-/// A scan also covers the text before the new one, and there is at most one per release.
+/// A scan also covers the text before the new text, so there must be at most one scan for each release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_a_response_in_single_bytes_in_batches() {
     const LENGTH: usize = 30_000;
@@ -83,7 +83,7 @@ async fn forwards_large_bodies_whole() {
 async fn a_denied_upload_receives_the_response_on_a_live_connection() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
-    // The first is denied before a byte is forwarded, the second fails upstream.
+    // The first request is denied before any byte is forwarded. The second one fails upstream.
     for (host, path, expected) in [("evil.example.org", "/", 403), (SITE, "/close", 502)] {
         let chunk = Bytes::from(vec![b'u'; 64 << 10]);
         let frames = (0..24).map(move |_| Ok(Frame::data(chunk.clone())));
@@ -100,10 +100,10 @@ async fn a_denied_upload_receives_the_response_on_a_live_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_a_truncated_response() {
-    // Over HTTP/2 a reset may overtake data that was sent before it.
+    // Over HTTP/2, a reset may overtake data that was sent before it.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
-    // Nothing of a short response is released yet, so it can be replaced by an error.
+    // No part of a short response has been released yet, so an error can replace it.
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
     assert_eq!(answer.status(), 502);
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/60000")).await.expect("answer");

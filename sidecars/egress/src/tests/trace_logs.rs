@@ -1,4 +1,4 @@
-//! Logs at every level: a request's span is there, and no secret of the request.
+//! Logs at every level: they contain the span of a request, but no secret from the request.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use super::client::{TestBody, http1, http2, read};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
-/// Values that a request carries, one for each part of it.
+/// The values in a request, one in each part of it.
 const SENT: [&str; 5] = [
     "ghp_PathTokenAAAAAAAAAAAAAAAAAAAAAAAAAAAA1",
     "ghp_QueryTokenAAAAAAAAAAAAAAAAAAAAAAAAAAA2",
@@ -60,7 +60,7 @@ async fn no_level_logs_a_secret_of_a_request() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    // All tasks of the proxy run on this thread.
+    // All tasks of the proxy run on this thread, so they use this subscriber.
     let _logging = tracing::subscriber::set_default(subscriber);
     for (dlp, status, outcome) in [
         ("{outbound_detectors: []}", 200, "upstream responded status=200"),

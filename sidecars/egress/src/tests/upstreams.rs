@@ -1,4 +1,4 @@
-//! The upstream side: which addresses and certificates are accepted, and which connections are pooled.
+//! The upstream side: which addresses and certificates the proxy accepts, and which connections it pools.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ async fn answers_a_failed_upstream_with_502_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denies_forbidden_addresses_from_every_source() {
-    // Forbidden only because the host owns it.
+    // Forbidden only because it is an address of the host.
     let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
     let change: fn(&mut Provision) =
         |provision| provision.host_addresses = vec!["9.9.9.77".parse().expect("address")];
@@ -60,7 +60,8 @@ async fn denies_forbidden_addresses_from_every_source() {
             skip::aloud("addresses that are forbidden", &"this machine's /etc/hosts names no ip6-localhost");
             continue;
         }
-        // TLS in the tunnel uses the client's name; whether the client's own checks pass is irrelevant here.
+        // TLS in the tunnel uses the name that the client sends. Whether the client accepts the certificate does not
+        // matter here.
         let answer = proxy.curl(&["--insecure", url]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
@@ -81,7 +82,7 @@ async fn connects_to_the_users_machine_as_host() {
     assert_eq!(proxy.site.visits().pop().expect("visit").host, "own.example.com");
 }
 
-/// A TCP relay to `to` that counts its connections.
+/// Starts a TCP relay to `to` that counts its connections.
 async fn counting(to: std::net::SocketAddr) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("address").port();

@@ -1,4 +1,4 @@
-//! Token usage of responses: counted in every coding, and kept until a keeper acknowledges it.
+//! Token usage of responses: counted in every content coding, and stored until a keeper acknowledges the record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const COMPLETION: &str =
 
 async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::body::Body> {
     let path = request.uri().path().to_owned();
-    // Read the request before responding, as servers do.
+    // Reads the request before responding, as servers do.
     let _ = request.into_body().collect().await;
     let events = [START, DELTA, STOP].map(|text| Bytes::from_static(text.as_bytes()));
     let slow = |cut_after| Pace { delay: Duration::from_millis(30), cut_after };
@@ -88,7 +88,7 @@ async fn setup(route: &str) -> Setup {
     Setup { proxy: ProxyFixture::reopened_with_log(proxy, authority.pem(), port, route).await, _site: site }
 }
 
-/// The usage stream between a proxy and its keeper.
+/// Returns the keeper's end of a usage stream to the proxy.
 pub(super) async fn keeper_of(proxy: &ProxyFixture) -> bottle_channel::Stream {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let outbox = Arc::clone(&proxy.egress.outbox);
@@ -113,12 +113,12 @@ impl Setup {
         answer.text()
     }
 
-    /// A stream as a keeper opens it.
+    /// Opens a stream like a keeper.
     async fn keeper(&self) -> bottle_channel::Stream {
         keeper_of(&self.proxy).await
     }
 
-    /// Receives and acknowledges all pending records.
+    /// Receives and acknowledges `count` pending records.
     async fn receive_all(&self, count: usize) -> Vec<Usage> {
         let mut stream = self.keeper().await;
         let mut all = Vec::new();
@@ -126,7 +126,7 @@ impl Setup {
             all.extend(next_records(&mut stream).await);
             stream.message(&Written {}).await.expect("sent");
         }
-        // A dropped stream returns records that were not acknowledged.
+        // If the stream were dropped earlier, the records that it has not acknowledged would be pending again.
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while self.pending_lines() > 0 {
             assert!(std::time::Instant::now() < until, "the file is emptied");
@@ -135,7 +135,7 @@ impl Setup {
         all
     }
 
-    /// Lines in the file of pending records.
+    /// Returns the number of lines in the file of pending records.
     fn pending_lines(&self) -> usize {
         let path = self.proxy.folder.path().join(WAITING_FILE);
         std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
@@ -156,7 +156,7 @@ fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_each_model_response_once_and_forwards_it_unchanged() {
-    // With every detector, and with none for responses.
+    // With the default detectors, and without detectors for responses.
     for route in [AUTH, "dlp: {inbound_detectors: []}"] {
         let setup = setup(route).await;
         let streamed = [START, DELTA, STOP].concat();
@@ -167,7 +167,7 @@ async fn records_each_model_response_once_and_forwards_it_unchanged() {
             ("/zstd/v1/chat/completions", COMPLETION, false, tokens(3, 4, None)),
         ] {
             if path.starts_with("/zstd") {
-                // Not every curl decodes it.
+                // Some builds of curl cannot decode this coding.
                 let url = format!("https://{SITE}{path}");
                 setup.proxy.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
             } else {
@@ -223,7 +223,7 @@ async fn keeps_records_on_disk_until_they_are_acknowledged() {
     let mut first = setup.keeper().await;
     let first_ids: Vec<String> = next_records(&mut first).await.into_iter().map(|usage| usage.id).collect();
     assert_eq!(first_ids.len(), 3);
-    // It disconnects before it acknowledges them.
+    // The keeper disconnects before it acknowledges the records.
     drop(first);
     assert_eq!(setup.pending_lines(), 3);
     let again: Vec<String> = setup.receive_all(3).await.into_iter().map(|usage| usage.id).collect();

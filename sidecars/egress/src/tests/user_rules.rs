@@ -1,4 +1,4 @@
-//! A user's own scan rules are applied, and placeholders of credentials pass.
+//! The proxy applies the user's scan rules, and forwards placeholders of credentials.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -40,7 +40,7 @@ async fn applies_the_users_own_rules() {
         assert!(text.contains("secret-found") && text.contains("your rule"), "{body}: {text}");
         assert!(!text.contains("12345678"), "{text}");
     }
-    // A placeholder that the agent has instead of a credential passes, whichever rule it matches.
+    // A placeholder, which the agent holds instead of a credential, is forwarded whichever rule it matches.
     for body in ["acme-1234", "acme-00000000", TOKEN, &STANDARD.encode(format!("somebody:{TOKEN}"))] {
         let (status, text) = sent(&proxy, body).await;
         assert_eq!(status, 200, "{body}: {text}");
@@ -66,7 +66,7 @@ async fn finds_a_token_in_base64() {
     assert_eq!(answer.status(), 403);
     let answer = proxy.curl(&["--header", &format!("X-Note: {text}"), &format!("https://{SITE}/v1")]).await;
     assert_eq!(answer.status(), 403);
-    // Redacted where the route says so; the text around it arrives.
+    // If the route requires it, the finding is redacted and the text around it is forwarded.
     let route = "dlp: {outbound_on_match: redact}";
     let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
     let body = format!("{{\"before\":1,\"file\":\"{text}\",\"after\":2}}");

@@ -1,8 +1,8 @@
 //! Pools upstream connections.
 //!
-//! Connections are pooled by [`Target`], so a route that changes `connect_to` or `private` never reuses a connection
-//! opened under the old one. All requests of a target share one HTTP/2 connection. An HTTP/1.1 connection serves one
-//! request at a time and returns to the pool when its response body was read to the end.
+//! Connections are pooled by [`Target`]. After a route changes `connect_to` or `private`, no request therefore uses a
+//! connection that was opened under the old settings. All requests to a target share one HTTP/2 connection. An HTTP/1.1
+//! connection serves one request at a time. It returns to the pool when the response body was read completely.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +21,10 @@ use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 use crate::request::body::{Body, PooledBody, ReturnToPool};
 
-/// Attempts of one request, each on a pooled connection that turns out to be closed.
+/// The most attempts for one request. Each failed attempt used a pooled connection that turned out to be closed.
 const MAX_ATTEMPTS: usize = 8;
 
-/// Sends requests upstream: dials, verifies, sends, pools.
+/// Sends requests upstream: dials and verifies connections, sends requests over them, and pools them.
 pub(crate) struct Upstream {
     dialer: Dialer,
     trust: Trust,
@@ -34,31 +34,31 @@ pub(crate) struct Upstream {
 /// The pooled connections of one target.
 #[derive(Default)]
 struct Pooled {
-    /// Idle HTTP/1.1 connections and since when, the latest last.
+    /// Idle HTTP/1.1 connections with the start of their idle time. The latest one is last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
-    /// The shared HTTP/2 connection, dialled once for all waiting requests.
+    /// The shared HTTP/2 connection. It is dialled once, and all requests wait for it.
     shared: Option<Arc<Shared>>,
 }
 
-/// A pending or open HTTP/2 connection; `None` inside: the target has no HTTP/2.
+/// A pending or open HTTP/2 connection. The inner `None` means that the target does not support HTTP/2.
 struct Shared {
     dialled: OnceCell<Option<http2::SendRequest<Body>>>,
     used: Mutex<Instant>,
 }
 
-/// A connection that is ready for a request, by its ALPN protocol.
+/// A connection that is ready for a request, according to its ALPN protocol.
 enum Sender {
     Exclusive(http1::SendRequest<Body>),
     Shared(http2::SendRequest<Body>),
 }
 
 impl Upstream {
-    /// Connects lazily.
+    /// Creates an empty pool. Connections are dialled when requests need them.
     pub(crate) fn new(dialer: Dialer, trust: Trust) -> Arc<Self> {
         Arc::new(Self { dialer, trust, pooled: Mutex::default() })
     }
 
-    /// The dialer, for connections that carry something other than HTTP.
+    /// Returns the dialer, for connections that do not use HTTP.
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.dialer
     }
@@ -71,10 +71,11 @@ impl Upstream {
 
     /// Sends `request` to `target` and returns the head of the response.
     ///
-    /// A pooled connection that was closed before anything was sent costs another attempt, never an error.
+    /// If the server closed a pooled connection before anything was sent, the request is sent again over another
+    /// connection.
     ///
     /// # Errors
-    /// [`UpstreamError`] naming the failed step.
+    /// [`UpstreamError`] with the step that failed.
     pub(crate) async fn send(
         self: &Arc<Self>,
         target: &Target,
@@ -84,7 +85,7 @@ impl Upstream {
             let (sender, pooled) = self.sender(target).await?;
             match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
-                // The server closed a pooled connection meanwhile.
+                // The server has closed the pooled connection in the meantime.
                 Err(SendError { unsent: Some(unsent), .. }) if pooled => request = *unsent,
                 Err(SendError { cause, .. }) => return Err(cause.at(&target.host)),
             }
@@ -92,10 +93,10 @@ impl Upstream {
         Err(Unreachable::ClosesConnections.at(&target.host))
     }
 
-    /// Sends `request` over a new HTTP/1.1 connection, which a 101 response turns into a tunnel.
+    /// Sends `request` over a new HTTP/1.1 connection. A response with status 101 turns the connection into a tunnel.
     ///
     /// # Errors
-    /// [`UpstreamError`] naming the failed step.
+    /// [`UpstreamError`] with the step that failed.
     pub(crate) async fn send_exclusive(
         self: &Arc<Self>,
         target: &Target,
@@ -110,7 +111,7 @@ impl Upstream {
         sent.await.map_err(|error: SendError| error.cause.at(&target.host))
     }
 
-    /// Drops connections that were idle for too long; a timer calls it.
+    /// Drops connections that were idle for too long. A timer calls this.
     pub(crate) fn sweep(&self) {
         let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
         pooled.retain(|_, pooled| {
@@ -124,7 +125,7 @@ impl Upstream {
         });
     }
 
-    /// A connection for a request, and whether it was pooled.
+    /// Returns a connection for a request, and whether the connection was pooled.
     async fn sender(self: &Arc<Self>, target: &Target) -> Result<(Sender, bool), UpstreamError> {
         loop {
             let shared = {
@@ -137,7 +138,7 @@ impl Upstream {
                 }
                 Arc::clone(pooled.shared.get_or_insert_with(Shared::undialled))
             };
-            // Concurrent requests wait for the first connection's ALPN protocol.
+            // Concurrent requests wait until the first connection has negotiated its ALPN protocol.
             let mut exclusive = None;
             let dialled = shared
                 .dialled
@@ -224,14 +225,14 @@ impl Shared {
         Arc::new(Self { dialled: OnceCell::new(), used: Mutex::new(Instant::now()) })
     }
 
-    /// Whether it was unused for so long that the ALPN protocol must be negotiated again.
+    /// Whether the connection was unused for so long that the next request must dial and negotiate ALPN again.
     fn is_idle(self: &Arc<Self>) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::strong_count(self) == 1 && used.elapsed() >= bounds::UPSTREAM_IDLE
     }
 }
 
-/// An HTTP/1.1 connection in use, which returns to the pool when its response was read to the end.
+/// An HTTP/1.1 connection in use. It returns to the pool when its response was read completely.
 pub(crate) struct PooledConnection {
     upstream: Arc<Upstream>,
     target: Target,
@@ -245,7 +246,7 @@ impl PooledConnection {
             self.upstream.put(self.target, self.sender);
             return;
         }
-        // The connection's task decides whether another request may follow.
+        // The connection's task determines whether the connection can take another request.
         tokio::spawn(async move {
             if self.sender.ready().await.is_ok() {
                 self.upstream.put(self.target, self.sender);

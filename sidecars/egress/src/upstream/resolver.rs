@@ -1,8 +1,8 @@
-//! Resolves names to addresses with the host's own configuration.
+//! Resolves names to addresses with the host's configuration.
 //!
-//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`. A laptop that changes its network changes that
-//! file, so it is read again after a change. A name with a dot is resolved as fully qualified: no search domain may
-//! turn one name into another after the decision.
+//! The resolver looks in `/etc/hosts` first and then queries the name servers in `/etc/resolv.conf`. Both files are
+//! read again when they change, for example when a laptop switches to another network. A name with a dot is resolved as
+//! fully qualified, so that a search domain cannot turn it into another name after the policy has decided.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,16 +16,16 @@ use tokio::time::timeout;
 
 use crate::bounds;
 
-/// How often the files' modification times are checked.
+/// How often the modification times of the files are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// Cached answers.
+/// The number of cached answers.
 const CACHED: u64 = 512;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 
-/// A name has no usable address.
+/// Why a name has no usable address.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResolveError {
     #[error("the host has no name server configured")]
@@ -36,7 +36,7 @@ pub(crate) enum ResolveError {
     Failed { name: String, source: Box<NetError> },
 }
 
-/// The host's resolver.
+/// A resolver with the host's configuration.
 pub(crate) struct HostResolver {
     system: Mutex<System>,
 }
@@ -48,16 +48,16 @@ struct System {
     checked: Instant,
 }
 
-/// Modification times of the files that were read.
+/// The modification times of the files when they were read.
 type Stamp = [Option<SystemTime>; 2];
 
 impl HostResolver {
-    /// Reads the host's configuration. Without a name server only `/etc/hosts` answers.
+    /// Reads the host's configuration. Without a name server, only names in `/etc/hosts` resolve.
     pub(crate) fn from_host() -> Self {
         Self { system: Mutex::new(System::load(stamp())) }
     }
 
-    /// Queries `server` and no file.
+    /// Creates a resolver that queries only `server` and reads no file.
     #[cfg(test)]
     pub(crate) fn with_server(server: std::net::SocketAddr) -> Self {
         use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
@@ -75,10 +75,10 @@ impl HostResolver {
         Self { system: Mutex::new(system) }
     }
 
-    /// The addresses of `name`, in the order to try them.
+    /// Returns the addresses of `name`, in the order in which to try them.
     ///
     /// # Errors
-    /// [`ResolveError`].
+    /// [`ResolveError`] if the name has no usable address.
     pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let (resolver, hosts) = {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ impl System {
         Self { resolver, hosts, stamp, checked: Instant::now() }
     }
 
-    /// Reads changed files again; a file that is no longer readable keeps its old content.
+    /// Reads changed files again. If a file can no longer be read, its previous content is used.
     fn refresh(&mut self) {
         if self.checked.elapsed() < CHECK_EVERY {
             return;
@@ -140,7 +140,7 @@ fn resolver() -> Result<TokioResolver, NetError> {
     builder.build()
 }
 
-/// `/etc/hosts`, parsed.
+/// The parsed content of `/etc/hosts`.
 struct StaticHosts(Vec<(IpAddr, Vec<String>)>);
 
 impl StaticHosts {
@@ -153,7 +153,7 @@ impl StaticHosts {
         Self(lines.collect())
     }
 
-    /// The addresses of `name`, IPv4 first; `None` when the file does not list it.
+    /// Returns the addresses of `name`, IPv4 first, or `None` if the file does not contain the name.
     fn get(&self, name: &str) -> Option<Vec<IpAddr>> {
         let mut addresses: Vec<IpAddr> = self
             .0

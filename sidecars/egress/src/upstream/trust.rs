@@ -1,6 +1,7 @@
-//! The root certificates that upstream servers are verified with.
+//! The root certificates with which the proxy verifies upstream servers.
 //!
-//! The provisioned roots (the host's own and `ca_bundle`), else the compiled-in ones. Verification cannot be disabled.
+//! These are the provisioned roots (those of the host and of `ca_bundle`), or the compiled-in roots if none are
+//! provisioned. Verification cannot be disabled.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// TLS client configurations for upstream.
+/// The TLS client configurations for upstream connections.
 #[derive(Clone)]
 pub(crate) struct Trust {
     /// Offers HTTP/2 and HTTP/1.1.
@@ -17,7 +18,7 @@ pub(crate) struct Trust {
     pub(crate) http1: Arc<ClientConfig>,
 }
 
-/// The root certificates are not usable.
+/// Why the root certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     /// The text is not PEM.
@@ -26,16 +27,16 @@ pub(crate) enum TrustError {
     /// The text contains no usable root certificate.
     #[error("upstream roots contain no usable certificate")]
     Empty,
-    /// rustls rejects its own defaults.
+    /// rustls rejected its default settings.
     #[error("TLS towards upstream")]
     Tls(#[from] rustls::Error),
 }
 
 impl Trust {
-    /// Trusts the roots in `pem`, or the compiled-in ones when it is blank.
+    /// Trusts the roots in `pem`, or the compiled-in roots if `pem` is blank.
     ///
     /// # Errors
-    /// [`TrustError`]; some unusable certificates in a bundle are accepted, as system stores have them.
+    /// [`TrustError`]. Single unusable certificates in a bundle are ignored, because system stores contain some.
     pub(crate) fn from_roots(pem: &str) -> Result<Self, TrustError> {
         let mut roots = RootCertStore::empty();
         if pem.trim().is_empty() {

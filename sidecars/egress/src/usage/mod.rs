@@ -1,12 +1,13 @@
-//! Counts the token usage of model responses and stores the records until the keeper has them on disk.
+//! Counts the token usage of model responses and stores the records until the keeper process has them on disk.
 //!
 //! ```text
 //! upstream ─► tracker ─► inbound scan ─► bottle
 //!                └─ decoded ─► meter ─► record ─► outbox ─► bundle ─► keeper ─► usage/<slug>.jsonl
 //!                                                   └─ a file, until the keeper acknowledges the record
 //! ```
-//! A response makes one record: when its last event is read and before the bottle receives it, or when it breaks off,
-//! or when the proxy shuts down. Nothing waits for any of this.
+//! Each response leads to one record. The proxy creates it when it has read the last event and before the bottle
+//! receives this event, or when the response is interrupted, or when the proxy shuts down. No request or response waits
+//! for a record.
 
 mod outbox;
 mod tracker;

@@ -1,8 +1,8 @@
-//! Queues usage records for the keeper.
+//! Queues usage records for the keeper process.
 //!
-//! A record stays queued until the keeper acknowledges that it is written. Until then it is also in a file in the log
-//! folder, where the bottle's cleanup finds it if this process is killed. The file is truncated when the queue is
-//! empty.
+//! A record stays in the queue until the keeper acknowledges that it is on disk. Until then it is also in a file in the
+//! log folder, so that the bottle's cleanup can find it if this process is killed. The file is truncated when the queue
+//! is empty.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ use super::tracker::PendingUsage;
 use crate::bounds;
 use crate::report::backlog::Backlog;
 
-/// The pending usage records, in memory and on disk.
+/// The usage records that the keeper has not acknowledged, in memory and on disk.
 pub(crate) struct Outbox {
     path: PathBuf,
     pending: Mutex<Pending>,
@@ -29,24 +29,24 @@ pub(crate) struct Outbox {
     count: watch::Sender<usize>,
     /// Number of connected keepers.
     keepers: watch::Sender<usize>,
-    /// Responses in flight.
+    /// Responses that are still in progress.
     in_flight: Mutex<Vec<Weak<PendingUsage>>>,
-    /// Receives the count of dropped records.
+    /// Receives the number of dropped records.
     backlog: Arc<Backlog>,
 }
 
 #[derive(Default)]
 struct Pending {
-    /// Records with their numbers, which count up.
+    /// The records with their numbers, in increasing order.
     records: VecDeque<(u64, Usage)>,
     next: u64,
     file: Option<File>,
-    /// Bytes in the file.
+    /// Number of bytes in the file.
     written: u64,
 }
 
 impl Outbox {
-    /// Stores pending records in a file in `folder`, which the first record creates.
+    /// Stores pending records in a file in `folder`. The file is created with the first record.
     pub(crate) fn new(folder: &Path, backlog: Arc<Backlog>) -> Self {
         Self {
             path: folder.join(WAITING_FILE),
@@ -58,14 +58,14 @@ impl Outbox {
         }
     }
 
-    /// Registers a response that will make a record, at shutdown at the latest.
+    /// Registers a response that will lead to a record, at shutdown at the latest.
     pub(super) fn register(&self, response: &Arc<PendingUsage>) {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         in_flight.retain(|response| response.strong_count() > 0);
         in_flight.push(Arc::downgrade(response));
     }
 
-    /// Queues a record. Writes to a file, and blocks on nothing else.
+    /// Queues a record. Writes it to a file, and blocks on nothing else.
     pub(super) fn put(&self, usage: Usage) {
         let mut pending = self.pending();
         if pending.records.len() >= bounds::USAGE_RECORDS {
@@ -74,7 +74,7 @@ impl Outbox {
             return;
         }
         if let Err(error) = pending.append(&self.path, &usage) {
-            // It is still in memory.
+            // The record is still in memory.
             tracing::warn!(%error, "cannot write a usage record to its file");
         }
         let number = pending.next;
@@ -83,7 +83,8 @@ impl Outbox {
         self.count.send_replace(pending.records.len());
     }
 
-    /// Sends records until the stream breaks. Streams may overlap: the keeper recognizes a duplicate by its id.
+    /// Sends records until the stream closes. Streams may overlap, because the keeper recognizes a duplicate record by
+    /// its id.
     pub(crate) async fn serve(&self, mut stream: Stream) {
         let _connected = ConnectedKeeper::new(&self.keepers);
         let mut count = self.count.subscribe();
@@ -91,7 +92,7 @@ impl Outbox {
             let Some((last, records)) = self.next_batch() else {
                 tokio::select! {
                     more = count.wait_for(|count| *count > 0) => if more.is_err() { return },
-                    // Nothing is sent while the queue is empty.
+                    // The keeper sends nothing while the queue is empty, so this is the end of the stream.
                     _ = stream.next() => return,
                 }
                 continue;
@@ -106,7 +107,8 @@ impl Outbox {
         }
     }
 
-    /// Shuts down: ends the responses in flight and waits for a connected keeper to receive the pending records.
+    /// Shuts down: ends the responses in progress, and waits until a connected keeper has acknowledged the pending
+    /// records.
     pub(crate) async fn settle(&self) {
         let in_flight = std::mem::take(&mut *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner));
         in_flight.iter().filter_map(Weak::upgrade).for_each(|response| response.end(false));
@@ -118,11 +120,11 @@ impl Outbox {
                 _ = keepers.wait_for(|keepers| *keepers == 0) => {}
             }
         };
-        // The file contains the rest.
+        // The file contains the remaining records.
         let _ = timeout(bounds::USAGE_TAKEN_WITHIN, settled).await;
     }
 
-    /// The first batch of records, and the number of its last one.
+    /// Returns the first batch of records, and the number of the last record in it.
     fn next_batch(&self) -> Option<(u64, Vec<Usage>)> {
         let pending = self.pending();
         let batch = pending.records.iter().take(bounds::USAGE_BATCH);
@@ -130,7 +132,7 @@ impl Outbox {
         Some((*last, batch.map(|(_, usage)| usage.clone()).collect()))
     }
 
-    /// Removes all records up to number `last`, which the keeper has on disk.
+    /// Removes all records up to the number `last`, because the keeper has them on disk.
     fn acknowledge(&self, last: u64) {
         let mut pending = self.pending();
         while pending.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
@@ -146,7 +148,8 @@ impl Outbox {
 }
 
 impl Pending {
-    /// Appends a line to the file. It survives a crash of this process at once and a power failure after the sync.
+    /// Appends a line to the file. The line survives a crash of this process immediately, and a power failure after the
+    /// sync.
     fn append(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -154,7 +157,7 @@ impl Pending {
         };
         let line = line(usage)?;
         if let Err(error) = file.write_all(&line) {
-            // A partial line would corrupt the next one.
+            // A partial line would make the next line unreadable.
             file.set_len(self.written)?;
             return Err(error);
         }
@@ -166,7 +169,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Truncates the file when nothing is pending, and rewrites it when most of it was delivered.
+    /// Truncates the file when no records are pending. Rewrites it when it is large, without the records that were
+    /// delivered.
     fn compact(&mut self, path: &Path) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.records.is_empty() {
@@ -188,7 +192,7 @@ impl Pending {
     }
 }
 
-/// Creates an empty file: the old content was collected before this process started.
+/// Creates an empty file. The content of an older file was collected before this process started.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -203,7 +207,7 @@ fn line(usage: &Usage) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Counts a keeper while it is connected.
+/// Counts a keeper as long as it is connected.
 struct ConnectedKeeper<'l>(&'l watch::Sender<usize>);
 
 impl<'l> ConnectedKeeper<'l> {

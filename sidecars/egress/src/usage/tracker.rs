@@ -1,4 +1,4 @@
-//! Counts the tokens of a response body as it streams.
+//! Counts the tokens of a response while it streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,13 +23,13 @@ pub(crate) struct UsageTracker {
 }
 
 impl UsageTracker {
-    /// `None` for a request to anything but a model.
+    /// Returns `None` if the request is not for a model.
     pub(crate) fn for_request(info: &RequestInfo) -> Option<Self> {
         let api = Api::from_request(&info.method, &info.path)?;
         Some(Self { api, host: info.host.clone() })
     }
 
-    /// Observes the response without changing it. Responses without a success status are not counted.
+    /// Observes the response without changing it. Only responses with a success status are counted.
     pub(crate) fn observe(self, egress: &Egress, response: Response<Body>) -> Response<Body> {
         if !response.status().is_success() {
             return response;
@@ -54,9 +54,9 @@ fn streams(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
 }
 
-/// A response without a usage record so far.
+/// A response that has not led to a usage record yet.
 pub(super) struct PendingUsage {
-    /// Taken when the record is made.
+    /// The meter, until the record is created.
     meter: Mutex<Option<Meter>>,
     tracker: UsageTracker,
     reporter: Arc<Reporter>,
@@ -64,7 +64,7 @@ pub(super) struct PendingUsage {
 }
 
 impl PendingUsage {
-    /// Reads the next chunk; makes the record as soon as nothing can change it.
+    /// Reads the next chunk. Creates the record as soon as later chunks cannot change it.
     fn feed(&self, text: &[u8]) {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(active) = meter.as_mut() else { return };
@@ -74,7 +74,7 @@ impl PendingUsage {
         }
     }
 
-    /// Makes the record if there is none yet. `whole`: the response was complete.
+    /// Creates the record if it does not exist yet. `whole` states whether the response was complete.
     pub(super) fn end(&self, whole: bool) {
         let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.record(meter, whole);
@@ -97,9 +97,9 @@ impl PendingUsage {
     }
 }
 
-/// Feeds a response body to the meter.
+/// Passes the response body to the meter.
 struct UsageObserver {
-    /// `None` for a body without content coding.
+    /// `None` if the body has no content coding.
     decoding: Option<Decoding>,
     pending: Arc<PendingUsage>,
 }
@@ -109,7 +109,7 @@ impl Observe for UsageObserver {
         let pending = &self.pending;
         match &mut self.decoding {
             None => pending.feed(data),
-            // After a decoding error counting ends; the inbound scan cuts the response.
+            // After a decoding error, counting stops. The inbound scan cuts the response.
             Some(decoding) => drop(decoding.feed(data, &mut |text| {
                 pending.feed(text);
                 true
