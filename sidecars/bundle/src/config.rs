@@ -1,4 +1,4 @@
-//! The bundle's configuration, which the backend passes. It contains no secrets.
+//! The bundle's configuration, which the backend passes. The configuration contains no secrets.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleConfig {
-    /// The home folder and slug of the bottle. They are the first arguments of each daemon, so that the
-    /// backend can find the processes.
+    /// The home folder and slug of the bottle. Home folder and slug are the first arguments of each daemon,
+    /// so that the backend can find the processes.
     pub labels: [String; 2],
-    /// The listeners for the bottle. Their folder must exist and be writable for [`Self::identity`].
+    /// The listeners for the bottle. The folder of their sockets must exist and be writable for
+    /// [`Self::identity`].
     pub proxy: ListenerConfig,
     /// How keepers connect.
     pub control: Control,
-    /// An existing folder for the daemons' logs. It must be writable for [`Self::identity`].
+    /// An existing folder for the daemons' logs. The folder must be writable for [`Self::identity`].
     pub logs: PathBuf,
-    /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. This user
+    /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. The user
     /// needs no access to the parent folders of the listeners' folder and the logs.
     #[serde(default)]
     pub identity: Option<Identity>,
@@ -42,8 +43,8 @@ pub struct BundleConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Control {
-    /// A unix socket. The bundle replaces a stale socket file. It accepts only connections from the user that
-    /// started the bundle.
+    /// A unix socket. The bundle replaces a stale socket file. The bundle accepts only connections from the
+    /// user that started the bundle.
     Socket {
         /// The path of the socket.
         path: PathBuf,

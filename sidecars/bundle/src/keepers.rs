@@ -19,7 +19,7 @@ use crate::control::Bundle;
 /// Pause after a failed accept, for example when no file descriptor is free. Keepers retry.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The listener for keepers. It is opened before the bundle drops privileges.
+/// The listener for keepers. The listener is opened before the bundle drops privileges.
 pub(crate) enum Keepers {
     Socket { listener: StdUnixListener, path: PathBuf, user: Uid },
     Stdio(Stdio),

@@ -8,9 +8,9 @@
 //!          (one uid),        │  backlog of events, questions to the user
 //!          or std streams    └─ a daemon exits: the bundle closes its sockets, notifies the keeper
 //! ```
-//! The bundle forwards the keeper's requests and interprets only their type. It stores no secrets and writes
-//! no files. The proxy keeps running while keepers disconnect and reconnect. The kernel kills the daemons
-//! when the bundle exits. A bundle whose daemons have exited only reports that they are down.
+//! The bundle forwards the keeper's requests and interprets only their type. The bundle stores no secrets and
+//! writes no files. The proxy keeps running while keepers disconnect and reconnect. The kernel kills the
+//! daemons when the bundle exits. A bundle whose daemons have exited only reports that they are down.
 //!
 //! ```text
 //! config   the configuration from the backend

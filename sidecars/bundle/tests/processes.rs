@@ -1,7 +1,7 @@
 //! Tests the bundle and its daemons as real processes. The test itself is their keeper.
 //!
-//! If this program is started as `__bundle` or in the role of a daemon, it runs as that process. Otherwise it
-//! runs the tests.
+//! If this program is started as `__bundle` or in the role of a daemon, it runs as that process. Otherwise,
+//! this program runs the tests.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -69,7 +69,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     })
 }
 
-/// A running bundle. It is killed on drop.
+/// A running bundle. The bundle is killed on drop.
 struct Running {
     folder: TempDir,
     process: Child,
@@ -350,7 +350,7 @@ async fn daemon_dies() -> Result<()> {
 /// A credential that the agent does not hold.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// Starts a bundle with all daemons. Its proxy has [`KEY`].
+/// Starts a bundle with all daemons. The bundle's proxy has [`KEY`].
 async fn with_every_daemon() -> Result<(Running, Channel)> {
     let control = |folder: &Path| Control::Socket { path: folder.join("bundle.sock") };
     let running = Running::start_as(None, control, |folder, config| {

@@ -101,8 +101,8 @@ impl Channel {
         self.keep.0.closed().await
     }
 
-    /// Closes the connection. It accepts no new frames, and writes queued frames for at most two seconds.
-    /// [`Channel::closed`] resolves after that.
+    /// Closes the connection. The connection accepts no new frames, and writes queued frames for at most two
+    /// seconds. [`Channel::closed`] resolves after that.
     pub fn close(&self) {
         self.keep.0.close("closed by this side");
     }
@@ -204,7 +204,7 @@ impl Request {
     }
 }
 
-/// The handle of a stream. Its sender and its receiver share it.
+/// The handle that the sender and the receiver of a stream share.
 #[derive(Clone)]
 pub(crate) struct StreamHandle {
     pub(crate) stream: u32,

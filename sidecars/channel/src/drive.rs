@@ -13,8 +13,8 @@ use crate::entry::Frame;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// How many bytes of frames are combined in one write. This keeps both the number of system calls and the
-/// memory use low.
+/// How many bytes of frames are combined in one write. Combining them keeps both the number of system calls
+/// and the memory use low.
 const BATCH: usize = 32 * 1024;
 
 /// How long this side continues to write queued frames after it closes the connection.
@@ -132,7 +132,7 @@ async fn read_loop<R: AsyncRead + Unpin>(mut reader: R, shared: &Shared) -> Clos
         if let Err(violation) = received {
             return violation.into();
         }
-        // Both calls are cheap if nothing waits. The permit is then stored for the next waiter.
+        // Both notifications are cheap if nothing waits. The permit is then stored for the next waiter.
         shared.arrivals.notify_one();
         shared.writes.notify_one();
     }

@@ -1,7 +1,7 @@
 //! Multiplexes independent streams over one byte stream, in the frames of the session protocol.
 //!
-//! This crate implements the handshake, the stream table, flow control and fairness between streams. It does
-//! not interpret requests and messages, which are JSON of types in `bottle_contract::session`.
+//! This crate implements the handshake, the stream table, flow control and fairness between streams. The
+//! crate does not interpret requests and messages, which are JSON of types in `bottle_contract::session`.
 //!
 //! ```text
 //!  Channel::open ─┐                                        ┌─► Incoming::next ─► Request::accept

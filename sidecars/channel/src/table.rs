@@ -1,5 +1,5 @@
-//! The table of a connection's streams, and the rules of the protocol. It performs no I/O: it takes received
-//! frames and returns frames to write.
+//! The table of a connection's streams, and the rules of the protocol. The table performs no I/O: it takes
+//! received frames and returns frames to write.
 //!
 //! ```text
 //!   try_send   ─► outbound ─► write queue ─► next_frame    (queueing a frame spends credit)
@@ -22,7 +22,7 @@ use crate::{ChannelError, Closed, Event, Side};
 /// long messages on many unread streams come near this limit.
 const MAX_BUFFERED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// A protocol violation. Correct peers never commit one. It closes the connection.
+/// A protocol violation. Correct peers never commit one. A violation closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("the peer sent a `{0}` frame after the handshake")]

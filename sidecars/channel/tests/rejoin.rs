@@ -292,7 +292,8 @@ async fn leftover_bytes_within_the_opening_cost_one_retry() {
 }
 
 /// Bytes of a killed keeper may also arrive after the answer, where no nonce distinguishes them from the new
-/// keeper's bytes. They then break that connection quickly on both sides, and the next connection works.
+/// keeper's bytes. Such bytes then break that connection quickly on both sides, and the next connection
+/// works.
 #[tokio::test(start_paused = true)]
 async fn leftover_bytes_after_the_answer_cost_one_connection() {
     let (before, _) = recorded().await;

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 /// facts about a secret.
 pub const HITS: usize = 5;
 
-/// The denial message while a bottle is locked. It is the same for every request and push, so it reveals
-/// nothing about a secret.
+/// The denial message while a bottle is locked. The message is the same for every request and push, so it
+/// reveals nothing about a secret.
 pub const SENTENCE: &str = "This bottle is locked: it sent parts of credentials that its agent does not hold, again \
                             and again. Every request and every push is denied now. Only the user can end that: \
                             `bottle stop` ends this run, and `bottle resume` or `bottle start` begins a new one, \

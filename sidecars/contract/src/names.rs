@@ -47,15 +47,16 @@ pub const SUPERVISE_PORTS: [u16; 1] = [SUPERVISE_PORT];
 /// Every listener port inside a bottle, for the socket transport.
 pub const LISTENER_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
 
-/// The loopback address on which the socket transport listens. It differs from 127.0.0.1, so that these
-/// listeners do not collide with servers that the agent starts there.
+/// The loopback address on which the socket transport listens. The address differs from 127.0.0.1, so that
+/// these listeners do not collide with servers that the agent starts there.
 pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
-/// The folder inside a bottle for the files of one launch. It is a tmpfs and never part of a snapshot.
+/// The folder inside a bottle for the files of one launch. The folder is a tmpfs and never part of a
+/// snapshot.
 pub const RUN_DIR: &str = "/run/bottle";
 /// The folder of the listener sockets inside a bottle. Each socket is named after its port.
 pub const LISTENER_DIR: &str = "/run/bottle/proxy";
-/// The path of the `bottle` program inside a bottle. It runs in the guest role.
+/// The path of the `bottle` program inside a bottle. The program runs there in the guest role.
 pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
 /// The folder of commands for the agent inside a bottle. Each command is a link to [`GUEST_PROGRAM`].
 pub const COMMANDS_DIR: &str = "/run/bottle/commands";

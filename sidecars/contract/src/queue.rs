@@ -146,8 +146,8 @@ pub struct Question {
     pub id: Id,
     /// The kind of the question.
     pub tool: Tool,
-    /// The proposed routes, or the report; see [`Proposal::proposed_file`]. It never contains a secret's
-    /// value.
+    /// The proposed routes, or the report; see [`Proposal::proposed_file`]. The text never contains a
+    /// secret's value.
     pub proposed_file: String,
     /// The justification, as written by the agent or the daemon.
     pub justification: String,

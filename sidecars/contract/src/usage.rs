@@ -33,7 +33,8 @@ pub struct Usage {
     /// The token counts.
     #[serde(flatten)]
     pub tokens: Tokens,
-    /// Whether the response was interrupted. If so, the counts cover only the part that was received.
+    /// Whether the response was interrupted. The counts of an interrupted response cover only the part that
+    /// was received.
     pub interrupted: bool,
 }
 

@@ -1,5 +1,5 @@
 //! The common runtime of the bundle's daemons. Each daemon is a separate process, which the bundle starts and
-//! controls. It serves some of the bottle's listener ports.
+//! controls. A daemon serves some of the bottle's listener ports.
 //!
 //! ```text
 //! started ─► hardened ─► hello ─► provisioned ─► listening ─► (Stop | parent exits) ─► exit

@@ -1,5 +1,5 @@
-//! Reports the memory use of this process. It reads a file that was opened before the file access rules
-//! applied.
+//! Reports the memory use of this process. The numbers come from a file that was opened before the file
+//! access rules applied.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,8 @@
 //! Every bound and deadline of the proxy, with the reason for its value.
 //!
 //! Bytes from the bottle are hostile and bytes from upstream are untrusted, so every read has a deadline and every
-//! buffer has a limit. At a limit the proxy closes the connection or denies the request. It never forwards unscanned
-//! bytes instead.
+//! buffer has a limit. At a limit the proxy closes the connection or denies the request. The proxy never forwards
+//! unscanned bytes instead.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub(crate) const HELLO_BYTES: usize = 32 * 1024;
 /// Deadline for the rest of a TLS handshake after the `ClientHello`.
 pub(crate) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Deadline for a request's headers. It is not shorter because it is also the idle timeout of a keep-alive connection.
+/// Deadline for a request's headers. The deadline is not shorter because it is also the idle timeout of a keep-alive
+/// connection.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(75);
 
 /// Maximum size of a request's headers, in bytes (cookies and tracing reach 16 KiB in practice).
@@ -131,5 +132,6 @@ pub(crate) const USAGE_BATCH: usize = 64;
 /// ones.
 pub(crate) const USAGE_FILE: u64 = 32 << 20;
 
-/// How long the shutdown waits for a keeper process to acknowledge the usage records. It allows for a slow disk.
+/// How long the shutdown waits for a keeper process to acknowledge the usage records. The deadline allows for a slow
+/// disk.
 pub(crate) const USAGE_TAKEN_WITHIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Stores the credentials, each bound to one destination.
 //!
-//! The vault is filled once, at launch. It returns a value only as a complete header, and only to a route whose slot,
-//! host, scheme and header equal the binding.
+//! The vault is filled once, at launch. The vault returns a value only as a complete header, and only to a route whose
+//! slot, host, scheme and header equal the binding.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
-//! A streaming reader of server-sent events. It reports the text of `data` lines and the end of each event.
+//! A streaming reader of server-sent events. The reader reports the text of `data` lines and the end of each
+//! event.
 //!
-//! It buffers nothing, so events may have any length. It treats line ends, comments and the byte order mark
-//! as the HTML standard requires.
+//! The reader buffers nothing, so events may have any length. The reader treats line ends, comments and the
+//! byte order mark as the HTML standard requires.
 
 /// A reported part of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

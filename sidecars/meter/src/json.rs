@@ -1,7 +1,7 @@
 //! A streaming JSON reader that reports the scalars near the root.
 //!
-//! It stores only the path to the current position, so its memory use does not depend on the length of the
-//! body. It never fails: malformed input only leads to missing or wrong numbers.
+//! The reader stores only the path to the current position, so its memory use does not depend on the length
+//! of the body. The reader never fails: malformed input only leads to missing or wrong numbers.
 
 /// The deepest level that is read. Deeper values are skipped.
 const MAX_DEPTH: usize = 5;

@@ -1,4 +1,4 @@
-//! The bottle's DNS resolver. It resolves every name to the proxy and forwards no query.
+//! The bottle's DNS resolver. The resolver resolves every name to the proxy and forwards no query.
 //!
 //! This crate handles the sockets; [`bottle_contract::dns::answer`] creates the responses. With the socket
 //! transport, the resolver runs in the guest. With the network transport, it runs in the proxy's process.

@@ -18,8 +18,8 @@
 //! receives these zeros before it is reset with the connection.
 //!
 //! Only the two ends may be able to write to the stream, because this protocol protects against accidents and
-//! not against attackers. Output of a bottle's processes is sent inside frames. It cannot contain a run of
-//! zeros that is long enough, and cannot guess a nonce.
+//! not against attackers. Output of a bottle's processes is sent inside frames. Such output cannot contain a
+//! run of zeros that is long enough, and cannot guess a nonce.
 
 mod container;
 mod host;
@@ -29,12 +29,12 @@ pub use host::{Rejoined, rejoin};
 
 use bottle_contract::session::frame::MAX_DATA;
 
-/// Number of zeros that end a connection. It exceeds the longest payload that may consist of zeros, including
-/// the headers around it.
+/// Number of zeros that end a connection. The number exceeds the longest payload that may consist of zeros,
+/// including the headers around it.
 pub const RUN: usize = 2 * MAX_DATA;
 
-/// The mark that follows the zeros at the beginning of a connection. Its first byte is not zero, so that the
-/// end of the run is clear.
+/// The mark that follows the zeros at the beginning of a connection. The first byte of the mark is not zero,
+/// so that the end of the run is clear.
 const MARK: [u8; 16] = *b"\x7fbottle-rejoin\n\xfe";
 
 /// A number that identifies one connection.

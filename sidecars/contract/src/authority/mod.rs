@@ -58,7 +58,7 @@ pub enum What {
 #[must_use]
 pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
     // The longest matching pattern selects a host's route, so comparing at every pattern of both tables
-    // covers every host. This includes hosts whose restricting route was removed.
+    // covers every host. The comparison includes hosts whose restricting route was removed.
     let removed = old.routes().iter().filter(|route| new.declared(&route.host).is_none());
     let patterns = new.routes().iter().chain(removed).map(|route| &route.host);
     patterns

@@ -15,7 +15,7 @@ pub struct Path<'a> {
 /// Why a canonical path has more than one interpretation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ambiguous {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     NotAbsolute,
     /// `//`: some servers treat it as one slash.
     DoubledSlash,
@@ -31,7 +31,7 @@ pub enum Ambiguous {
     DoubleEncoded,
     /// A `%` without two hex digits.
     InvalidEncoding,
-    /// The decoded bytes are not UTF-8. This includes overlong encodings of `.` and `/`.
+    /// The decoded bytes are not UTF-8. Such bytes include overlong encodings of `.` and `/`.
     InvalidUtf8,
 }
 
@@ -55,8 +55,8 @@ impl Ambiguous {
 
 /// Converts a path without its query to canonical form. Idempotent. Borrows a path that is already canonical.
 ///
-/// Like browsers, it converts backslashes to slashes and resolves dot segments. It decodes encoded unreserved
-/// characters and encodes characters that a path does not allow.
+/// Like browsers, it converts backslashes to slashes and resolves dot segments. The function decodes encoded
+/// unreserved characters and encodes characters that a path does not allow.
 #[must_use]
 pub fn path(raw: &str) -> Path<'_> {
     if is_plain(raw) {

@@ -3,7 +3,8 @@
 use super::{Allowed, Reason, Refusal, Verdict};
 use crate::route::OnMatch;
 
-/// The findings of a scan of host, path, query, headers and body. They never contain the matched values.
+/// The findings of a scan of host, path, query, headers and body. The findings never contain the matched
+/// values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
     found: Vec<Finding>,
@@ -36,15 +37,15 @@ impl Findings {
         Self { found, ..Self::default() }
     }
 
-    /// The findings of a scan after [`Verdict::Redact`]. They lead to a denial or a question, never to
-    /// another redaction.
+    /// The findings of a scan after [`Verdict::Redact`]. Such findings lead to a denial or a question, never
+    /// to another redaction.
     #[must_use]
     pub fn after_redaction(found: Vec<Finding>) -> Self {
         Self { found, after_redaction: true, ..Self::default() }
     }
 
-    /// Adds a description of the findings and their locations for the denial message. It must not contain
-    /// their values.
+    /// Adds a description of the findings and their locations for the denial message. The description must
+    /// not contain the values that were found.
     #[must_use]
     pub fn described(self, detail: String) -> Self {
         Self { detail, ..self }

@@ -247,7 +247,7 @@ fn without_api_prefix<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
 }
 
 /// Whether the request is a clone or fetch in git's protocol, or an LFS batch request for download locations.
-/// Both use the method POST but write nothing.
+/// Both kinds of request use the method POST but write nothing.
 fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> bool {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let kind = match segments.as_slice() {

@@ -8,12 +8,12 @@ use super::RequestFacts;
 use super::git::decoded;
 use crate::route::{HeaderMatch, RequestMatch, Route};
 
-/// The key with which a query or form overrides the method, in the form of [`normalized_key`]. It counts with
-/// any value.
+/// The key with which a query or form overrides the method, in the form of [`normalized_key`]. The key counts
+/// with any value.
 const OVERRIDE_KEY: &str = "_method";
 
-/// Further keys that override the method in some servers and have another meaning in others. They count only
-/// with a value from [`COMMON`].
+/// Further keys that override the method in some servers and have another meaning in others. These keys count
+/// only with a value from [`COMMON`].
 const MAYBE_KEYS: [&str; 8] = [
     "method",
     "http_method",

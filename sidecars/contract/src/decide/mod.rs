@@ -14,7 +14,7 @@
 //! 5 credential the route's slot is loaded                           credential-missing
 //! 6 findings   of the outbound scan: ask, redact or block           secret-found, structure-refused
 //! ```
-//! The proxy runs the remaining steps (7 resolve and forward, 8 inspect the response). It builds their
+//! The proxy runs the remaining steps (7 resolve and forward, 8 inspect the response). The proxy builds their
 //! denials with [`Refusal::later`], so that all messages have the same form.
 
 mod facts;

@@ -117,8 +117,8 @@ impl Reason {
         )
     }
 
-    /// Returns the HTTP status of the response. It is never 421, 429 or 503, because clients retry these. For
-    /// a spent budget it is 400, which agents do not retry.
+    /// Returns the HTTP status of the response. The status is never 421, 429 or 503, because clients retry
+    /// these. For a spent budget it is 400, which agents do not retry.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {

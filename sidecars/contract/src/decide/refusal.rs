@@ -79,7 +79,7 @@ impl Refusal {
     }
 
     /// Creates a denial after step 6, or in it. `detail` is a fragment that describes the finding, and may be
-    /// empty. It must be a fixed text, or text that the caller has checked.
+    /// empty. The fragment must be a fixed text, or text that the caller has checked.
     #[must_use]
     pub fn later(reason: Reason, host: &str, detail: &str) -> Self {
         let colon = if detail.is_empty() { String::new() } else { format!(": {detail}") };
@@ -271,8 +271,8 @@ impl Refusal {
     }
 }
 
-/// Whether the agent may propose to widen the route. It may not if the route has a credential or belongs to a
-/// provider.
+/// Whether the agent may propose to widen the route. The agent may not propose this if the route has a
+/// credential or belongs to a provider.
 fn agent_may_widen(route: &Route) -> bool {
     route.auth.is_none() && !route.provider
 }

@@ -1,4 +1,5 @@
-//! Decides on tunnels before the proxy can read a request. This concerns only hosts with TLS passthrough.
+//! Decides on tunnels before the proxy can read a request. The decision concerns only hosts with TLS
+//! passthrough.
 
 use super::names::agreed_host;
 use super::{Ingress, Refusal, RequestFacts, UrlScheme};
@@ -8,7 +9,7 @@ use crate::route::{Found, Route, RouteTable};
 /// The decision on a tunnel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tunnel<'t> {
-    /// Intercept TLS. The proxy decides on each request inside separately. It sends denials inside the
+    /// Intercept TLS. The proxy decides on each request inside separately. The proxy sends denials inside the
     /// tunnel, because clients show only those to the user.
     Inspect,
     /// Forward the bytes to this host without intercepting TLS.

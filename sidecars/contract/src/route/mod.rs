@@ -1,8 +1,8 @@
 //! Routes: which requests a bottle may send to one host. Contains their parser and renderer.
 //!
 //! The user's `egress.routes` in a bottle manifest and the routes that are generated for the proxy share one
-//! format. They differ in `auth`, which contains a secret reference in a manifest and a slot in generated
-//! routes ([`Form`]).
+//! format. The two kinds of routes differ in `auth`, which contains a secret reference in a manifest and a
+//! slot in generated routes ([`Form`]).
 //!
 //! ```text
 //! text, message ──▶ RouteSpec ──check(form)──▶ Route ──RouteTable::new──▶ RouteTable
@@ -54,7 +54,7 @@ pub struct Route {
     pub matches: Vec<RequestMatch>,
     /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,
-    /// Whether the proxy intercepts TLS. If not, it decides only by host and server name (SNI).
+    /// Whether the proxy intercepts TLS. If not, the proxy decides only by host and server name (SNI).
     pub inspect: bool,
     /// Whether the host name may resolve to a forbidden address ([`crate::address`]).
     pub private: bool,

@@ -6,8 +6,8 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// The longest accepted expression, in bytes.
 const MAX_TEXT: usize = 1024;
-/// Memory limit of one compiled expression, in bytes. It is needed because an agent may propose expressions,
-/// and a proxy loads many of them.
+/// Memory limit of one compiled expression, in bytes. The limit is needed because an agent may propose
+/// expressions, and a proxy loads many of them.
 const MAX_COMPILED: usize = 256 * 1024;
 /// The deepest accepted nesting of groups.
 const MAX_NESTING: u32 = 32;
@@ -39,8 +39,8 @@ impl Pattern {
         }
         // Compiled without the group first, because `a)|(b` is invalid although `(?:a)|(b)` is valid.
         compile(text)?;
-        // With the flag `x`, a comment at the end of `text` would hide the anchor. This compilation then
-        // fails.
+        // With the flag `x`, a comment at the end of `text` would hide the anchor. Compiling the expression
+        // then fails.
         let regex = compile(&format!("\\A(?:{text})\\z"))?;
         Ok(Self { text: text.to_owned(), regex })
     }

@@ -69,15 +69,16 @@ pub struct Provision {
     /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. A
     /// request that contains one needs an approval.
     pub known_secrets: Vec<SecretText>,
-    /// Sensitive environment values that the agent does not hold. They are treated like `known_secrets`.
+    /// Sensitive environment values that the agent does not hold. Such values are treated like
+    /// `known_secrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marked: Vec<SecretText>,
     /// The user's scan rules. The host validates them before launch. The daemons validate them again and
     /// reject invalid rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. They grant no access, and are no finding even if
-    /// they match a token pattern.
+    /// Values that the agent holds in place of credentials. Placeholders grant no access, and are no finding
+    /// even if they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
     /// A decoy secret that grants no access. If the agent sends it, the agent has searched for secrets. The
@@ -171,7 +172,7 @@ pub const FIRST_REVISION: u64 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routes {
-    /// The revision. It increases by one with each change.
+    /// The revision, which increases by one with each change.
     pub revision: u64,
     /// The routes. A message with an invalid route is rejected.
     pub table: RouteTable,
@@ -231,8 +232,8 @@ pub enum BundleEvent {
     Locked,
     /// Every daemon listens and has its secrets.
     Ready {
-        /// The CA certificate that the bottle must trust, PEM. Its key is generated in the egress daemon and
-        /// never leaves it.
+        /// The CA certificate that the bottle must trust, PEM. The CA's key is generated in the egress daemon
+        /// and never leaves that process.
         ca_certificate: String,
     },
     /// The git gate listens and has its keys.

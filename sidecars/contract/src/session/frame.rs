@@ -22,12 +22,12 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// The largest payload of a hello or a reset, in bytes.
 pub const MAX_SENTENCE: usize = 4096;
 
-/// The largest payload of a data frame, in bytes. One of them contains the descriptor. The limit is small so
+/// The largest payload of a data frame, in bytes. One of these bytes is the descriptor. The limit is small so
 /// that streams can take turns.
 pub const MAX_DATA: usize = 32 * 1024;
 
-/// The flow-control window of one stream. It limits the messages and data that a side may send before it
-/// receives [`Kind::Credit`], measured as [`Header::cost`].
+/// The flow-control window of one stream. The window limits the messages and data that a side may send before
+/// it receives [`Kind::Credit`], measured as [`Header::cost`].
 pub const WINDOW: u32 = 256 * 1024;
 
 /// The cost of a frame in addition to its payload, so that empty frames cannot accumulate unread.
@@ -88,7 +88,7 @@ pub struct Header {
     pub kind: Kind,
 }
 
-/// An invalid header. Correct peers never send one. It closes the connection.
+/// An invalid header. Correct peers never send one. An invalid header closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
     /// The kind byte is unknown.
@@ -127,7 +127,7 @@ impl Header {
         bytes
     }
 
-    /// Creates a header to send. It must satisfy the same rules as a received header.
+    /// Creates a header to send. The header must satisfy the same rules as a received header.
     ///
     /// # Errors
     /// [`BadFrame`] if the kind does not allow this length or stream.

@@ -23,8 +23,8 @@ pub struct GateProvision {
     /// The user's scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. They grant no access, and are no finding even if
-    /// they match a token pattern.
+    /// Values that the agent holds in place of credentials. Placeholders grant no access, and are no finding
+    /// even if they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
     /// Root certificates for upstream repositories over https, PEM.

@@ -1,8 +1,8 @@
 //! Messages between the guest and the keeper process, and between the guest and the keeper's clients.
 //!
 //! Each request opens a stream. Unless noted otherwise, the guest sends the listed events on the stream and
-//! ends it after the last one. Bytes of terminals and pipes are sent as data frames. Their first byte is
-//! [`STDIN`], [`STDOUT`] or [`STDERR`]; a terminal uses only `STDOUT`.
+//! ends it after the last one. Bytes of terminals and pipes are sent as data frames. The first byte of a data
+//! frame is [`STDIN`], [`STDOUT`] or [`STDERR`]; a terminal uses only `STDOUT`.
 
 use std::collections::BTreeMap;
 
@@ -68,8 +68,8 @@ pub enum GuestRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provision {
-    /// The environment of the agent and of every `Exec` process. Values may be the agent's secrets. They
-    /// exist only in the guest's memory and in the environment of these processes.
+    /// The environment of the agent and of every `Exec` process. Values may be the agent's secrets. The
+    /// values exist only in the guest's memory and in the environment of these processes.
     pub env: BTreeMap<String, SecretText>,
     /// Files that are written before any process starts.
     pub files: Vec<ProvisionedFile>,
@@ -104,7 +104,8 @@ pub struct ProvisionedFile {
 pub struct Process {
     /// The program and its arguments. The program is looked up in the bottle's `PATH`.
     pub argv: Vec<String>,
-    /// Variables to add to the provisioned environment. They override variables of the same name.
+    /// Variables to add to the provisioned environment. These variables override provisioned variables of the
+    /// same name.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// The working directory; the workspace if absent.
@@ -159,7 +160,7 @@ pub struct CopyOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyIn {
-    /// The folder inside the bottle that receives the files. It is created if it does not exist.
+    /// The folder inside the bottle that receives the files. The folder is created if it does not exist.
     pub path: String,
 }
 
@@ -186,7 +187,7 @@ pub struct Probe {
     #[serde(default)]
     pub others: Vec<std::net::SocketAddr>,
     /// Whether to skip checks for data that a user may have put into the bottle on purpose: secrets in the
-    /// environment and files of the user's home folder. Such a probe may run before `Provision`.
+    /// environment and files of the user's home folder. A probe with this flag may run before `Provision`.
     #[serde(default)]
     pub isolation_only: bool,
 }
@@ -339,7 +340,8 @@ pub struct Overrun {
     pub resource: Limited,
     /// The limit, in bytes.
     pub limit: u64,
-    /// Whether the manifest sets the limit. If not, it is the default limit that keeps the machine usable.
+    /// Whether the manifest sets the limit. If not, the limit is the default limit that keeps the machine
+    /// usable.
     pub asked: bool,
 }
 
@@ -351,8 +353,8 @@ pub enum Limited {
     Memory,
     /// The bottle's folders on disk.
     Disk,
-    /// The free space of the disk that holds the bottle's folders. It is exceeded if less than the limit is
-    /// free while the folders use more than the limit.
+    /// The free space of the disk that holds the bottle's folders. The limit is exceeded if less than the
+    /// limit is free while the folders use more than the limit.
     FreeDisk,
 }
 

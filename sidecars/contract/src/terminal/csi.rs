@@ -1,4 +1,4 @@
-//! The allowlist of control sequences (`ESC [ … final`). It contains only sequences that draw.
+//! The allowlist of control sequences (`ESC [ … final`). The list contains only sequences that draw.
 //!
 //! Deliberately excluded are all queries (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …), window operations and
 //! their reports (`t`), printing (`i`), locking the keyboard (mode 2), and switching the terminal to 8-bit

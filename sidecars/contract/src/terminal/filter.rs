@@ -1,7 +1,7 @@
-//! The state machine of the filter. It buffers only the sequence that it is currently parsing.
+//! The state machine of the filter. The filter buffers only the sequence that it is currently parsing.
 //!
-//! It is written by hand, because the crate `vte` drops APC strings, does not support 8-bit controls, clamps
-//! large numbers and does not keep the raw bytes.
+//! The state machine is written by hand, because the crate `vte` drops APC strings, does not support 8-bit
+//! controls, clamps large numbers and does not keep the raw bytes.
 
 use super::string::{ControlString, Kind};
 use super::{Pass, csi};
@@ -158,7 +158,7 @@ impl Filter {
         };
     }
 
-    /// Handles a C1 control. It aborts the current sequence and acts like its 7-bit form.
+    /// Handles a C1 control. The control aborts the current sequence and acts like its 7-bit form.
     fn c1(&mut self, before: State, control: u8, shown: &mut Vec<u8>) -> State {
         match before {
             State::String(string) if control == 0x9c => {

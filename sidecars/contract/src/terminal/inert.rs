@@ -5,10 +5,10 @@ use unicode_normalization::char::is_combining_mark;
 /// The most combining marks that one letter keeps. More marks would cover adjacent lines.
 const MOST_MARKS: u8 = 4;
 
-/// Escapes every character of untrusted text that could act on the display or mislead its reader. These are
-/// control characters except line breaks and tabs; characters that are invisible, blank or change the text
-/// direction; and combining marks that pile up, or that have no base letter and would modify the preceding
-/// text. Other characters remain unchanged. The space is the only blank that remains.
+/// Escapes every character of untrusted text that could act on the display or mislead its reader. Such
+/// characters are control characters except line breaks and tabs; characters that are invisible, blank or
+/// change the text direction; and combining marks that pile up, or that have no base letter and would modify
+/// the preceding text. Other characters remain unchanged. The space is the only blank that remains.
 #[must_use]
 pub fn inert(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -1,18 +1,18 @@
 //! Filters agent output before it reaches the user's terminal.
 //!
-//! A terminal executes the control sequences that it receives. Such a sequence can write to the clipboard,
+//! A terminal executes the control sequences that it receives. A control sequence can write to the clipboard,
 //! show notifications, store files, or make the terminal type a response as if the user had typed it.
 //! [`Filter`] forwards only sequences that draw (text, colours, cursor movement, the alternate screen, mouse
-//! and paste modes, web hyperlinks). It drops all others, including unknown ones. [`inert()`] escapes text
-//! that is displayed outside a terminal session: log lines, titles, proposals.
+//! and paste modes, web hyperlinks). The filter drops all other sequences, including unknown ones.
+//! [`inert()`] escapes text that is displayed outside a terminal session: log lines, titles, proposals.
 //!
 //! ```text
 //!  bytes ─► UTF-8 and C1 ─► text ───────────────────────────────► shown
 //!           (filter)        CSI … final ─► on the list? (csi) ──► shown in 7-bit form, or dropped
 //!                           OSC DCS APC … ST ─► allowed? (string) ─► shown, or dropped
 //! ```
-//! The filter assumes a UTF-8 terminal. It treats both forms of C1 controls (raw byte and encoded code point)
-//! as control characters.
+//! The filter assumes a UTF-8 terminal. The filter treats both forms of C1 controls (raw byte and encoded
+//! code point) as control characters.
 
 mod csi;
 mod filter;

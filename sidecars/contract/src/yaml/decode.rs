@@ -1,8 +1,8 @@
 //! Decodes a YAML tree into any type, strictly.
 //!
 //! A serde deserializer over [`Node`] without implicit conversions: a string is not a number, a number is not
-//! a string, and an empty value is not a missing one. It adds the path (`egress.routes[2].host`), the
-//! position and the actual type to serde's errors.
+//! a string, and an empty value is not a missing one. The deserializer adds the path
+//! (`egress.routes[2].host`), the position and the actual type to serde's errors.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};

@@ -44,9 +44,10 @@ pub(crate) struct BodyScan {
 /// The findings in a body.
 #[derive(Debug, Default)]
 pub(crate) struct BodyFindings {
-    /// Findings in the decoded text. Their spans are positions in it.
+    /// Findings in the decoded text. The spans of these findings are positions in the text.
     pub(crate) plain: Vec<Finding>,
-    /// Findings in compressed files and archives, or in wide text. Their spans are not positions in the decoded text.
+    /// Findings in compressed files and archives, or in wide text. The spans of these findings are not positions in the
+    /// decoded text.
     pub(crate) packed: Vec<Finding>,
 }
 

@@ -1,7 +1,8 @@
 //! One connection from the bottle, as a byte stream.
 //!
 //! A [`ClientIo`] can put back bytes that were read to detect the protocol, and it fails when the client stops reading.
-//! It owns the connection's permit, so the connection counts toward the limit exactly as long as its socket is open.
+//! A [`ClientIo`] owns the connection's permit, so the connection counts toward the limit exactly as long as its socket
+//! is open.
 
 use std::io;
 use std::pin::Pin;

@@ -7,9 +7,9 @@
 //! ```
 //! In network mode, [`bottle_resolver`] runs alongside the listeners and resolves every name to the proxy's address.
 //!
-//! This module terminates TLS and runs the HTTP servers within fixed bounds. It passes every request to
-//! [`crate::request`] with its [`ConnectionContext`] and decides only whether to terminate TLS. It closes connections
-//! that are neither TLS nor HTTP.
+//! This module terminates TLS and runs the HTTP servers within fixed bounds. The module passes every request to
+//! [`crate::request`] with its [`ConnectionContext`] and decides only whether to terminate TLS. The module closes
+//! connections that are neither TLS nor HTTP.
 
 mod bridge;
 pub(crate) mod io;

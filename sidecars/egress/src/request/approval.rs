@@ -1,7 +1,7 @@
 //! Implements the action `supervise`: asks the user about findings and caches approvals.
 //!
-//! An approval covers one value for one host until this process ends. Only a hash of the value is stored. It is stored
-//! even if the client has disconnected in the meantime, so that the client's next attempt succeeds.
+//! An approval covers one value for one host until this process ends. Only a hash of the value is stored. The hash is
+//! stored even if the client has disconnected in the meantime, so that the client's next attempt succeeds.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

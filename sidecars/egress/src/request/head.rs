@@ -1,4 +1,4 @@
-//! The head of a request. It is parsed once, and again only after a redaction.
+//! The head of a request. The head is parsed once, and again only after a redaction.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -116,8 +116,8 @@ impl RequestHead {
         decide_canonical(table, &facts, names, &|slot| vault.holds(slot), findings)
     }
 
-    /// Returns the denial of a request that no route has allowed yet. Its facts contain the host if it is known, and
-    /// the rest as received.
+    /// Returns the denial of a request that no route has allowed yet. The denial's facts contain the host if it is
+    /// known, and the rest as received.
     pub(super) fn denied(&self, refusal: Refusal) -> Denied {
         let info = RequestInfo {
             host: refusal.host.clone(),

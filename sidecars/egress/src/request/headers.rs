@@ -26,8 +26,8 @@ pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
 
 /// Removes the headers that are meant for the proxy only, except those that [`remove_connection_listed`] removes.
 ///
-/// The proxy sets `Host` again from the host that it decided on. It answers `Expect` itself when upstream reads the
-/// body. In `TE` it keeps `trailers`, which gRPC requires.
+/// The proxy sets `Host` again from the host that it decided on. The proxy answers `Expect` itself when upstream reads
+/// the body. In `TE` the proxy keeps `trailers`, which gRPC requires.
 pub(crate) fn for_upstream(headers: &mut HeaderMap) {
     let trailers = headers
         .get_all(TE)

@@ -1,4 +1,4 @@
-//! Counts findings of credentials that the agent does not hold. They count before the verdict and whatever the route's
+//! Counts findings of credentials that the agent does not hold. Hits count before the verdict and whatever the route's
 //! `outbound_on_match` is. When there are enough such hits, the bottle is locked.
 
 use bottle_contract::decide::Refusal;
@@ -11,7 +11,7 @@ use crate::inspect::BodyFindings;
 use crate::inspect::head::Head;
 
 impl Egress {
-    /// Counts `finding` if it is a hit. It matched `text` in a request to `host`.
+    /// Counts `finding`, which matched `text` in a request to `host`, if the finding is a hit.
     pub(crate) fn count(&self, finding: &Finding, text: &[u8], host: &str) {
         if let Some(secret) = self.lockout_secret(finding) {
             self.lockout.hit(secret, text, &self.reporter.redact(host));

@@ -69,7 +69,7 @@ impl OutboundBody {
 }
 
 impl Cleared {
-    /// Returns the body to send upstream. Its trailers are stripped like the headers.
+    /// Returns the body to send upstream. The body's trailers are stripped like the headers.
     pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         match self.0 {
             OutboundBody::Unscanned(body) => body.into_body(rewrite),

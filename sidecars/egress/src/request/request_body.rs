@@ -32,7 +32,7 @@ impl RequestBody {
         Self { body, drains }
     }
 
-    /// Returns the body to send upstream. Its trailers are stripped like the headers.
+    /// Returns the body to send upstream. The body's trailers are stripped like the headers.
     pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         Observed::new(self, rewrite).boxed_unsync()
     }

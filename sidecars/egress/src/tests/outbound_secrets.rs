@@ -1,4 +1,4 @@
-//! Secrets in requests, in every location and encoding. None of them may arrive upstream.
+//! Secrets in requests, in every location and encoding. No secret may arrive upstream.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

@@ -2,9 +2,9 @@
 //! from which requests the proxy allows, or from how long requests take.
 //!
 //! In each attack, every request contains one guess: a known prefix of the secret, followed by the right next character
-//! or a wrong one. The tests estimate the mutual information between the observation and the guess. It must stay below
-//! [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]); `--nocapture` prints the
-//! estimates.
+//! or a wrong one. The tests estimate the mutual information between the observation and the guess. The estimate must
+//! stay below [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]); `--nocapture`
+//! prints the estimates.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const GUESSES: usize = 240;
 const SIGNAL: f64 = 0.15;
 /// Number of concurrent guesses.
 const AT_ONCE: usize = 24;
-/// The pause between two chunks of a streamed response. It is longer than the proxy withholds any byte.
+/// The pause between two chunks of a streamed response. The pause is longer than the proxy withholds any byte.
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// A host that has a route without a credential.
@@ -140,7 +140,7 @@ fn zstd_block(_: usize, piece: &[u8]) -> Vec<u8> {
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// The host. It streams the response that the path selects, or echoes the request body.
+/// The host. The host streams the response that the path selects, or echoes the request body.
 fn site(authority: &Authority) -> Server {
     let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {

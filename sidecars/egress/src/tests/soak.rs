@@ -1,6 +1,7 @@
-//! Soak test: a day's work of several bottles in a few minutes. It sends 200,000 requests of every kind, of which fifty
-//! wait for a user at any time, and replaces the routes every second. No verdict may be wrong, no secret may leak,
-//! every model response must be counted exactly once, and neither memory use nor the number of descriptors may grow.
+//! Soak test: a day's work of several bottles in a few minutes. The test sends 200,000 requests of every kind, of which
+//! fifty wait for a user at any time, and replaces the routes every second. No verdict may be wrong, no secret may
+//! leak, every model response must be counted exactly once, and neither memory use nor the number of descriptors may
+//! grow.
 //!
 //! `.ci/run soak` runs the complete test, `.ci/run` a shorter one (`BOTTLE_SOAK_REQUESTS`). The test needs a separate
 //! process, because it measures the memory of its process.

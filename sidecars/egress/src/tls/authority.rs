@@ -1,7 +1,7 @@
 //! The certificate authority of one bottle.
 //!
-//! It is generated when the proxy is provisioned and serves one launch of one bottle. Its key exists only in this
-//! process's memory: no function writes or returns it.
+//! The authority is generated when the proxy is provisioned and serves one launch of one bottle. The authority's key
+//! exists only in this process's memory: no function writes or returns it.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,8 +1,8 @@
 //! Issues leaf certificates for the names that the bottle connects to.
 //!
-//! All leaf certificates share one key, so issuing one takes a single signature. This does not weaken anything, because
-//! the bottle trusts the authority for every name. The cache is limited in size and age. The bottle chooses the names
-//! in it, but only the certificate depends on them.
+//! All leaf certificates share one key, so issuing one takes a single signature. Sharing the key does not weaken
+//! anything, because the bottle trusts the authority for every name. The cache is limited in size and age. The bottle
+//! chooses the names in it, but only the certificate depends on them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use rustls::sign::CertifiedKey;
 use super::authority::{Authority, valid};
 use crate::bounds;
 
-/// How long a leaf certificate is valid. This is far below the limit of clients (398 days) and far above the cache's
-/// age.
+/// How long a leaf certificate is valid. The time is far below the limit of clients (398 days) and far above the
+/// cache's age.
 const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// After this time a cached certificate is issued again, so a bottle that runs for months never gets an expired one.

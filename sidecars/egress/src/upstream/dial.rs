@@ -1,6 +1,6 @@
 //! Opens upstream connections: address, TCP, TLS.
 //!
-//! The proxy connects to exactly the address that it checked. It does not resolve the name a second time.
+//! The proxy connects to exactly the address that it checked. The proxy does not resolve the name a second time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

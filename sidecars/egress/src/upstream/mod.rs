@@ -5,7 +5,7 @@
 //!              └─(pooled)─► reuses the connection
 //! ```
 //! This module resolves names, checks for forbidden addresses, applies `connect_to`, connects through the corporate
-//! proxy and verifies certificates. It knows nothing of the routes except the [`Target`].
+//! proxy and verifies certificates. The module knows nothing of the routes except the [`Target`].
 
 pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
@@ -20,11 +20,12 @@ pub(crate) use error::{Unreachable, UpstreamError, chain};
 /// The destination of a request. Two requests share a connection only if their targets are equal in every field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// The host that the policy decided on, in canonical form (IPv6 in brackets). It is also the server name in TLS.
+    /// The host that the policy decided on, in canonical form (IPv6 in brackets). The host is also the server name in
+    /// TLS.
     pub(crate) host: String,
     /// Port.
     pub(crate) port: u16,
-    /// Whether to use TLS. Otherwise plain HTTP.
+    /// Whether to use TLS (true) or plain HTTP (false).
     pub(crate) tls: bool,
     /// Whether the route permits addresses that are otherwise forbidden.
     pub(crate) private: bool,

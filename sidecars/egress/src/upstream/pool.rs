@@ -2,7 +2,8 @@
 //!
 //! Connections are pooled by [`Target`]. After a route changes `connect_to` or `private`, no request therefore uses a
 //! connection that was opened under the old settings. All requests to a target share one HTTP/2 connection. An HTTP/1.1
-//! connection serves one request at a time. It returns to the pool when the response body was read completely.
+//! connection serves one request at a time. The connection returns to the pool when the response body was read
+//! completely.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +37,7 @@ pub(crate) struct Upstream {
 struct Pooled {
     /// Idle HTTP/1.1 connections with the start of their idle time. The latest one is last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
-    /// The shared HTTP/2 connection. It is dialled once, and all requests wait for it.
+    /// The shared HTTP/2 connection. The connection is dialled once, while all requests wait.
     shared: Option<Arc<Shared>>,
 }
 
@@ -232,7 +233,7 @@ impl Shared {
     }
 }
 
-/// An HTTP/1.1 connection in use. It returns to the pool when its response was read completely.
+/// An HTTP/1.1 connection in use. The connection returns to the pool when its response was read completely.
 pub(crate) struct PooledConnection {
     upstream: Arc<Upstream>,
     target: Target,

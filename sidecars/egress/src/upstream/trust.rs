@@ -1,6 +1,6 @@
 //! The root certificates with which the proxy verifies upstream servers.
 //!
-//! These are the provisioned roots (those of the host and of `ca_bundle`), or the compiled-in roots if none are
+//! The roots are the provisioned roots (those of the host and of `ca_bundle`), or the compiled-in roots if none are
 //! provisioned. Verification cannot be disabled.
 
 use std::sync::Arc;
