@@ -25,7 +25,7 @@ pub const MAX_LINE: usize = 2 << 20;
 const TAIL_START: &str = ",\"hash\":\"";
 const TAIL_LENGTH: usize = TAIL_START.len() + 64 + 2;
 
-/// The state of a chain: its line count and the hash of its last line.
+/// The state of an audit log: its line count and the hash of its last line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
@@ -59,11 +59,11 @@ pub struct Record<E> {
     pub time: Timestamp,
     /// Who made the decision: a user's account, `keeper` or `egress`.
     pub by: String,
-    /// The decision.
+    /// The decision that the line records.
     pub entry: E,
 }
 
-/// A line as it is deserialized.
+/// An audit line in the form in which it is parsed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<E> {

@@ -142,7 +142,7 @@ impl Tool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// The id.
+    /// The id of the question.
     pub id: Id,
     /// The kind of the question.
     pub tool: Tool,
@@ -232,7 +232,7 @@ impl Proposal {
 pub struct Response {
     /// The id of the question.
     pub proposal_id: Id,
-    /// The decision.
+    /// The user's decision.
     pub status: Status,
     /// The reason for the decision, or another note of the user.
     #[serde(default)]
@@ -274,11 +274,11 @@ impl Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Approved as proposed.
+    /// The user approved the proposal unchanged.
     Approved,
     /// Approved with routes that differ from the proposed ones.
     Modified,
-    /// Rejected.
+    /// The user rejected the proposal.
     Rejected,
 }
 

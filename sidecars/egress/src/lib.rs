@@ -10,7 +10,7 @@
 //! ```
 //! - [`daemon`]: the process. The bundle starts it; it sandboxes itself and serves requests on its channel.
 //! - `listener`: turns accepted sockets into HTTP requests, within fixed bounds.
-//! - `request`: decides each request with the contract's policy, then forwards or denies it.
+//! - `request`: decides on each request by the policy in `bottle_contract`, then forwards or denies it.
 //! - `upstream`: resolves names and checks addresses, verifies certificates, pools connections.
 //! - `live`, `vault`: the routes, which can change at run time, and the credentials, which cannot.
 //! - [`report`]: reports denials and writes logs, with secrets redacted.

@@ -21,7 +21,7 @@ use crate::upstream::Target;
 pub(crate) struct CurrentRoutes {
     /// The revision that the keeper assigned.
     pub(crate) revision: u64,
-    /// The routes.
+    /// The routes in this revision.
     pub(crate) table: RouteTable,
     /// One-time grants, oldest first.
     pub(crate) grants: Vec<Arc<OneTimeGrant>>,
@@ -99,7 +99,7 @@ impl Live {
     /// Starts with the routes of the provisioning.
     ///
     /// # Errors
-    /// [`RoutesRejected`].
+    /// [`RoutesRejected`] if the routes are not valid.
     pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, RoutesRejected> {
         let current = RwLock::new(Arc::new(parse(routes, &bindings, &[])?));
         Ok(Self { current, bindings })

@@ -23,7 +23,7 @@ pub(crate) enum Scalar<'t> {
 pub(crate) struct JsonPath<'r>(&'r [Level]);
 
 impl JsonPath<'_> {
-    /// Whether the path equals `keys`.
+    /// Whether the path consists of exactly `keys`.
     pub(crate) fn is(&self, keys: &[&str]) -> bool {
         self.0.len() == keys.len() && self.0.iter().zip(keys).all(|(level, key)| level.key == key.as_bytes())
     }

@@ -14,7 +14,7 @@ use crate::route::{ConnectTo, HostPattern, RequestMatch, Route, RouteTable};
 pub struct Gain {
     /// The hosts that the permission applies to.
     pub host: HostPattern,
-    /// The permission.
+    /// The permission that is added.
     pub what: What,
     /// The credential that the proxy adds to requests to these hosts.
     pub credential: Option<String>,
@@ -29,7 +29,7 @@ pub enum What {
     Port(u16),
     /// Requests that match this entry.
     Requests(RequestMatch),
-    /// Every request.
+    /// Every request to the host.
     EveryRequest,
     /// Git clone and fetch.
     GitFetch,
@@ -37,7 +37,7 @@ pub enum What {
     Credential {
         /// The credential's slot.
         slot: String,
-        /// The header that carries it.
+        /// The header that contains the credential.
         header: String,
     },
     /// The proxy forwards the agent's own credentials.
@@ -48,7 +48,7 @@ pub enum What {
     PrivateAddresses,
     /// The proxy connects to this address, or with `None` to the address that the name resolves to.
     Destination(Option<ConnectTo>),
-    /// WebSocket upgrades.
+    /// Requests may upgrade to WebSocket.
     WebSockets,
     /// The detectors change, or the action on a match.
     Scanning,

@@ -7,7 +7,7 @@ const MAX_HOST: usize = 253;
 /// The longest label of a host name.
 const MAX_LABEL: usize = 63;
 
-/// Text that is not a host.
+/// Text that is not a valid host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{host:?} is not a host: {why}")]
 pub struct BadHost {

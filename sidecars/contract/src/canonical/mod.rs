@@ -17,7 +17,7 @@ pub use query::{decoded_pairs, query};
 /// A request target in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The path.
+    /// The path in canonical form.
     pub path: Path<'a>,
     /// The query without its `?`. An empty query is `Some("")`.
     pub query: Option<std::borrow::Cow<'a, str>>,

@@ -11,7 +11,7 @@ use crate::secret::Secret;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the credential `{slot}` {why}")]
 pub struct BadCredential {
-    /// The slot.
+    /// The slot of the credential.
     pub slot: String,
     /// The problem, as a sentence fragment.
     pub why: &'static str,

@@ -52,7 +52,7 @@ pub enum Moved {
         "route `{to}` would move the credential `{slot}` from `{from}`; the launch fixes where a credential goes"
     )]
     Elsewhere {
-        /// The slot.
+        /// The slot of the credential.
         slot: String,
         /// The route that uses it.
         to: String,
@@ -62,7 +62,7 @@ pub enum Moved {
     /// The bottle has no such slot.
     #[error("route `{to}` names the credential `{slot}`, which this bottle was not started with")]
     Unknown {
-        /// The slot.
+        /// The slot of the credential.
         slot: String,
         /// The route that uses it.
         to: String,

@@ -14,9 +14,9 @@ use crate::route::Route;
 /// A git operation over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Git {
-    /// Clone or fetch.
+    /// A clone or fetch.
     Fetch,
-    /// Push.
+    /// A push.
     Push,
     /// Git LFS. Only the body shows whether it uploads or downloads.
     Lfs,

@@ -68,7 +68,7 @@ pub struct Allowed<'t, 'f> {
     pub route: &'t Route,
     /// The canonical host, for the Host header, SNI and name resolution.
     pub host: Cow<'f, str>,
-    /// Port.
+    /// The port of the request.
     pub port: u16,
     /// Canonical path and query.
     pub target: Target<'f>,

@@ -24,13 +24,13 @@ const UPGRADE_REQUIRED: u16 = 426;
 /// A denial, from which the proxy builds its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason.
+    /// The reason for the denial.
     pub reason: Reason,
     /// The requested host, in canonical form if it could be parsed.
     pub host: String,
     /// The message for the agent and the user.
     pub sentence: String,
-    /// HTTP status of the response.
+    /// The HTTP status of the response.
     pub status: u16,
     /// The supervise tool with which the agent may ask for the denied request, if it may ask.
     pub tool: Option<&'static str>,

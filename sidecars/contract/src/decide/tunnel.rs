@@ -25,7 +25,7 @@ pub struct Passthrough<'t> {
     pub route: &'t Route,
     /// The canonical host.
     pub host: String,
-    /// Port.
+    /// The port to connect to.
     pub port: u16,
 }
 

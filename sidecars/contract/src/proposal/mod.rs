@@ -40,7 +40,7 @@ pub enum ProposalError {
     NotYours {
         /// The route's host, as written.
         host: String,
-        /// The key.
+        /// The key that only the user may set.
         key: &'static str,
         /// The key's position.
         at: Option<Position>,
@@ -51,7 +51,7 @@ pub enum ProposalError {
     /// The proposal contains too many routes.
     #[error("a proposal has at most {most} routes; this one has {count}")]
     TooMany {
-        /// The limit.
+        /// The largest allowed number of routes.
         most: usize,
         /// The number of routes in the proposal.
         count: usize,

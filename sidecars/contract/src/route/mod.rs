@@ -137,7 +137,7 @@ pub const OWN_MACHINE: &str = "host";
 pub struct ConnectTo {
     /// A host name or an address. [`OWN_MACHINE`] means the user's machine.
     pub host: String,
-    /// The port.
+    /// The port to connect to.
     pub port: u16,
 }
 

@@ -145,7 +145,7 @@ pub struct SuperviseProvision {
 pub struct RuleFile {
     /// The file name, for messages.
     pub name: String,
-    /// The content.
+    /// The content of the rule file.
     pub text: String,
 }
 
@@ -203,7 +203,7 @@ pub struct OneTimeGrant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    /// Slot, host, scheme and header.
+    /// The slot, host, scheme and header of the secret.
     pub binding: Binding,
     /// The value. If absent, the slot is not loaded, and the route denies requests with `credential-missing`.
     pub value: Option<SecretText>,
@@ -216,9 +216,9 @@ pub enum LogLevel {
     /// No log. The keeper still receives denials as events.
     #[default]
     Off,
-    /// Denials and redactions.
+    /// The log contains denials and redactions.
     Blocks,
-    /// Every request.
+    /// The log contains every request.
     Full,
 }
 
@@ -247,7 +247,7 @@ pub enum BundleEvent {
     },
     /// The request was rejected and changed nothing.
     Rejected {
-        /// The cause, as a lower-case fragment.
+        /// The cause of the rejection, as a lower-case fragment.
         message: String,
     },
     /// The daemons' health ([`BundleRequest::Health`]).
@@ -323,7 +323,7 @@ pub struct Refused {
     pub method: String,
     /// The path without the query; empty if no request was read.
     pub path: String,
-    /// The reason.
+    /// The reason for the denial.
     pub reason: Reason,
     /// The message that the agent received.
     pub sentence: String,

@@ -84,7 +84,7 @@ pub struct Header {
     /// The stream; 0 is the connection itself. The dialling side opens streams with odd ids, the accepting
     /// side streams with even ids.
     pub stream: u32,
-    /// The kind.
+    /// The kind of the frame.
     pub kind: Kind,
 }
 

@@ -57,14 +57,14 @@ pub struct GateRepo {
 pub enum GateKey {
     /// A private key in a format that `ssh-add` reads, and the host keys of the upstream server.
     Ssh {
-        /// The private key.
+        /// The private key for the upstream repository.
         private: SecretText,
         /// Lines in the format of `known_hosts`. Hosts that they do not contain are not trusted.
         known_hosts: String,
     },
     /// A token, which the gate sends as the password over https.
     Token {
-        /// The token.
+        /// The token for the upstream repository.
         token: SecretText,
     },
 }

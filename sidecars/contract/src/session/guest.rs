@@ -94,7 +94,7 @@ pub struct ProvisionedFile {
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// The content.
+    /// The content of the file.
     pub content: SecretText,
 }
 
@@ -130,9 +130,9 @@ pub struct Process {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
-    /// Columns.
+    /// The number of columns.
     pub columns: u16,
-    /// Rows.
+    /// The number of rows.
     pub rows: u16,
 }
 
@@ -241,7 +241,7 @@ pub enum GuestEvent {
     },
     /// A time of the file clocks ([`GuestRequest::Moment`], [`GuestRequest::Now`]).
     Moment {
-        /// The time.
+        /// The time of the file clocks.
         at: jiff::Timestamp,
     },
     /// Whether the workspace changed ([`GuestRequest::Changed`]).
@@ -308,11 +308,11 @@ pub enum FailureKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AgentState {
-    /// Not started yet.
+    /// The agent has not started yet.
     Waiting,
-    /// Running.
+    /// The agent is running.
     Running,
-    /// Exited.
+    /// The agent has exited.
     Exited(Exit),
 }
 
@@ -369,7 +369,7 @@ pub struct Attempt {
     /// The target address, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<std::net::SocketAddr>,
-    /// The result.
+    /// The result of the attempt.
     pub result: Reach,
     /// What the probe observed (`network unreachable`, `403 host-not-allowed`).
     pub seen: String,

@@ -14,7 +14,7 @@ pub struct YamlError {
     pub at: Option<Position>,
     /// Keys and indexes, from the value up to the root.
     path: Vec<String>,
-    /// The problem.
+    /// The problem at this position.
     pub problem: Problem,
 }
 

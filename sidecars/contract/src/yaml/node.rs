@@ -13,7 +13,7 @@ use super::Position;
 pub struct Node {
     /// The position of the first character.
     pub at: Position,
-    /// The value.
+    /// The value at this position.
     pub value: Value,
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// A position in a text. Lines and columns are counted from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// Line.
+    /// The line.
     pub line: u64,
     /// Column, in characters.
     pub column: u64,
@@ -33,7 +33,7 @@ impl fmt::Display for Position {
 /// A value with its position. Comparison ignores the position.
 #[derive(Debug, Clone)]
 pub struct Spanned<T> {
-    /// The value.
+    /// The value that was read.
     pub value: T,
     /// The position of the first character; [`Position::START`] if the value was not read from a text.
     pub at: Position,

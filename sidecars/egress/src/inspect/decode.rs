@@ -52,7 +52,7 @@ impl Coding {
     }
 }
 
-/// Decodes one coding.
+/// A streaming decoder for one content coding.
 pub(crate) struct Decoder {
     inner: Inner,
     input_bytes: u64,

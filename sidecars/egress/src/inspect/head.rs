@@ -38,7 +38,7 @@ enum Location {
 
 /// The head as the proxy sends it. Headers that the proxy strips are not scanned.
 pub(crate) struct OutgoingHead<'h> {
-    /// Empty for trailers.
+    /// The host; empty for trailers.
     pub(crate) host: &'h str,
     pub(crate) path: &'h str,
     pub(crate) query: Option<&'h str>,
@@ -57,7 +57,7 @@ pub(crate) struct RedactedHead {
 }
 
 impl Head {
-    /// Joins the parts of the head.
+    /// Joins the parts of the head for scanning.
     pub(crate) fn new(outgoing: &OutgoingHead<'_>) -> Self {
         Self::with_method("", outgoing)
     }

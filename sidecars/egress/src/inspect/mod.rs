@@ -105,7 +105,7 @@ impl Inspector {
     /// Adds the credentials that the proxy injects, so that it can scan responses for them.
     ///
     /// # Errors
-    /// [`TooLarge`].
+    /// [`TooLarge`] if the scanners cannot hold all credentials.
     pub(crate) fn with_credentials<'s>(
         mut self,
         credentials: impl Iterator<Item = (&'s Binding, KnownSecret<'s>)>,

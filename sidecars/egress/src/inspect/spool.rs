@@ -61,7 +61,7 @@ impl Spools {
     /// Checks the declared length of a body against the limit.
     ///
     /// # Errors
-    /// [`SpoolError::TooLong`].
+    /// [`SpoolError::TooLong`] if the body is longer than the limit.
     pub(crate) fn check_length(&self, length: u64) -> Result<(), SpoolError> {
         if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
     }
@@ -130,7 +130,7 @@ impl Spool {
         self.length
     }
 
-    /// Appends a chunk.
+    /// Appends a chunk of the body.
     ///
     /// # Errors
     /// [`SpoolError`]. The body must not be forwarded then.
@@ -181,7 +181,7 @@ impl Spool {
     /// Returns the complete body if it has at most `limit` bytes.
     ///
     /// # Errors
-    /// I/O errors of the file.
+    /// I/O errors when reading the file.
     pub(crate) async fn whole(&self, limit: usize) -> io::Result<Option<Vec<u8>>> {
         if self.length > limit as u64 {
             return Ok(None);

@@ -52,12 +52,12 @@ pub(crate) struct BodyFindings {
 }
 
 impl BodyFindings {
-    /// All findings.
+    /// All findings in the body.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Finding> {
         self.plain.iter().chain(&self.packed)
     }
 
-    /// Whether a finding blocks.
+    /// Whether any finding must be blocked.
     pub(crate) fn blocks(&self) -> bool {
         self.all().any(|finding| finding.severity == Severity::Block)
     }
@@ -103,7 +103,7 @@ impl BodyScan {
         })
     }
 
-    /// Ends the scan.
+    /// Ends the scan and returns its findings.
     ///
     /// # Errors
     /// [`Unreadable::Broken`] if the body ends before its coding does. For files that end with the body, as

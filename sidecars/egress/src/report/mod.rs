@@ -38,7 +38,7 @@ pub(crate) struct Reporter {
     margin: usize,
 }
 
-/// What to log, and where.
+/// The level of the log, and the folder for its files.
 pub(crate) struct LogConfig<'p> {
     pub(crate) level: LogLevel,
     /// Maximum size of all log files together, in bytes.

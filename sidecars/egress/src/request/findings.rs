@@ -32,7 +32,7 @@ impl RequestFindings {
         Self { head: text, in_head, in_body: BodyFindings::default() }
     }
 
-    /// All findings.
+    /// All findings in the request.
     pub(super) fn all(&self) -> impl Iterator<Item = &Finding> {
         self.in_head.iter().chain(self.in_body.all())
     }

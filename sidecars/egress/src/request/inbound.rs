@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! head ──► credential redacted
-//! body ─┬─ complete within a moment ──► scanned whole ─► forwarded, redacted, or denied
+//! body ─┬─ complete within a moment ──► scanned fully ─► forwarded, redacted, or denied
 //!       └─ continues ─────────────────► streaming_scan: scanned as it streams, cut at a finding
 //! ```
 //! If the host echoes the credential that the proxy injected into the request, the scan redacts it. The scan searches

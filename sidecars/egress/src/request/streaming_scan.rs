@@ -3,7 +3,7 @@
 //! ```text
 //! upstream ─► chunks ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
-//!                whole lines at once; the rest after MAX_DELAY, or when two TAILs are withheld
+//!                complete lines immediately; the rest after MAX_DELAY, or when two TAILs are withheld
 //! ```
 //! The release time of a byte depends only on line ends, lengths and time, never on the state of a scan. Otherwise the
 //! arrival time would reveal how much of a secret a byte completes. Released text stays in the scan window, so a secret

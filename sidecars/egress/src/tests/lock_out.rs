@@ -20,7 +20,7 @@ const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 /// A secret in the bottle's environment. The agent holds it.
 const AGENT_SECRET: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
 
-/// A secret that grants no access.
+/// A decoy secret that grants no access.
 const CANARY: &str = "Vb6Nm4Qw2Er8Ty0Ui7Op5As3Df1Gh9Jk6Lz4Xc2Vb0";
 
 /// Routes with different values of `outbound_on_match`.

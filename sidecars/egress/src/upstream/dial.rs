@@ -25,7 +25,7 @@ pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// Opens connections to targets.
 pub(crate) struct Dialer {
-    /// Resolves names.
+    /// The resolver for host names.
     pub(crate) resolver: HostResolver,
     /// All addresses of the host.
     pub(crate) host_addresses: Vec<IpAddr>,

@@ -20,7 +20,7 @@ pub(crate) enum UpstreamError {
         host: String,
         /// The forbidden address.
         address: IpAddr,
-        /// The kind of address.
+        /// The kind of the forbidden address, as a noun phrase.
         why: &'static str,
     },
     /// No connection, no response, or an interrupted connection.

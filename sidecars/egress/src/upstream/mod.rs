@@ -23,7 +23,7 @@ pub(crate) struct Target {
     /// The host that the policy decided on, in canonical form (IPv6 in brackets). The host is also the server name in
     /// TLS.
     pub(crate) host: String,
-    /// Port.
+    /// The port to connect to.
     pub(crate) port: u16,
     /// Whether to use TLS (true) or plain HTTP (false).
     pub(crate) tls: bool,
