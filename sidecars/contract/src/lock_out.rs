@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The number of distinct hits that locks a bottle. Repeating the same pasted credential counts as one hit,
 /// or as two if the agent also sends it in another encoding. An agent that guesses learns at most this many
-/// facts about a secret.
+/// facts about the secrets.
 pub const HITS: usize = 5;
 
 /// The denial message while a bottle is locked. The message is the same for every request and push, so it

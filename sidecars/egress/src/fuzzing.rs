@@ -55,8 +55,9 @@ pub fn client_hello(bytes: &[u8]) {
 /// Decodes content codings. The first byte selects up to two codings, the second byte sets the chunk length.
 ///
 /// # Panics
-/// If the decoded text depends on the chunk length. Whether an error is detected may depend on it: a bare deflate
-/// stream has no checksum, and flate2 notices a back-reference before the start of the stream only in large chunks.
+/// If the decoded text depends on the chunk length. Only the detection of errors may depend on the chunk length: a bare
+/// deflate stream has no checksum, and flate2 notices a back-reference before the start of the stream only in large
+/// chunks.
 pub fn decoders(bytes: &[u8]) {
     let [which, cut, coded @ ..] = bytes else { return };
     let coding = |bits: u8| match bits & 7 {

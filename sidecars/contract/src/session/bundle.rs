@@ -31,8 +31,8 @@ pub enum BundleRequest {
     /// Sent once if a user can be asked, before the supervise (MCP) server listens. Returns
     /// [`BundleEvent::SuperviseOpen`] or [`BundleEvent::Rejected`].
     Supervise(SuperviseProvision),
-    /// New routes. Returns [`BundleEvent::Live`], or [`BundleEvent::Rejected`] if the previous routes still
-    /// apply.
+    /// New routes. Returns [`BundleEvent::Live`], or [`BundleEvent::Rejected`]; the previous routes then
+    /// still apply.
     Routes(Routes),
     /// Subscribes to events: first those that occurred since the last keeper disconnected, then new ones.
     Events,

@@ -311,8 +311,8 @@ async fn arrival_times_of_websocket_messages_reveal_no_credential() {
     assert_reveals_nothing("WebSocket", &observed.await);
 }
 
-/// Tests which requests are denied if the known end of the value before the secret precedes the guess. Together they
-/// are as long as a part of a secret that the scanner finds.
+/// Tests which requests are denied if the end of the credential's public part precedes the guess. Together, this end
+/// and the guess are as long as a part of a secret that the scanner finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verdicts_reveal_no_credential() {
     const LOGIN: &str = "deployment-robot:";
