@@ -28,11 +28,11 @@ pub(crate) struct Bundle {
     daemons: Vec<Sidecar>,
     weaker: Vec<MissingProtection>,
     backlog: Backlog,
-    /// Questions from the daemons to the user. A keeper receives and answers them.
+    /// Questions from the daemons to the user. A keeper receives and answers the questions.
     questions: Questions,
-    /// Locked when any daemon locks the bottle. Keepers wait for it.
+    /// Locked when any daemon locks the bottle. Keepers wait for this lock.
     lockout: Lockout,
-    /// How many keepers have subscribed to events so far. Only the latest one receives them.
+    /// How many keepers have subscribed to events so far. Only the latest subscriber receives events.
     listeners: watch::Sender<u64>,
     /// Whether daemons are expected to exit.
     stopping: AtomicBool,

@@ -51,7 +51,8 @@ impl std::fmt::Debug for Channel {
 
 impl Channel {
     /// Exchanges hellos within [`HELLO_DEADLINE`], then drives the connection on a background task of the
-    /// current runtime. The third value is the peer's hello. The caller must check the peer's role in it.
+    /// current runtime. The third value is the peer's hello. The caller must check the peer's role in this
+    /// hello.
     ///
     /// # Errors
     /// [`ChannelError::Silent`], [`ChannelError::BadHello`], and [`ChannelError::Version`] if the peer uses

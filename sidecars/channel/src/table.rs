@@ -22,7 +22,7 @@ use crate::{ChannelError, Closed, Event, Side};
 /// long messages on many unread streams come near this limit.
 const MAX_BUFFERED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// A protocol violation. Correct peers never commit one. A violation closes the connection.
+/// A protocol violation. Correct peers never violate the protocol. A violation closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("the peer sent a `{0}` frame after the handshake")]

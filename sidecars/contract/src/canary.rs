@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// The characters of a canary. Common API keys use the same ones.
+/// The characters of a canary. Common API keys use the same characters.
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 /// Length of the checksum at the end of a canary, in characters.

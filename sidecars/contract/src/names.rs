@@ -17,8 +17,8 @@ pub const GIT_GATE_HOST: &str = "git-gate";
 /// The host name at which the proxy answers status requests about itself.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
-/// A host name that no manifest can list, because `.invalid` is reserved (RFC 2606). A request to it shows
-/// how the proxy denies a host.
+/// A host name that no manifest can list, because `.invalid` is reserved (RFC 2606). A request to this host
+/// shows how the proxy denies a host.
 pub const NEVER_LISTED: &str = "not-on-the-list.invalid";
 
 /// The egress proxy's port for explicit proxy requests.

@@ -2,7 +2,7 @@
 //!
 //! The proxy reads the counts from the response. The keeper process appends one line per response to
 //! `usage/<slug>.jsonl`. The counts are those that the provider reports. In the Messages API `input` excludes
-//! cache reads and writes; in the other two APIs it includes them.
+//! cache reads and writes; in the other two APIs `input` includes cache reads and writes.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ pub(crate) const CONNECTIONS: usize = 512;
 pub(crate) const REQUESTS: usize = 512;
 
 /// Deadline for the first byte of a connection, and separately for the rest of the TLS `ClientHello`. Local clients
-/// send both immediately; the value allows for a machine that swaps.
+/// send the complete `ClientHello` immediately; the value allows for a machine that swaps.
 pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum size of a TLS `ClientHello` over all its records, in bytes. Post-quantum key shares need 1.8 KiB, old
@@ -118,7 +118,7 @@ pub(crate) const LOG_LINES: usize = 1024;
 /// Bytes of a body that are logged at level `full`.
 pub(crate) const LOG_BODY_BYTES: usize = 16 * 1024;
 
-/// Number of log files. Rotation overwrites the oldest one.
+/// Number of log files. Rotation overwrites the oldest file.
 pub(crate) const LOG_FILES: u64 = 4;
 
 /// Usage records buffered while no keeper process collects them. A busy agent produces 5,000 in a night. One record has
@@ -129,7 +129,7 @@ pub(crate) const USAGE_RECORDS: usize = 64 * 1024;
 pub(crate) const USAGE_BATCH: usize = 64;
 
 /// Size of the file of uncollected usage records, in bytes, above which the proxy rewrites it without the delivered
-/// ones.
+/// records.
 pub(crate) const USAGE_FILE: u64 = 32 << 20;
 
 /// How long the shutdown waits for a keeper process to acknowledge the usage records. The deadline allows for a slow

@@ -55,7 +55,7 @@ impl Resolver {
     /// only that client receives responses.
     ///
     /// # Errors
-    /// [`BindError`] for the first socket that cannot be bound. The other socket is closed then.
+    /// [`BindError`] for the first socket that cannot be bound. If one fails, the other socket is closed.
     pub async fn bind(address: Ipv4Addr, port: u16, client: Option<Ipv4Addr>) -> Result<Self, BindError> {
         let failed = |transport| move |source| BindError { address, transport, port, source };
         let datagrams = UdpSocket::bind((address, port)).await.map_err(failed("UDP"))?;

@@ -42,7 +42,7 @@ where
     Ok(Rejoined { io: reader.unsplit(writer), ahead, zeros: Zeros::default(), ended: false, closed: 0 })
 }
 
-/// Sends openings until the container answers one. Returns the bytes that were read after the answer.
+/// Sends openings until the container answers an opening. Returns the bytes that were read after the answer.
 async fn join<IO>(reader: &mut ReadHalf<IO>, writer: &mut WriteHalf<IO>) -> Result<Bytes, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,

@@ -213,7 +213,7 @@ pub fn is_partial_header(name: &str) -> bool {
 }
 
 /// Whether the header `name` (lower case) is reserved for `bottle` itself. Agents and servers must not send
-/// it.
+/// such a header.
 #[must_use]
 pub fn is_own_header(name: &str) -> bool {
     dashed(name).starts_with("x-bottle-")

@@ -18,7 +18,7 @@ pub enum Finding {
     /// Text that matches the pattern of a credential, or a known value. The user may approve it for this
     /// host.
     Secret,
-    /// An injected credential or the canary. The user cannot approve these.
+    /// An injected credential or the canary. The user cannot approve such a finding.
     Unapprovable,
     /// A line break in the request line or a header.
     Structure,

@@ -72,7 +72,7 @@ pub struct Allowed<'t, 'f> {
     pub port: u16,
     /// Canonical path and query.
     pub target: Target<'f>,
-    /// The git operation, if the request is one.
+    /// The git operation, if the request is a git request.
     pub git: Option<Git>,
 }
 

@@ -76,7 +76,8 @@ impl Reason {
         }
     }
 
-    /// Returns the reason as a sentence fragment for the user. A description of a finding may follow it.
+    /// Returns the reason as a sentence fragment for the user. A description of a finding may follow the
+    /// fragment.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {

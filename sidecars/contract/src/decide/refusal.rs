@@ -78,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// Creates a denial after step 6, or in it. `detail` is a fragment that describes the finding, and may be
+    /// Creates a denial in step 6 or later. `detail` is a fragment that describes the finding, and may be
     /// empty. The fragment must be a fixed text, or text that the caller has checked.
     #[must_use]
     pub fn later(reason: Reason, host: &str, detail: &str) -> Self {

@@ -29,7 +29,8 @@ pub struct Passthrough<'t> {
     pub port: u16,
 }
 
-/// Decides on a `CONNECT` by its target. A later TLS ClientHello is checked too, whatever the result is here.
+/// Decides on a `CONNECT` by its target. A later TLS ClientHello is checked too, whatever the decision on the
+/// `CONNECT` is.
 #[must_use]
 pub fn decide_connect<'t>(table: &'t RouteTable, authority: &str) -> Tunnel<'t> {
     match canonical::authority(authority) {

@@ -49,8 +49,8 @@ pub struct Route {
     pub auth: Option<Auth>,
     /// Whether the proxy forwards the agent's own credentials (only without `auth`).
     pub pass_credentials: bool,
-    /// The conditions for requests. A request must match at least one of them. An empty list allows every
-    /// request to the host.
+    /// The conditions for requests. A request must match at least one of these conditions. An empty list
+    /// allows every request to the host.
     pub matches: Vec<RequestMatch>,
     /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,

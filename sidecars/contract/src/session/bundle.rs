@@ -34,7 +34,7 @@ pub enum BundleRequest {
     /// New routes. Returns [`BundleEvent::Live`], or [`BundleEvent::Rejected`]; the previous routes then
     /// still apply.
     Routes(Routes),
-    /// Subscribes to events: first those that occurred since the last keeper disconnected, then new ones.
+    /// Subscribes to events: first those that occurred since the last keeper disconnected, then new events.
     Events,
     /// Waits for the next question from a daemon ([`BundleEvent::Asked`]). The keeper replies with one
     /// [`crate::queue::Answer`] on the same stream. If the stream closes first, the question goes to the next
@@ -97,7 +97,8 @@ pub struct Provision {
     /// `egress.upstream_proxy`: the `http://` URL of a corporate proxy.
     #[serde(default)]
     pub upstream_proxy: Option<SecretText>,
-    /// The addresses of the host itself. The proxy does not connect to a name that resolves to one of them.
+    /// The addresses of the host itself. The proxy does not connect to a name that resolves to one of these
+    /// addresses.
     pub host_addresses: Vec<IpAddr>,
     /// `egress.log`: the level of the access log.
     pub log: LogLevel,

@@ -88,7 +88,7 @@ pub struct Header {
     pub kind: Kind,
 }
 
-/// An invalid header. Correct peers never send one. An invalid header closes the connection.
+/// An invalid header. Correct peers never send such a header. An invalid header closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
     /// The kind byte is unknown.

@@ -18,7 +18,7 @@ pub struct GateProvision {
     /// Repeated attempts lock the bottle ([`crate::lock_out`]).
     #[serde(default)]
     pub credentials: Vec<SecretText>,
-    /// All other secrets of the launch. The gate blocks pushes that contain one.
+    /// All other secrets of the launch. The gate blocks pushes that contain such a secret.
     pub known_secrets: Vec<SecretText>,
     /// The user's scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -143,7 +143,7 @@ pub struct Attach {
     /// Whether the client only watches. Input and resizes on its stream are then ignored. If false, this
     /// client takes over the terminal, and the stream of the previous client is reset with a message.
     pub read_only: bool,
-    /// The size of the client's terminal. The agent's terminal is resized to it.
+    /// The size of the client's terminal. The agent's terminal is resized to this size.
     #[serde(default)]
     pub size: Option<Size>,
 }
@@ -281,7 +281,7 @@ impl Exit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// The kind of the failure. The command line chooses the exit code by it.
+    /// The kind of the failure. The command line chooses the exit code by this kind.
     pub kind: FailureKind,
     /// The message, a lower-case fragment that contains its subject.
     pub message: String,

@@ -161,8 +161,8 @@ fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     allowed.then(|| body.to_vec())
 }
 
-/// Returns a web hyperlink, or the end of one. The end also replaces a link that is not allowed, so that its
-/// text does not become part of the previous link.
+/// Returns a web hyperlink, or the end of a hyperlink. The end also replaces a link that is not allowed, so
+/// that its text does not become part of the previous link.
 fn hyperlink(rest: &str) -> Vec<u8> {
     let allowed = rest.split_once(';').filter(|(parameters, uri)| {
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());

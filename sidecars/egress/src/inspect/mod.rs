@@ -6,7 +6,7 @@
 //!                               └─ nested ──┘   compressed files inside, archive entries
 //! spool   buffers a body until its verdict, encrypted on disk
 //! ```
-//! The scanners are built once, when the proxy receives the secrets. Routes only select from them.
+//! The scanners are built once, when the proxy receives the secrets. Routes only select from these scanners.
 
 mod decode;
 pub(crate) mod head;
@@ -58,7 +58,8 @@ impl Inspector {
     /// user's `rules`, which extend the token patterns. Values in `harmless` match token patterns but are not secret.
     ///
     /// # Errors
-    /// [`TooLarge`] if the scanners cannot hold all values. The proxy must not forward anything then.
+    /// [`TooLarge`] if the scanners cannot hold all values. Without these scanners, the proxy must not forward
+    /// anything.
     pub(crate) fn new(
         unapprovable: &[KnownSecret<'_>],
         known: &[KnownSecret<'_>],

@@ -133,7 +133,7 @@ impl Spool {
     /// Appends a chunk of the body.
     ///
     /// # Errors
-    /// [`SpoolError`]. The body must not be forwarded then.
+    /// [`SpoolError`] if the body cannot be buffered and must not be forwarded.
     pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
         self.length += chunk.len() as u64;
         if self.length > self.limits.body {

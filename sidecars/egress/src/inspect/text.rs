@@ -10,7 +10,7 @@ use super::decode::{Coding, Decoder, Sink};
 use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
-/// The most codings that may be applied to one body. Servers use one.
+/// The most codings that may be applied to one body. Servers apply a single coding.
 const MAX_CODINGS: usize = 3;
 
 /// Returns the codings that `headers` list, outermost first.
@@ -84,7 +84,7 @@ impl BodyScan {
     /// Scans the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]. The body must not be forwarded then.
+    /// [`Unreadable`] if the body cannot be scanned and must not be forwarded.
     pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         let Self { decoding, text, narrow, begun, nested } = self;
         through(&mut decoding.0, chunk, &mut |chunk| {

@@ -96,7 +96,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Rotates the files and overwrites the oldest one.
+    /// Rotates the files and overwrites the oldest file.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for age in (1..bounds::LOG_FILES).rev() {

@@ -46,7 +46,7 @@ pub(crate) struct LogConfig<'p> {
     pub(crate) folder: &'p Path,
 }
 
-/// Why reports cannot be written safely. The proxy must not start then.
+/// Why reports cannot be written safely. After such an error, the proxy must not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     #[error("log")]

@@ -96,7 +96,7 @@ pub(crate) trait Observe {
     /// Called with each chunk.
     fn on_data(&mut self, _data: &Bytes) {}
 
-    /// Called with the trailers. May change them.
+    /// Called with the trailers. The observer may change them.
     fn on_trailers(&mut self, _trailers: &mut HeaderMap) {}
 
     /// Called once, when the body ends or is dropped. `whole` says whether the body was complete.
@@ -171,7 +171,8 @@ impl<B: HttpBody, W: Observe> Drop for Observed<B, W> {
 /// A response body that returns its connection to the pool when it ends.
 pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
 
-/// Returns the connection to the pool if the body was read completely. Otherwise drops the connection, which closes it.
+/// Returns the connection to the pool if the body was read completely. If the body was not read completely, drops and
+/// so closes the connection.
 pub(crate) struct ReturnToPool(pub(crate) Option<PooledConnection>);
 
 impl Observe for ReturnToPool {

@@ -17,7 +17,7 @@ pub(crate) struct CredentialRewrite {
 
 impl CredentialRewrite {
     /// Returns the changes for `route`, or `None` if the route requires a credential that is not bound to it or has no
-    /// value. Nothing may be sent then.
+    /// value. With `None`, nothing may be sent.
     pub(super) fn for_route(route: &Route, vault: &Vault) -> Option<Self> {
         let inject = match &route.auth {
             Some(_) => Some(vault.header_for(route)?),

@@ -26,7 +26,7 @@ use crate::egress::Egress;
 use crate::inspect::BodyScan;
 use crate::report::record::RequestInfo;
 
-/// How many bytes at the end of the preceding messages are scanned again with the next one.
+/// How many bytes at the end of the preceding messages are scanned again with the next message.
 const WINDOW: usize = 2 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -72,7 +72,7 @@ impl MessageRelay {
             ended = self.relay_direction(Direction::Inbound, from_upstream, &mut to_bottle) => ended,
             _ = self.egress.lockout.locked() => Some(self.deny(Reason::LockedOut, "")),
         };
-        // Sends a close frame to both sides. A side that has already disconnected does not receive it.
+        // Sends a close frame to both sides. A side that has already disconnected misses this frame.
         let close = || Message::Close(ended.clone());
         let _ = timeout(bounds::CLOSE_WITHIN, async {
             tokio::join!(to_bottle.send(close()), to_upstream.send(close()))

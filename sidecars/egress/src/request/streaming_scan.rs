@@ -487,7 +487,7 @@ impl HttpBody for StreamingScan {
 
     fn size_hint(&self) -> SizeHint {
         if self.last.is_some() {
-            // Trailers or an error follow. An exact length would suppress them.
+            // Trailers or an error follow. An exact length would suppress this frame.
             return SizeHint::default();
         }
         // A mask has the same length as the secret, so the Content-Length from upstream remains correct.
