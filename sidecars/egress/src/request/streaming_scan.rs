@@ -113,7 +113,7 @@ struct Window {
     coded: bool,
     /// Offset of the window's first byte in the text.
     base: u64,
-    /// The text as upstream sent it. No other copy of the text exists.
+    /// The text as upstream sent it. The proxy makes no other copy of the text.
     received: Vec<u8>,
     /// The withheld chunks, with secrets masked. Empty for an encoded body.
     output: VecDeque<Bytes>,
