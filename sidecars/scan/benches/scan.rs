@@ -1,7 +1,8 @@
-//! Measures the scanner on text as agents send it, with all outbound detectors.
+//! Measures the speed of the scanner, with all outbound detectors, on texts like those that agents send.
 //!
-//! Budget, printed and not asserted: 250 MB/s on one core for clean JSON of 10 KiB with 10 secrets, and at
-//! most 1.5 times as long with 1,000 secrets. Run with `cargo bench -p bottle-scan`.
+//! The benchmark prints its budget and does not enforce it: 250 MB/s on one core for clean JSON of 10 KiB
+//! with 10 secrets, and at most 1.5 times the duration with 1,000 secrets. Run it with `cargo bench -p
+//! bottle-scan`.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -13,10 +14,10 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use criterion::Criterion;
 
-/// The budget, in MB/s.
+/// The minimum speed, in MB/s.
 const BUDGET: f64 = 250.0;
 
-/// A conversation with code, of the given length.
+/// A conversation that contains source code, as JSON of the given length.
 fn conversation(length: usize) -> Vec<u8> {
     let mut text = String::from("{\"model\":\"some-model\",\"max_tokens\":4096,\"messages\":[");
     let mut number = 0;
@@ -45,7 +46,7 @@ fn secrets(count: u64) -> Vec<Secret> {
     (0..count).map(|_| Secret::new(format!("{:016x}-{:016X}+{}", next(), next(), next()))).collect()
 }
 
-/// Worst-case texts: each is one long run of digits of some encoding.
+/// Texts with the highest cost: each is one long run of digits in some encoding.
 fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 1_u64;
     let mut of = |alphabet: &str| -> Vec<u8> {
@@ -74,7 +75,7 @@ fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// CPU time of this thread, because wall time is unreliable on a busy machine. `None` if the kernel does not
+/// The CPU time of this thread. Wall time is unreliable on a busy machine. `None` if the kernel does not
 /// report it.
 fn cpu_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;

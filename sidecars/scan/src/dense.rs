@@ -1,27 +1,28 @@
-//! Finds regions of a text that may contain encoded data: many capitals and digits, long words with them, or
-//! letters that a shell would read without their backslashes.
+//! Selects the regions of a text that may contain encoded data. Such a region has many capitals and digits,
+//! long words that contain capitals or digits, or many letters escaped by a backslash, as shells allow.
 //!
-//! Prose and code have few of both; base64, base32, hexadecimal and lists of numbers consist of them. One
-//! cheap pass therefore selects the regions worth decoding.
+//! Base64, base32, hexadecimal and lists of numbers consist of these characters; prose and source code
+//! contain few of them. The selection costs one cheap pass, and only the selected regions are decoded.
 
 use std::ops::Range;
 
-/// Size of a block that is classified as a whole, in bytes.
+/// The size in bytes of the blocks into which a text is divided; each block is classified separately.
 const BLOCK: usize = 64;
-/// A dense block has at least one capital or digit in this many printable characters.
+/// A block is dense if at least one in this many printable characters is a capital or a digit.
 const DENSITY: u32 = 5;
-/// The shortest long word.
+/// The minimum length of a long word.
 const WORD: usize = 16;
-/// A word of at least this many letters and digits counts without capitals or digits.
+/// A word with this many consecutive letters and digits is long even if it has no capitals and no digits.
 const LONG_WORD: usize = 20;
-/// The fewest capitals and digits in a shorter long word.
+/// The minimum number of capitals and digits in a long word that is shorter than [`LONG_WORD`].
 const MIN_STRONG: usize = 3;
-/// The fewest quoted letters and digits in a block: a secret of twelve may lie in two blocks.
+/// The minimum number of backslash-escaped letters and digits in a block. A secret of twelve characters may
+/// be split between two blocks.
 const MIN_QUOTED: usize = 6;
-/// The most bytes by which a region extends to the start and end of its lines.
+/// The maximum number of bytes that a region grows in each direction to reach a line break.
 const LINE: usize = 128;
 
-/// The regions of `text`, in order, disjoint.
+/// Returns the regions of `text` that may contain encoded data, in order and without overlaps.
 pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
     let mut regions: Vec<Range<usize>> = Vec::new();
     for (number, block) in text.chunks(BLOCK).enumerate() {
@@ -41,7 +42,7 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
         let after = &text[region.end..text.len().min(region.end + LINE)];
         region.end += after.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     }
-    // Merge regions that touch now.
+    // Extending regions to their line breaks may make them touch.
     regions.dedup_by(|next, last| {
         let joins = next.start <= last.end;
         if joins {
@@ -55,7 +56,7 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
 fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     let mut letters = [0_u8; BLOCK];
     let (mut strong, mut printed, mut other, mut slashes) = (0_u8, 0_u8, 0_u8, 0_u8);
-    // Written so that the compiler vectorizes it.
+    // This loop has no branches, so that the compiler can vectorize it.
     for (byte, letter) in block.iter().zip(&mut letters) {
         let digit = u8::from(byte.wrapping_sub(b'0') < 10);
         let capital = u8::from(byte.wrapping_sub(b'A') < 26);
@@ -78,7 +79,7 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     if usize::from(slashes) >= MIN_QUOTED && quoted(block) >= MIN_QUOTED {
         return true;
     }
-    // Every word of sixteen contains an aligned group of eight.
+    // Every word of at least 16 bytes contains an aligned group of eight bytes.
     printed >= 8
         && letters
             .chunks_exact(8)
@@ -91,7 +92,8 @@ fn quoted(block: &[u8]) -> usize {
     block.windows(2).filter(|pair| pair[0] == b'\\' && pair[1].is_ascii_alphanumeric()).count()
 }
 
-/// Whether `at` is within a long word with capitals and digits.
+/// Whether `at` is inside a long word that contains capitals or digits, or that has at least [`LONG_WORD`]
+/// consecutive letters and digits.
 fn is_word(text: &[u8], at: usize) -> bool {
     let belongs = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let before = text[..at].iter().rev().take(WORD).take_while(belongs).count();

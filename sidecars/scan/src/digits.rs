@@ -3,25 +3,25 @@
 
 use std::ops::Range;
 
-/// Digits of 1, 4, 5 or 6 bits, each with its position in the text.
+/// The digits of an encoding with 1, 4, 5 or 6 bits per digit, each with its position in the text.
 pub(crate) struct Bits {
     width: usize,
     values: Vec<u8>,
     places: Vec<u32>,
 }
 
-/// The shortest decoded row, in bytes.
+/// The minimum number of decoded bytes that are searched.
 const MIN_BYTES: usize = 8;
 const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
 const MIN_BASE85: usize = 10;
-/// Base 85 has at least one punctuation character, absent from base64, in this many digits.
+/// Base 85 text has at least one punctuation character that base64 does not use in this many digits.
 const BASE85_PUNCTUATION: usize = 16;
-/// Lower-case base32 has at least one digit in this many letters; otherwise it is words, except for very long
-/// ones.
+/// Lower-case base32 has at least one digit in this many characters. Text with fewer digits is treated as
+/// words, unless one of the words is very long.
 const BASE32_DIGITS: usize = 24;
 const LONG_WORD: usize = 20;
 
-/// The value of a byte that is no digit.
+/// Marks a byte that is not a digit of the encoding.
 pub(crate) const NONE: u8 = 0xff;
 
 const fn table(alphabet: &[u8]) -> [u8; 256] {
@@ -36,7 +36,7 @@ const fn table(alphabet: &[u8]) -> [u8; 256] {
     values
 }
 
-/// The value of each base64 digit, in both alphabets.
+/// Maps each byte to its value as a base64 digit, in the standard and in the URL-safe alphabet.
 pub(crate) const BASE64: [u8; 256] = {
     let mut values = table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
     values[b'-' as usize] = 62;
@@ -49,7 +49,7 @@ const BASE32: [[u8; 256]; 4] = [
     table(b"0123456789ABCDEFGHIJKLMNOPQRSTUV"),
     table(b"0123456789abcdefghijklmnopqrstuv"),
 ];
-/// Ascii85, RFC 1924 and Z85.
+/// The alphabets of Ascii85, RFC 1924 and Z85.
 const BASE85: [[u8; 256]; 3] = [
     table(b"!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstu"),
     table(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"),
@@ -71,7 +71,7 @@ impl Bits {
         self.places.push(position(place));
     }
 
-    /// Every reading of `text` as digits.
+    /// Reads `text` as digits of each supported encoding.
     pub(crate) fn all(text: &[u8]) -> Vec<Self> {
         let mut all = vec![base64(text), hexadecimal(text), binary(text)];
         for values in &BASE32 {
@@ -81,7 +81,7 @@ impl Bits {
         all
     }
 
-    /// The number of possible alignments: digits before the first whole byte.
+    /// The number of possible alignments, that is, of digits that may precede the first complete byte.
     pub(crate) fn alignments(&self) -> usize {
         match self.width {
             4 => 2,
@@ -90,7 +90,7 @@ impl Bits {
         }
     }
 
-    /// Decodes the digits after the first `skip`.
+    /// Decodes the digits, leaving out the first `skip`.
     pub(crate) fn bytes(&self, skip: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.values.len() * self.width / 8 + 1);
         let (mut pending, mut bits) = (0_u32, 0);
@@ -106,7 +106,7 @@ impl Bits {
         bytes
     }
 
-    /// The source range of a range of those bytes.
+    /// Maps a range of the bytes that `bytes(skip)` returns to its range in the text.
     pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
         let place =
             |digit: usize| self.places.get(skip + digit).or(self.places.last()).map_or(0, |at| *at as usize);
@@ -114,7 +114,8 @@ impl Bits {
     }
 }
 
-/// The length of the escape at `at`: two for a backslash before a line break or another space, otherwise one.
+/// The length of the character or escape at `at`: two bytes for a backslash and the following whitespace
+/// character, otherwise one byte.
 fn escape_length(text: &[u8], at: usize) -> usize {
     if text[at] != b'\\' {
         return 1;
@@ -122,7 +123,8 @@ fn escape_length(text: &[u8], at: usize) -> usize {
     if matches!(text.get(at + 1), Some(b'n' | b'r' | b't' | b'\\')) { 2 } else { 1 }
 }
 
-/// Base64 letters, with everything between them ignored. Padding becomes zeros, which match nothing.
+/// Reads `text` as base64 and ignores all characters that are not base64 letters. A padding character is read
+/// as a zero, which occurs in no secret.
 fn base64(text: &[u8]) -> Bits {
     let mut bits =
         Bits { width: 6, values: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
@@ -133,7 +135,7 @@ fn base64(text: &[u8]) -> Bits {
     while at < text.len() {
         let byte = text[at];
         let value = BASE64[usize::from(byte)];
-        // A plus between strings is not base64.
+        // A plus sign without an adjacent letter joins two string literals and is not a base64 letter.
         let joined = || is_letter(at.checked_sub(1)) || is_letter(Some(at + 1));
         if value != NONE && (byte.is_ascii_alphanumeric() || joined()) {
             bits.push(value, at);
@@ -145,7 +147,8 @@ fn base64(text: &[u8]) -> Bits {
     bits
 }
 
-/// Rows of base32, with signs and spaces between them ignored; any other letter ends a row.
+/// Reads rows of base32 digits. Punctuation and spaces between the digits are ignored; a letter that is not a
+/// base32 digit ends the row.
 fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
     let (mut start, mut count, mut at) = (0, 0, 0);
     while at < text.len() {
@@ -153,7 +156,8 @@ fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
         if values[usize::from(byte)] != NONE {
             count += 1;
         } else if byte.is_ascii_alphanumeric() {
-            // Nearly every row of another encoding is short, so rows are only counted first.
+            // Text in other encodings contains many short rows. The digits of a row are therefore counted
+            // before they are decoded.
             if count >= MIN_BASE32 {
                 all.extend(row32(text, start..at, values));
             }
@@ -184,7 +188,7 @@ fn row32(text: &[u8], row: Range<usize>, values: &[u8; 256]) -> Option<Bits> {
     coded.then_some(bits)
 }
 
-/// Words of letters and digits, with their positions.
+/// The words of letters and digits in `text`, with their positions.
 fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -196,7 +200,8 @@ fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The hexadecimal digits of a word without prefix and suffix, and whether it has a prefix.
+/// The position and the hexadecimal digits of a word without prefix and suffix, and whether the word has a
+/// prefix.
 fn hex_word(word: &[u8]) -> Option<(usize, &[u8], bool)> {
     let (skip, marked) = match word {
         [b'0', b'x' | b'X', _, ..] => (2, true),
@@ -214,12 +219,12 @@ fn digit(byte: u8) -> u8 {
     char::from(byte).to_digit(16).unwrap_or(0) as u8
 }
 
-/// Joins all hexadecimal words.
+/// Reads the hexadecimal digits of all words in `text` as one sequence.
 fn hexadecimal(text: &[u8]) -> Bits {
     let mut bits = Bits::new(4);
     for (start, word) in words(text) {
         if let Some((skip, digits, marked)) = hex_word(word) {
-            // `0xa` is a whole byte.
+            // `0xa` stands for a complete byte, so a zero digit is added.
             if marked && digits.len() % 2 == 1 {
                 bits.push(0, start);
             }
@@ -227,7 +232,7 @@ fn hexadecimal(text: &[u8]) -> Bits {
                 bits.push(digit(*byte), start + skip + number);
             }
         } else if word.len() >= 2 * MIN_BYTES {
-            // Other letters precede or follow the digits.
+            // Letters that are not hexadecimal may precede or follow the digits within a word.
             let mut at = start;
             for row in word.split(|byte| !byte.is_ascii_hexdigit()) {
                 if row.len() >= 2 * MIN_BYTES {
@@ -240,7 +245,7 @@ fn hexadecimal(text: &[u8]) -> Bits {
     bits
 }
 
-/// Joins all words of zeros and ones.
+/// Reads all words of zeros and ones in `text` as one sequence of bits.
 fn binary(text: &[u8]) -> Bits {
     let mut bits = Bits::new(1);
     for (start, word) in words(text) {
@@ -264,7 +269,7 @@ pub(crate) struct Decoded {
 
 impl Decoded {
     fn push(&mut self, byte: u8, place: Range<usize>) {
-        // Zeros pad numbers and occur in no secret.
+        // Zero bytes are dropped, because they pad numbers and occur in no secret.
         if byte != 0 {
             self.bytes.push(byte);
             self.places.push((position(place.start), position(place.end)));
@@ -278,14 +283,14 @@ impl Decoded {
         }
     }
 
-    /// The source range of a range of the bytes.
+    /// Maps a range of the decoded bytes to its range in the text.
     pub(crate) fn source(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.places.get(range.start).map_or(0, |place| place.0 as usize);
         let end = range.end.checked_sub(1).and_then(|last| self.places.get(last));
         start..end.map_or(start, |place| place.1 as usize)
     }
 
-    /// `bytes` without zeros.
+    /// Copies `bytes` without its zero bytes.
     pub(crate) fn without_zeros(bytes: &[u8]) -> Self {
         let mut decoded = Self::default();
         for (at, byte) in bytes.iter().enumerate() {
@@ -295,8 +300,9 @@ impl Decoded {
     }
 }
 
-/// Decodes lists of numbers: bytes, or words of two, four and eight bytes in either byte order; in base 10
-/// and 8, and in base 16 for words. Also decodes every other number, for lists with an index beside each.
+/// Decodes lists of numbers in base 8, 10 and 16. A number is a byte or a word of two, four or eight bytes,
+/// in either byte order; in base 16 it is always a word. Also decodes every second number alone, for lists
+/// that print an index beside each number.
 pub(crate) fn numbers(text: &[u8]) -> Vec<Decoded> {
     let (mut tens, mut tens_back) = (Decoded::default(), Decoded::default());
     let (mut eights, mut eights_back) = (Decoded::default(), Decoded::default());
@@ -324,7 +330,7 @@ pub(crate) fn numbers(text: &[u8]) -> Vec<Decoded> {
     }
     let [one, other] = every_other;
     let mut all = vec![tens, tens_back, eights, eights_back, sixteens, one, other];
-    // The byte orders differ only for numbers above a byte.
+    // The byte order matters only if a number is larger than a byte.
     for back in [3, 1] {
         if all[back].bytes == all[back - 1].bytes {
             all.remove(back);
@@ -344,8 +350,8 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-/// Decodes rows of base 85 in each of its alphabets, at each of five alignments. A quarter of its digits are
-/// punctuation; base64 has little.
+/// Decodes rows of base 85 in each of its three alphabets, at each of five alignments. About a quarter of the
+/// digits in base 85 are punctuation, which is rare in base64.
 pub(crate) fn base85(text: &[u8]) -> Vec<Decoded> {
     let mut all = Vec::new();
     let mut next = 0;
@@ -392,7 +398,8 @@ fn groups(row: &[(u8, usize)]) -> Decoded {
     decoded
 }
 
-/// `text` without backslashes, which shells use to quote characters; `None` if there are few.
+/// Copies `text` without the backslashes with which shells quote characters; `None` if it has only a few
+/// backslashes.
 pub(crate) fn unquoted(text: &[u8]) -> Option<Decoded> {
     memchr::memchr_iter(b'\\', text).nth(MIN_BYTES - 1)?;
     let mut decoded = Decoded::default();
@@ -402,7 +409,7 @@ pub(crate) fn unquoted(text: &[u8]) -> Option<Decoded> {
     Some(decoded)
 }
 
-/// Lines with their positions.
+/// The ranges of the lines of `text`.
 fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -414,7 +421,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Decodes lines of uuencode (POSIX): a byte count, then digits of six bits.
+/// Decodes uuencoded lines (POSIX): a byte count, then digits of six bits.
 pub(crate) fn uuencoded(text: &[u8]) -> Option<Decoded> {
     let mut decoded = Decoded::default();
     for line in lines(text) {
@@ -438,11 +445,11 @@ pub(crate) fn uuencoded(text: &[u8]) -> Option<Decoded> {
     (!decoded.bytes.is_empty()).then_some(decoded)
 }
 
-/// The number of digits in a dump's offset.
+/// The possible numbers of digits in the offset at the start of a hex dump's line.
 const OFFSET: std::ops::RangeInclusive<usize> = 6..=16;
 
-/// `text` without what `od`, `xxd`, `hexdump` and debuggers print around the bytes: the offset before and the
-/// characters after. `None` if no line has an offset.
+/// Copies a hex dump without its offset and text columns, as `od`, `xxd`, `hexdump` and debuggers print them.
+/// `None` if no line has an offset.
 pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
     let mut decoded = Decoded::default();
     let mut any = false;
@@ -453,7 +460,7 @@ pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
             let rest = &words[length..];
             let column =
                 [&b"  |"[..], b"  >"].iter().filter_map(|sign| memchr::memmem::find(rest, sign)).min();
-            // The text column of `xxd`, after two spaces.
+            // `xxd` prints two spaces before its text column.
             let gap = rest.len() - rest.trim_ascii_start().len();
             let wide = || memchr::memmem::find(&rest[gap..], b"  ").map(|at| at + gap);
             length..length + column.or_else(|| wide().filter(|_| colon)).unwrap_or(rest.len())
@@ -466,7 +473,7 @@ pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
     any.then_some(decoded)
 }
 
-/// The length of the offset at the start of a line, and whether a colon follows it.
+/// The length of the hex dump offset at the start of a line, and whether a colon follows the offset.
 fn offset(line: &[u8]) -> Option<(usize, bool)> {
     let skip = if line.starts_with(b"0x") { 2 } else { 0 };
     let digits = line[skip..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();

@@ -1,29 +1,31 @@
 //! Finds and decodes base64 within a text, one level deep.
 //!
-//! Supports both alphabets, with or without padding, in one or many lines, with any text around it. It
-//! searches in steps of the shortest run, so text without base64 costs almost nothing.
+//! The base64 may use either alphabet, have padding or not, span several lines, and have any text before and
+//! after it. The search advances by the length of the shortest run, so text without base64 costs almost
+//! nothing.
 
 use std::ops::Range;
 
 use crate::digits::{BASE64, NONE};
 
-/// The shortest run that is decoded, in letters. A token of 16 bytes has as many.
+/// The minimum length of a base64 run that is decoded, in letters. The base64 form of a 16-byte token has
+/// this length.
 const MIN_RUN: usize = 24;
-/// Runs of at least this many letters are decoded from their start, whatever they contain.
+/// A run of at least this many letters is decoded from its start even if the result is not text.
 const ALWAYS_DECODED: usize = 512;
-/// The number of decoded bytes that show whether a run is text.
+/// A run is decoded if this many bytes at its start are text.
 const MIN_TEXT_AT_START: usize = 12;
-/// The same after bytes that are not text.
+/// A run is decoded if it contains this many consecutive bytes of text after other bytes.
 const MIN_TEXT: usize = 15;
-/// The longest line break within a run: `\r\n`, plain or escaped.
+/// The maximum length of a line break within a run: an escaped `\r\n`.
 const MAX_LINE_BREAK: usize = 4;
 
 fn is_letter(byte: u8) -> bool {
     BASE64[byte as usize] != NONE
 }
 
-/// Possible alignments of four-letter groups in a run, counted from its first letter: a bit for each of 0 to
-/// 3.
+/// The possible positions, relative to a run's first letter, at which a group of four letters begins. Each
+/// bit stands for one position from 0 to 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Starts(u8);
 
@@ -32,23 +34,23 @@ impl Starts {
         (0..4).filter(move |start| self.0 & (1 << start) != 0)
     }
 
-    /// The same, counted from the letter after `letters` of them.
+    /// Moves the positions so that they are relative to the letter that follows the first `letters` letters.
     fn after(self, letters: usize) -> Self {
         let moved = self.each().map(|start| 1 << ((start + 4 - letters % 4) % 4));
         Self(moved.fold(0, |all, bit: u8| all | bit))
     }
 }
 
-/// A run of base64.
+/// A run of base64 letters, possibly on several lines.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// Its lines, without the breaks between them.
+    /// The lines of the run, without line breaks.
     lines: Vec<Range<usize>>,
     starts: Starts,
 }
 
 impl Run {
-    /// Decodes the run at each possible alignment; usually there is one.
+    /// Decodes the run at each possible alignment. Usually only one alignment is possible.
     pub(crate) fn decoded<'t>(&'t self, text: &'t [u8]) -> impl Iterator<Item = Decoded<'t>> {
         self.starts.each().map(move |skip| Decoded { run: self, skip, bytes: self.decode(text, skip) })
     }
@@ -65,7 +67,7 @@ impl Run {
                 (group, filled) = (0, 0);
             }
         }
-        // Two remaining letters are one byte, three are two.
+        // Two remaining letters encode one byte, three encode two bytes.
         if filled > 1 {
             let whole = (group << (6 * (4 - filled))).to_be_bytes();
             bytes.extend_from_slice(&whole[1..filled as usize]);
@@ -73,7 +75,7 @@ impl Run {
         bytes
     }
 
-    /// The position of a letter, or the end for one after the last.
+    /// The position of a letter in the text; for the number of letters, the end of the run.
     fn place(&self, mut letter: usize) -> usize {
         for line in &self.lines {
             if letter < line.len() {
@@ -88,7 +90,8 @@ impl Run {
         self.lines.last().map_or(0, |line| line.end)
     }
 
-    /// The alignment at `place` of a run that continues there; `None` if it ends before.
+    /// The possible alignments at `place` of a run that began before it; `None` if the run ends before
+    /// `place`.
     pub(crate) fn at(&self, place: usize) -> Option<Starts> {
         if place >= self.end() || self.lines.first().is_none_or(|line| place <= line.start) {
             return None;
@@ -97,13 +100,14 @@ impl Run {
         Some(self.starts.after(before))
     }
 
-    /// Finds the alignments at which part of the run is text: from the start, or anywhere, since other
-    /// letters may precede the encoded text. A long run is always decoded from its start.
+    /// Finds the alignments at which the start or any later part of the run decodes to text. Later parts
+    /// count because letters that are not part of the encoding may precede it. A long run is always decoded
+    /// at the alignment of its first letter.
     fn find_alignments(&mut self, text: &[u8]) {
         let count: usize = self.lines.iter().map(Range::len).sum();
         let (mut starts, mut group, mut number) = (0_u8, 0_u32, 0_usize);
-        // By the position of the first letter in a group: consecutive text groups, and whether all groups
-        // were text.
+        // For each alignment: the number of consecutive groups that are text, and whether all groups so far
+        // are text.
         let (mut rows, mut all) = ([0_usize; 4], [true; 4]);
         for letter in self.lines.iter().flat_map(|line| &text[line.clone()]) {
             group = group << 6 | u32::from(BASE64[*letter as usize]);
@@ -112,7 +116,7 @@ impl Run {
                 continue;
             }
             let start = number % 4;
-            // The highest bit of each of the three bytes.
+            // Tests the highest bit of each of the three bytes.
             if group & 0x0080_8080 == 0 {
                 rows[start] += 1;
                 if rows[start] * 3 >= if all[start] { MIN_TEXT_AT_START } else { MIN_TEXT } {
@@ -126,7 +130,7 @@ impl Run {
     }
 }
 
-/// A decoded run.
+/// A base64 run decoded at one alignment.
 pub(crate) struct Decoded<'r> {
     run: &'r Run,
     skip: usize,
@@ -134,7 +138,7 @@ pub(crate) struct Decoded<'r> {
 }
 
 impl Decoded<'_> {
-    /// The positions of the letters that encode a range of the bytes.
+    /// Maps a range of the decoded bytes to the range of their base64 letters in the text.
     pub(crate) fn source(&self, range: &Range<usize>) -> Range<usize> {
         let first = self.skip + range.start / 3 * 4;
         let last = self.skip + range.end.div_ceil(3) * 4 - 1;
@@ -144,7 +148,8 @@ impl Decoded<'_> {
     }
 }
 
-/// The runs of `text`. With `carried`, a run from before continues at its start.
+/// The base64 runs of `text`. If `carried` is set, the start of `text` continues a run from the previous
+/// window.
 pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item = Run> {
     let mut from = 0;
     let mut carried = carried;
@@ -169,7 +174,7 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
     })
 }
 
-/// The first long enough run at or after `from`, up to the end of its line.
+/// The first run at or after `from` that is long enough, up to the end of its line.
 fn next(text: &[u8], mut from: usize) -> Option<Range<usize>> {
     loop {
         let probe = from + MIN_RUN - 1;
@@ -189,7 +194,7 @@ fn letters_end(text: &[u8], from: usize) -> usize {
     text[from..].iter().position(|byte| !is_letter(*byte)).map_or(text.len(), |length| from + length)
 }
 
-/// Extends a line by the following ones; all but the last are long.
+/// Extends a run by the lines that follow its first line. Every line except the last must be long.
 fn extended(text: &[u8], first: Range<usize>) -> Run {
     let mut lines = vec![first];
     while let Some(line) = lines.last().filter(|line| line.len() >= MIN_RUN) {
@@ -203,7 +208,7 @@ fn extended(text: &[u8], first: Range<usize>) -> Run {
     Run { lines, starts: Starts::default() }
 }
 
-/// The length of the line break at the start of `text`, plain or escaped.
+/// The length of the line break at the start of `text`; the line break may be escaped.
 fn break_length(text: &[u8]) -> usize {
     let breaks: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
     breaks.iter().find(|this| text.starts_with(this)).map_or(0, |this| this.len())
@@ -230,7 +235,7 @@ mod tests {
         {
             assert_eq!(read(text.as_bytes()), [b""; 0], "{text}");
         }
-        // Long names and paths are runs, but do not decode to text.
+        // Long names and paths consist of base64 letters, but do not decode to text.
         assert_eq!(read(b"src/module_name/another_folder/some_file_name"), [b""; 0]);
     }
 
@@ -243,7 +248,7 @@ mod tests {
         for cut in 1..encoded.len() {
             let rest = &encoded.as_bytes()[cut..];
             let run = runs(rest, Some(whole.at(cut).expect("goes on"))).next().expect("a run");
-            // The rest of the group that was cut is lost.
+            // The group of four letters that contains the cut cannot be decoded.
             let left = &plain[(cut.div_ceil(4) * 3).min(plain.len())..];
             assert!(run.decoded(rest).any(|decoded| decoded.bytes == left.as_bytes()), "{cut}");
         }
@@ -254,7 +259,7 @@ mod tests {
     fn preceding_letters_do_not_hide_encoded_text() {
         let plain = "a text of some length, and nothing else";
         for length in 0..70 {
-            // Letters that decode to no text at any alignment.
+            // These letters do not decode to text at any alignment.
             let stuck: String = "zQxWvUkJ9/8+".chars().cycle().take(length).collect();
             let encoded = format!("\"{stuck}{}\"", STANDARD.encode(plain));
             let texts = read(encoded.as_bytes());

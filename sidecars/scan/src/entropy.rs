@@ -1,4 +1,5 @@
-//! `entropy`: finds text as random as a key. Opt-in, warns only.
+//! Implements the `entropy` detector, which finds text as random as a key. It is off by default, and its
+//! findings are warnings.
 
 use std::ops::Range;
 
@@ -23,13 +24,13 @@ pub(crate) fn bits_per_byte(text: &[u8]) -> f64 {
         .sum()
 }
 
-/// The entropy that random text over the alphabet of `window` reaches and ordinary text does not. In 64
-/// characters random hex averages 3.8 bits per character, base64 5.2, printable ASCII 5.5, bytes 5.9; English
-/// has 4.1 and identifiers up to 4.6.
+/// The entropy that random text in the alphabet of `window` reaches and that ordinary text does not reach. In
+/// 64 characters random hex averages 3.8 bits per character, base64 5.2, printable ASCII 5.5, bytes 5.9;
+/// English has 4.1 and identifiers up to 4.6.
 fn threshold(window: &[u8]) -> f64 {
     let all = |fits: fn(&u8) -> bool| window.iter().all(fits);
     if all(u8::is_ascii_digit) {
-        // Numbers are not keys.
+        // A window that consists of decimal digits is never a key.
         f64::INFINITY
     } else if all(u8::is_ascii_hexdigit) {
         3.5
@@ -42,8 +43,8 @@ fn threshold(window: &[u8]) -> f64 {
     }
 }
 
-/// The random windows of `text`, aligned to stream offsets (`base`), so that the result does not depend on
-/// how a stream is divided.
+/// The windows of `text` that are as random as a key. Windows are aligned to offsets in the stream, of which
+/// `base` is the start of `text`, so the result does not depend on how the stream is divided.
 pub(crate) fn random_windows(text: &[u8], base: u64) -> impl Iterator<Item = Range<usize>> {
     let step = STEP as u64;
     let first = usize::try_from((step - base % step) % step).unwrap_or(0);

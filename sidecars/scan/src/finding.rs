@@ -1,67 +1,69 @@
-//! Findings of the detectors.
+//! Defines the findings that detectors report.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The severity of a finding.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Log only.
+    /// The finding is only logged.
     Warn,
-    /// Block or redact.
+    /// The text is blocked or the finding is redacted.
     Block,
 }
 
-/// The detector of a finding. The names are those of `dlp.outbound_detectors` and `dlp.inbound_detectors`.
+/// The detector that reported a finding. The names in backticks are those of `dlp.outbound_detectors` and
+/// `dlp.inbound_detectors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Detector {
-    /// `token_patterns`: the pattern of a vendor's credential.
+    /// `token_patterns`: text that matches the pattern of a vendor's credential.
     TokenPatterns,
-    /// `token_patterns` too: one of the user's own rules.
+    /// `token_patterns`: text that matches a rule of the user.
     OwnRules,
-    /// `known_secrets`: a secret of this bottle.
+    /// `known_secrets`: text that contains a secret of this bottle.
     KnownSecrets,
     /// `entropy`: text as random as a key.
     Entropy,
     /// A line break in a header or request line.
     Structure,
-    /// `naive_injection_detection`: a phrase of a prompt injection.
+    /// `naive_injection_detection`: a phrase that is typical of a prompt injection.
     Injection,
 }
 
 /// A finding at one position of a text. Never contains the matched value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// The position, in bytes from the start of the scanned text or stream.
+    /// The position of the finding, in bytes from the start of the scanned text or stream.
     pub span: Range64,
-    /// The rule's id.
+    /// The id of the rule that matched.
     pub rule: Arc<str>,
-    /// The detector.
+    /// The detector that reported the finding.
     pub detector: Detector,
-    /// The severity.
+    /// How serious the finding is.
     pub severity: Severity,
-    /// For `known_secrets`: the index of the secret, in the order given.
+    /// For `known_secrets`: the index of the secret in the order passed to
+    /// [`KnownSecrets::new`](crate::KnownSecrets::new).
     pub secret: Option<usize>,
-    /// A description for the user: the kind, its public part and its length.
+    /// A description for the user: the kind of credential, its public part and its length.
     pub preview: String,
 }
 
-/// A `u64` range that can be ordered and copied; `start <= end`.
+/// A range of `u64` offsets that implements `Copy` and `Ord`, with `start <= end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Range64 {
-    /// The first byte.
+    /// The offset of the first byte.
     pub start: u64,
-    /// The byte after the last.
+    /// The offset after the last byte.
     pub end: u64,
 }
 
 impl Range64 {
-    /// Positions of `range` in a text that begins at offset `base` of the stream.
+    /// Converts a `range` of a buffer to offsets in the stream, of which `base` is the start of the buffer.
     pub(crate) fn at(base: u64, range: &Range<usize>) -> Self {
         Self { start: base + range.start as u64, end: base + range.end as u64 }
     }
 
-    /// Converts to indices of a text of `length` bytes that was scanned from its start.
+    /// Converts to indices into a text of `length` bytes that was scanned from its start.
     #[must_use]
     pub fn within(self, length: usize) -> Range<usize> {
         let clamp = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(length);
@@ -69,7 +71,8 @@ impl Range64 {
     }
 }
 
-/// Sorts findings by position, merges overlapping ones of one rule and secret, and drops duplicates.
+/// Sorts findings by position, removes duplicates, and merges overlapping findings of the same rule and
+/// secret.
 pub(crate) fn merge_findings(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_unstable_by(|one, other| {
         (&one.rule, one.detector, one.secret, one.span).cmp(&(

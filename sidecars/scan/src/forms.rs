@@ -1,18 +1,18 @@
-//! Spellings of a secret in texts.
+//! Lists the spellings in which a text may contain a secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-/// One spelling; wiped when dropped.
+/// One spelling of a secret. Its memory is wiped when it is dropped.
 pub(crate) type Form = Zeroizing<Vec<u8>>;
 
-/// Unreserved characters of RFC 3986.
+/// Every character except the unreserved characters of RFC 3986.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Characters that `encodeURIComponent` leaves unencoded.
+/// The characters that `encodeURIComponent` encodes.
 const COMPONENT: &AsciiSet = &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
-/// Characters that `encodeURI` leaves unencoded, as in a whole path or query.
+/// The characters that `encodeURI` encodes in a complete path or query.
 const URI: &AsciiSet = &COMPONENT
     .remove(b';')
     .remove(b'/')
@@ -31,8 +31,8 @@ pub(crate) fn plain(secret: &str) -> Form {
     Zeroizing::new(secret.as_bytes().to_vec())
 }
 
-/// All spellings: unencoded, percent-encoded, escaped for JSON and debug output, in hexadecimal, and in
-/// base64 as part of a longer encoded text. Without duplicates.
+/// All spellings of a secret, without duplicates: unencoded, percent-encoded, escaped for JSON and debug
+/// output, in hexadecimal, and in base64 as part of a longer encoded text.
 pub(crate) fn all(secret: &str) -> Vec<Form> {
     let mut forms = vec![plain(secret)];
     percent(secret, &mut forms);
@@ -48,7 +48,8 @@ pub(crate) fn all(secret: &str) -> Vec<Form> {
     forms
 }
 
-/// Whole-text spellings that views do not decode: percent-encoded, escaped for JSON, debug output and HTML.
+/// The spellings of a complete text that views do not decode: percent-encoded, and escaped for JSON, debug
+/// output and HTML.
 pub(crate) fn written(text: &str) -> Vec<Form> {
     let mut forms = Vec::new();
     percent(text, &mut forms);
@@ -59,14 +60,15 @@ pub(crate) fn written(text: &str) -> Vec<Form> {
     forms
 }
 
-/// Base 58 in Bitcoin's alphabet, as one large number; `None` above 128 bytes, which is unusual.
+/// Encodes `bytes` as base 58 in Bitcoin's alphabet, as one large number; `None` for more than 128 bytes,
+/// which nobody encodes this way.
 pub(crate) fn base58(bytes: &[u8]) -> Option<Form> {
     const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     const LONGEST: usize = 128;
     if bytes.len() > LONGEST {
         return None;
     }
-    // Lowest digit first.
+    // The lowest digit comes first.
     let mut digits: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(bytes.len() * 2));
     for byte in bytes {
         let mut carry = u32::from(*byte);
@@ -102,7 +104,7 @@ fn percent(secret: &str, forms: &mut Vec<Form>) {
     }
 }
 
-/// Lower-cases percent triplets (`%2f`); other letters keep their case.
+/// Lower-cases percent triplets (`%2f`). All other letters keep their case.
 fn lower_triplets(text: &str) -> Form {
     let mut bytes = Zeroizing::new(text.as_bytes().to_vec());
     let mut at = 0;
@@ -119,7 +121,7 @@ fn lower_triplets(text: &str) -> Form {
 
 fn escaped(secret: &str, forms: &mut Vec<Form>) {
     let json = Zeroizing::new(serde_json::to_string(secret).expect("a string serializes"));
-    // Without the quotes.
+    // Drops the surrounding quotes.
     let inner = &json[1..json.len() - 1];
     forms.push(Zeroizing::new(inner.as_bytes().to_vec()));
     forms.push(Zeroizing::new(inner.replace('/', "\\/").into_bytes()));
@@ -127,7 +129,7 @@ fn escaped(secret: &str, forms: &mut Vec<Form>) {
     forms.push(Zeroizing::new(secret.escape_debug().to_string().into_bytes()));
 }
 
-/// JSON escaped to ASCII.
+/// Escapes a secret for JSON with `\u` for all non-ASCII characters.
 fn ascii_json(secret: &str) -> String {
     let mut text = String::with_capacity(secret.len());
     for unit in secret.encode_utf16() {
@@ -141,8 +143,8 @@ fn ascii_json(secret: &str) -> String {
     text
 }
 
-/// The base64 letters that depend on the secret alone, when it follows `offset` bytes (modulo three) in a
-/// longer encoded text.
+/// The base64 letters that depend on the secret alone, if the secret follows `offset` bytes (modulo three) in
+/// a longer encoded text.
 fn within_base64(secret: &[u8], offset: usize, engine: &impl Engine) -> Form {
     let mut padded = Zeroizing::new(vec![0; offset]);
     padded.extend_from_slice(secret);

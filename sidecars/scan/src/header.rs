@@ -1,26 +1,28 @@
-//! Detects line breaks in a header or request line, which a server would read as another header.
+//! Detects line breaks in a header or request line. A server would read the text after such a line break as
+//! another header.
 
 use std::ops::Range;
 
 use crate::finding::{Detector, Finding, Range64, Severity};
 use crate::view::View;
 
-/// A part of a request's head.
+/// A part of an HTTP request's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadPart {
-    /// Method, host or path.
+    /// The method, the host or the path.
     Line,
-    /// The query, where forms may send multi-line text.
+    /// The query, in which forms may send multi-line text.
     Query,
-    /// A header's name or value.
+    /// The name or the value of a header.
     Header,
 }
 
-/// Finds the first line break in `text`: literal, percent-encoded (once or twice), or as a character that
-/// careless servers truncate to one. Not for bodies, which have many lines.
+/// Finds the first line break in `text`. The line break may be literal, percent-encoded once or twice, or a
+/// character that some servers truncate to CR or LF. Request bodies must not be checked, because they may
+/// have many lines.
 ///
-/// In a query an encoded LF alone is only a warning, because multi-line text is sent there. With CR, or
-/// before text like a header or a request, it is blocked.
+/// An encoded LF in a query is only a warning, because forms send multi-line text there. It is blocked if a
+/// CR accompanies it, or if the following text looks like a header or a request.
 #[must_use]
 pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     if let Some(at) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
@@ -44,7 +46,7 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     }
     let view = View::unescaped_all(text);
     let bytes = view.as_ref().map_or(text, |view| &view.bytes);
-    // Only IIS decodes `%u000d`.
+    // Only IIS decodes `%u000d` and `%u000a`.
     let wide = bytes
         .windows(6)
         .position(|window| window.eq_ignore_ascii_case(b"%u000d") || window.eq_ignore_ascii_case(b"%u000a"));
@@ -55,7 +57,7 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     let view = view?;
     let at = view.bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
     let severity = match part {
-        // Multi-line text in queries uses LF alone.
+        // Multi-line text in queries uses LF without CR.
         HeadPart::Query if !view.bytes.contains(&b'\r') && !looks_like_header(&view.bytes[at..]) => {
             Severity::Warn
         }
@@ -76,7 +78,7 @@ fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> 
     }
 }
 
-/// Whether a line after a break looks like a header, an empty line or a second request.
+/// Whether a line after a line break is empty or looks like a header or a request line.
 fn looks_like_header(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').skip(1).any(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -1,19 +1,19 @@
-//! Detects characters that are invisible to a user and readable to a model.
+//! Detects characters that a user does not see but that a model reads.
 
 use std::ops::Range;
 
 use crate::finding::Severity;
 
-/// The shortest run that carries a message.
+/// The minimum number of invisible characters that can carry a message.
 const MIN_RUN: usize = 8;
 
-/// Finds hidden text: range, rule, severity and description.
+/// Finds hidden text. Each result has a range, a rule, a severity and a description.
 pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'static str)> {
     if text.is_ascii() {
         return Vec::new();
     }
     let mut found = Vec::new();
-    // Class, range and length of the current run.
+    // The class, the range and the length of the current run of invisible characters.
     let mut row: Option<(Class, Range<usize>, usize)> = None;
     let mut at = 0;
     for chunk in text.utf8_chunks() {
@@ -40,11 +40,11 @@ pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Unicode tags: an invisible alphabet.
+    /// Unicode tags, an invisible copy of ASCII.
     Tag,
-    /// Zero-width characters and selectors, whose sequence can encode text.
+    /// Zero-width characters and variation selectors. A sequence of them can encode text.
     ZeroWidth,
-    /// Overrides of the text direction.
+    /// Characters that override the text direction.
     Direction,
 }
 
@@ -67,7 +67,7 @@ fn finding(
     (class, extent, count): (Class, Range<usize>, usize),
 ) -> Option<(Range<usize>, &'static str, Severity, &'static str)> {
     match class {
-        // Flags of regions use up to six of them.
+        // Emoji flags of regions contain up to six tags.
         Class::Tag if count >= MIN_RUN => {
             Some((extent, "hidden-tags", Severity::Block, "text in invisible characters"))
         }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(rules(&format!("hello{tags} world")), ["hidden-tags"]);
         assert_eq!(rules(&"\u{200b}\u{200c}".repeat(4)), ["hidden-zero-width"]);
         assert_eq!(rules("admin\u{202e}txt.exe"), ["hidden-direction"]);
-        // A flag, a family, a Persian word, a byte order mark.
+        // A region's flag, a family emoji, a Persian word, and a byte order mark.
         let flag: String =
             "gbsct\u{5f}".chars().filter_map(|letter| char::from_u32(0xe0000 + u32::from(letter))).collect();
         assert!(rules(&format!("\u{feff}\u{1f3f4}{flag} 👨‍👩‍👧 می‌خواهم tschüß")).is_empty());

@@ -1,10 +1,11 @@
-//! `known_secrets`: finds known secrets in every spelling and in pieces.
+//! Implements the `known_secrets` detector, which finds known secrets in every spelling and in pieces.
 //!
-//! Two searches use the same method (see `windows`). One finds private characters in the text. The other
-//! finds their letters and digits in the text's letters and digits, even if the secret is split, spaced or
-//! spread over fields. Both find pieces of at least [`PIECE`] characters within one private part (see
-//! `private`), and neither slows down with more secrets. Spellings are decoded in the text (see `view`,
-//! `dense` and `spelled`) rather than listed.
+//! It runs two searches, both with the index of `windows`. The first search finds private characters of a
+//! secret in the text. The second search compares only the letters and digits of secret and text, so it finds
+//! a secret even if it is split, spaced or spread over several fields. Both searches find pieces of at least
+//! [`PIECE`] characters within one private part of a secret (see `private`), and their cost does not grow
+//! with the number of secrets. Most spellings are decoded in the scanned text (see `view`, `dense` and
+//! `spelled`) instead of being listed for each secret.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,19 +20,19 @@ use crate::redact::TooLarge;
 use crate::view::View;
 use crate::windows::{self, Builder, Windows};
 
-/// The fewest letters and digits that are searched apart from their text.
+/// The minimum number of letters and digits for the search that compares only letters and digits.
 const SHORTEST_LETTERS: usize = windows::SHORTEST;
-/// The fewest distinct characters in a piece: a row of zeros is in every text.
+/// The minimum number of distinct characters in a piece. Without it, a row of zeros would match in any text.
 const DISTINCT: usize = 4;
-/// The longest value, in bytes; a longer one is a file.
+/// The maximum length of a value, in bytes.
 const MAX_SECRET: usize = 64 << 10;
-/// The most hits in one text; a text with more is blocked anyway.
+/// The maximum number of hits in one text. A text with more hits is blocked anyway.
 const MAX_HITS: usize = 1000;
 
 /// The known secrets, prepared for search.
 ///
-/// Values shorter than [`crate::SHORTEST_ANYWHERE`] match by chance and are ignored. The tables contain the
-/// secrets, live in processes that cannot be dumped, and are wiped when dropped.
+/// Values shorter than [`crate::SHORTEST_ANYWHERE`] are ignored because they would match by chance. The
+/// tables contain the secrets. They exist only in processes without core dumps, and are wiped when dropped.
 pub struct KnownSecrets {
     texts: Vec<Needle>,
     in_texts: Windows,
@@ -40,7 +41,8 @@ pub struct KnownSecrets {
     reach: usize,
 }
 
-/// A text or its letters, with its private parts; wiped when dropped.
+/// A searched text, or its letters and digits, with its private parts. Its memory is wiped when it is
+/// dropped.
 struct Needle {
     bytes: Zeroizing<Vec<u8>>,
     parts: Vec<Part>,
@@ -48,7 +50,7 @@ struct Needle {
 }
 
 impl Needle {
-    /// Whether a match of this range reveals the secret.
+    /// Whether a match of `range` contains enough of a private part to reveal the secret.
     fn is_piece(&self, range: &Range<usize>) -> bool {
         self.parts.iter().any(|part| {
             let (start, end) = (part.range.start.max(range.start), part.range.end.min(range.end));
@@ -61,18 +63,19 @@ impl Needle {
 }
 
 impl KnownSecrets {
-    /// Prepares `secrets` of any form. Findings identify them by index. Whitespace around a value is ignored.
+    /// Prepares `secrets` for the search and derives the private parts of each from its value. A finding
+    /// gives the index of the secret that was found. Whitespace at the start and end of a value is ignored.
     ///
     /// # Errors
-    /// [`TooLarge`] if a value is longer than 64 KiB; the caller must then allow nothing.
+    /// [`TooLarge`] if a value is longer than 64 KiB. The caller must then reject all text.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
         Self::from_known(secrets.into_iter().map(KnownSecret::new))
     }
 
-    /// Like [`new`](Self::new), for values with a known form.
+    /// Like [`new`](Self::new), for secrets whose form may be known.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub fn from_known<'a>(secrets: impl IntoIterator<Item = KnownSecret<'a>>) -> Result<Self, TooLarge> {
         let (mut texts, mut letters) = (NeedleTable::default(), NeedleTable::default());
         let mut reach = 0;
@@ -100,23 +103,23 @@ impl KnownSecrets {
         self.texts.is_empty() && self.letters.is_empty()
     }
 
-    /// The most characters of one match that must be visible in one window.
+    /// The number of characters around a window that the search needs to find the longest match.
     pub(crate) fn reach(&self) -> usize {
         self.reach
     }
 
-    /// Finds every position of `text` with private characters of a secret, including the adjacent characters
-    /// of the secret.
+    /// Finds every position of `text` with private characters of a secret. A hit also covers the adjacent
+    /// characters if they match the secret.
     pub(crate) fn find(&self, text: &[u8], found: impl FnMut(usize, Range<usize>)) {
         find_pieces(&self.texts, &self.in_texts, text, found);
     }
 
-    /// Finds every piece of a secret in `letters`, a text's letters and digits in lower case.
+    /// Finds every piece of a secret in `letters`, the letters and digits of a text in lower case.
     pub(crate) fn find_letters(&self, letters: &[u8], found: impl FnMut(usize, Range<usize>)) {
         find_pieces(&self.letters, &self.in_letters, letters, found);
     }
 
-    /// Runs both searches on a separate text.
+    /// Runs both searches on a text that is not part of the scanned stream.
     pub(crate) fn find_all(&self, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
         self.find(text, &mut *found);
         let letters = Letters::new(b"", text);
@@ -143,14 +146,15 @@ impl KnownSecrets {
     }
 }
 
-/// Finds every piece of `needles` in `text`, extended as far as both are equal.
+/// Finds every piece of `needles` in `text`, and extends each hit as far as the needle and the text match.
 fn find_pieces(
     needles: &[Needle],
     windows: &Windows,
     text: &[u8],
     mut found: impl FnMut(usize, Range<usize>),
 ) {
-    // End of the last comparison: positions that it covered are not compared again.
+    // The needle, the shift and the end of the last comparison. Positions before that end are not compared
+    // again for the same needle and shift.
     let mut last: Option<(u32, usize, usize)> = None;
     windows.each(text, |at, number, offset| {
         let Some(needle) = needles.get(number as usize) else { return };
@@ -169,7 +173,7 @@ fn find_pieces(
     });
 }
 
-/// Collects things and their search windows.
+/// Collects needles and the index entries that find them.
 #[derive(Default)]
 struct NeedleTable {
     needles: Vec<Needle>,
@@ -186,13 +190,14 @@ impl NeedleTable {
         Ok(())
     }
 
-    /// Adds the text, also reversed, and in its folded and unescaped forms.
+    /// Adds a secret's text as it is, reversed, and in its folded and unescaped forms.
     fn add_text(&mut self, leaf: &Leaf, owner: usize) -> Result<(), TooLarge> {
         let bytes = Zeroizing::new(leaf.text.as_bytes().to_vec());
         let reversed: Zeroizing<Vec<u8>> =
             Zeroizing::new(leaf.text.chars().rev().collect::<String>().into_bytes());
         let back = reversed_parts(&leaf.parts, bytes.len());
-        // A whole-value encoding reveals nothing to a reader who does not know the whole value.
+        // These encodings of a complete value reveal nothing to a reader who does not know the complete
+        // value.
         let mut others: Vec<forms::Form> = forms::base58(&bytes).into_iter().collect();
         if leaf.parts.iter().all(|part| part.range == (0..bytes.len())) {
             let views = [Some(View::plain(&bytes)), View::unescaped(&bytes)];
@@ -202,7 +207,7 @@ impl NeedleTable {
             others.dedup();
         }
         for bytes in others.into_iter().filter(|other| other.as_slice() != bytes.as_slice()) {
-            // Character boundaries are lost in it, so it counts only as a whole.
+            // These encodings do not preserve character boundaries, so only a complete match counts.
             if bytes.len() >= windows::SHORTEST {
                 let need = bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
                 self.add(Needle { parts: vec![Part { range: 0..bytes.len(), need }], bytes, owner })?;
@@ -212,7 +217,7 @@ impl NeedleTable {
         self.add(Needle { bytes, parts: leaf.parts.clone(), owner })
     }
 
-    /// Adds its letters and digits in lower case, also reversed and ROT13.
+    /// Adds the letters and digits of a secret in lower case, also reversed and in ROT13.
     fn add_letters(&mut self, leaf: &Leaf, owner: usize) -> Result<(), TooLarge> {
         let text = leaf.text.as_bytes();
         let is_letter = |byte: &u8| byte.is_ascii_alphanumeric();
@@ -227,7 +232,8 @@ impl NeedleTable {
                 let own = &text[part.range.clone()];
                 let first = own.iter().position(is_letter)?;
                 let last = own.iter().rposition(is_letter)?;
-                // Letters alone are fewer than the piece, and must not match for less.
+                // A part without its punctuation is shorter than the part itself, and must not match with
+                // fewer characters.
                 let wide = range.len() >= PIECE || last + 1 - first >= PIECE.min(own.len());
                 let all = part.need >= own.len();
                 let need = if all { range.len() } else { range.len().min(PIECE) };
@@ -252,13 +258,13 @@ impl NeedleTable {
     }
 }
 
-/// The parts of the reversed text of `length` bytes.
+/// The positions of `parts` after their text of `length` bytes is reversed.
 fn reversed_parts(parts: &[Part], length: usize) -> Vec<Part> {
     let turn = |part: &Part| Part { range: length - part.range.end..length - part.range.start, ..*part };
     parts.iter().map(turn).collect()
 }
 
-/// ROT13.
+/// Applies ROT13 to a lower-case letter.
 fn rot13(letter: &u8) -> u8 {
     match letter {
         b'a'..=b'm' => letter + 13,

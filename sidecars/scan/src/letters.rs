@@ -1,4 +1,4 @@
-//! The letters and digits of a text in lower case, with a mapping back.
+//! Extracts the letters and digits of a text in lower case, and maps them back to their positions.
 
 /// Maps a byte to its lower-case letter or digit, or to 0.
 const LOWER: [u8; 256] = {
@@ -15,7 +15,7 @@ const LOWER: [u8; 256] = {
     table
 };
 
-/// Whether a byte after a backslash denotes whitespace, as in JSON.
+/// Whether a byte after a backslash denotes a control character, as in JSON.
 fn is_escape(byte: u8) -> bool {
     matches!(byte, b'b' | b'f' | b'n' | b'r' | b't')
 }
@@ -26,7 +26,8 @@ pub(crate) struct Letters {
 }
 
 impl Letters {
-    /// Collects those of `text`, preceded by `before` from earlier text. The `n` of `\n` does not count.
+    /// Collects the letters and digits of `text`, preceded by `before` from earlier text. The `n` of an
+    /// escape such as `\n` is left out.
     pub(crate) fn new(before: &[u8], text: &[u8]) -> Self {
         let mut bytes = vec![0; before.len() + text.len() + 1];
         bytes[..before.len()].copy_from_slice(before);
@@ -49,7 +50,8 @@ impl Letters {
     }
 }
 
-/// The positions in `text` of the letters and digits with these numbers; `numbers` is ascending.
+/// The positions in `text` of the letters and digits that have the indices in `numbers`, which must be
+/// ascending.
 pub(crate) fn positions(text: &[u8], numbers: &[usize]) -> Vec<usize> {
     let (mut count, mut escape) = (0, false);
     let mut positions = Vec::with_capacity(numbers.len());
@@ -69,7 +71,7 @@ pub(crate) fn positions(text: &[u8], numbers: &[usize]) -> Vec<usize> {
     positions
 }
 
-/// The last `most` letters and digits of `text` with their positions, in order.
+/// The last `most` letters and digits of `text`, in order and with their positions.
 pub(crate) fn last_letters(text: &[u8], most: usize) -> Vec<(u8, usize)> {
     let slashes = |place: usize| text[..place].iter().rev().take_while(|byte| **byte == b'\\').count();
     let mut found: Vec<(u8, usize)> = (0..text.len())

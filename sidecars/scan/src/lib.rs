@@ -1,20 +1,20 @@
 //! Detects secrets and prompt injections in text, and redacts known secrets.
 //!
 //! ```text
-//! scanner     all detectors over a text or a stream, window by window; the result does not depend on the pieces
-//!   view        the text as its reader sees it: unescaped, look-alikes folded
-//!   rules       patterns of tokens and phrases: keys in one pass, patterns only at a key
-//!   encoded     base64 in the text, scanned with the same rules
-//!   known       known secrets: their private characters (private, pem), in the text and its letters, by windows
-//!   spelled     known secrets in encoded text: where it may be (dense), and how it is decoded (digits)
+//! scanner     runs all detectors on a text or stream, window by window
+//!   view        the text as its reader sees it: escapes decoded, look-alike characters replaced
+//!   rules       built-in pattern rules for tokens and prompt injection phrases
+//!   encoded     base64 in the text, to which the same rules apply
+//!   known       known secrets; their private characters (private, pem) are found with an index (windows)
+//!   spelled     known secrets in encoded text, which dense selects and digits decodes
 //!   entropy     text as random as a key   hidden  invisible characters
-//!   user_rules  the user's own rules, in gitleaks' configuration format; rule_files, all files of them
+//!   user_rules  the user's rules, in gitleaks' configuration format; rule_files combines several files
 //! archive_finder  compressed files in a text
-//! header      line break injection in a request's head
+//! header      line breaks in a request's head that would add a header
 //! rewrite     removes findings from a text
 //! redact      masks known secrets in log lines
 //! ```
-//! Pure: nothing here opens a file or socket. Messages never contain a secret's value.
+//! This crate opens no file and no socket. Messages never contain a secret's value.
 
 pub mod archive_finder;
 mod dense;

@@ -1,7 +1,8 @@
-//! Locates the private numbers within a key's bytes.
+//! Locates the private numbers in the bytes of a PEM key.
 //!
-//! Half of a PEM key is its public key: the modulus of RSA, the point of a curve. An agent that knows it must
-//! not be able to read on from there.
+//! About half of a PEM key is its public key: the modulus in RSA, or the point on an elliptic curve. An agent
+//! that knows the public key must not be able to extend it to the private key by guessing one character after
+//! another.
 
 use std::ops::Range;
 
@@ -9,14 +10,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// Maximum nesting: PKCS #8 around a key needs three.
+/// The maximum nesting of structures. A key in PKCS #8 needs three levels.
 const MAX_DEPTH: usize = 8;
-/// Shorter numbers are versions and exponents.
+/// The minimum length of a private number in bytes. Shorter numbers are versions and exponents.
 const SHORTEST: usize = 16;
-/// Fields of RSAPrivateKey (RFC 8017, A.1.2): version, modulus, exponent, and six that are private.
+/// The number of fields in an RSAPrivateKey (RFC 8017, A.1.2): version, modulus, public exponent, and six
+/// private fields.
 const RSA_FIELDS: usize = 9;
 
-/// The private byte ranges of a key with the base64 body `body`; empty if its format is unknown.
+/// The ranges of the private bytes in a key, given its base64 as `body`. The result is empty if the key's
+/// format is unknown.
 pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
     let Ok(bytes) = STANDARD.decode(body).map(Zeroizing::new) else { return Vec::new() };
     if bytes.starts_with(b"openssh-key-v1\0") {
@@ -26,7 +29,7 @@ pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
     der(&bytes, 0..bytes.len(), 0, &mut found);
     match found.rsa {
         Some(private) => private,
-        // The last number: a scalar, a curve seed, or a whole encrypted key.
+        // The last number is a scalar, a curve's seed, or a complete encrypted key.
         None => found.last.into_iter().collect(),
     }
 }
@@ -37,7 +40,8 @@ struct Found {
     last: Option<Range<usize>>,
 }
 
-/// Walks DER (X.690). Returns whether `range` is a sequence of valid elements.
+/// Walks over DER elements (X.690) and collects the numbers. Returns whether `range` consists of valid
+/// elements.
 fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bool {
     let Some(elements) = elements(bytes, range) else { return false };
     let numbers: Vec<&(u8, Range<usize>)> = elements.iter().filter(|(tag, _)| *tag == 2).collect();
@@ -49,11 +53,12 @@ fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bo
     for (tag, place) in &elements {
         let inner = place.clone();
         match tag {
-            // SEQUENCE. Explicit parameters contain nothing private.
+            // A SEQUENCE. Explicit curve parameters are not private.
             0x30 if depth < MAX_DEPTH => {
                 der(bytes, inner, depth + 1, found);
             }
-            // OCTET STRING: a wrapped structure or a number. A context-tagged field is a public key.
+            // An OCTET STRING contains another structure or a number. A field with a context-specific tag is
+            // a public key, so it is skipped.
             0x04 if depth < MAX_DEPTH
                 && place.len() >= SHORTEST
                 && der(bytes, inner.clone(), depth + 1, found) => {}
@@ -64,7 +69,7 @@ fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bo
     true
 }
 
-/// Tag and content of each element; `None` if they do not fill the range.
+/// The tag and the content of each DER element; `None` if the elements do not fill the range exactly.
 fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>> {
     let mut all = Vec::new();
     let mut at = range.start;
@@ -85,8 +90,8 @@ fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>
     (!all.is_empty()).then_some(all)
 }
 
-/// OpenSSH's format (PROTOCOL.key): names, the public key, and a section that repeats it with the private
-/// part.
+/// Reads OpenSSH's format (PROTOCOL.key): names, the public key, and a section with the public key again and
+/// the private key.
 fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut at = b"openssh-key-v1\0".len();
     let cipher = string(bytes, &mut at)?;
@@ -102,7 +107,7 @@ fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut next = |count: usize| (0..count).map(|_| string(bytes, &mut at)).collect::<Option<Vec<_>>>();
     match &bytes[kind] {
         b"ssh-rsa" => next(6).map(|fields| fields[2..].to_vec()),
-        // The seed; the same field repeats the public key after it.
+        // This field is the private seed, followed by the public key.
         b"ssh-ed25519" => next(2).map(|fields| {
             fields[1..].iter().map(|field| field.start..field.end.min(field.start + 32)).collect()
         }),
@@ -112,7 +117,7 @@ fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     }
 }
 
-/// A string after its four-byte length.
+/// Reads a string that is preceded by its length in four bytes.
 fn string(bytes: &[u8], at: &mut usize) -> Option<Range<usize>> {
     let length = bytes.get(*at..*at + 4)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     let start = *at + 4;

@@ -1,9 +1,10 @@
-//! Determines which characters of a known secret are private and therefore reveal it.
+//! Determines the private characters of a known secret, that is, those that reveal it.
 //!
-//! A scan result is an answer to the author of the text. If a piece counted that is partly public, an agent
-//! could write the public part, guess one character more, and read the secret from results. So a value is
-//! split into parts that are each public or private as a whole, and a piece counts only within one part:
-//! knowledge of one part reveals nothing about another.
+//! The agent that wrote a text learns whether the scan blocked it. If a match could consist of public and
+//! private characters, an agent could write the public part, guess one more character, and read the secret
+//! from the scan results one character at a time. A value is therefore split into parts that are entirely
+//! public or entirely private. A match counts only within one private part, so an agent that knows one part
+//! learns nothing about another.
 //!
 //! ```text
 //! user:password, scheme://user:password@host, name=value    the password, the value
@@ -14,8 +15,8 @@
 //! base64 of text                                            the decoded text
 //! anything else                                             each run of letters, digits, `+` and `=`
 //! ```
-//! In a token with several runs, numbers and words are public. A vendor's prefix is public too, and so is
-//! readable text in the base64 of a long token.
+//! In a token with several runs, numbers and words are public, and so is a vendor's prefix. In a long token,
+//! readable text within its base64 is public too.
 
 use std::ops::Range;
 
@@ -29,16 +30,16 @@ use crate::pem;
 use crate::redact::SHORTEST_ANYWHERE;
 use crate::rules::public_prefix;
 
-/// The number of consecutive private characters that reveal a secret.
+/// The minimum number of consecutive private characters in a match.
 pub(crate) const PIECE: usize = 12;
-/// Maximum nesting of structures.
+/// The maximum nesting of structures that are split into parts.
 const MAX_DEPTH: usize = 4;
-/// The longest run of letters that counts as a word.
+/// The maximum length of a run of letters that is treated as a word.
 const MAX_WORD: usize = 20;
-/// Fixed passwords that forges document for a token in place of the user name.
+/// Passwords that Git hosts document for logins whose user name is the token.
 const FIXED_PASSWORDS: [&str; 3] = ["x-oauth-basic", "x-access-token", "x-token-auth"];
 
-/// A known secret, with its form if known.
+/// A secret and, where the caller knows it, the form of its value.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownSecret<'s> {
     pub(crate) value: &'s Secret,
@@ -46,20 +47,20 @@ pub struct KnownSecret<'s> {
 }
 
 impl<'s> KnownSecret<'s> {
-    /// A value of any form; its private parts are derived from the value.
+    /// Takes a value of any form. Its private parts are derived from the value.
     #[must_use]
     pub fn new(value: &'s Secret) -> Self {
         Self { value, login: false }
     }
 
-    /// `user:password`, as in the scheme `basic`: only the password is searched. A password shorter than
-    /// [`SHORTEST_ANYWHERE`] is ignored, because it would match by chance.
+    /// Takes a value `user:password`, as in the HTTP scheme `basic`. Only the password is private. A password
+    /// shorter than [`SHORTEST_ANYWHERE`] is ignored, because it would match by chance.
     #[must_use]
     pub fn login(value: &'s Secret) -> Self {
         Self { value, login: true }
     }
 
-    /// The texts to search for.
+    /// The texts of the value that the scanner searches for.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
         let value = self.value.expose().trim();
         let mut leaves = Vec::new();
@@ -82,29 +83,30 @@ pub(crate) struct Leaf {
     pub(crate) parts: Vec<Part>,
 }
 
-/// A private part of a text.
+/// A private range of a text.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) range: Range<usize>,
-    /// The number of consecutive characters that count as a match.
+    /// The number of consecutive characters of the range that a match needs.
     pub(crate) need: usize,
 }
 
 impl Leaf {
-    /// A text that is entirely private; `None` if it is too short to search for.
+    /// Makes a leaf whose text is entirely private; `None` if the text is too short to search for.
     fn private(text: &str) -> Option<Self> {
         let need = text.chars().count().min(PIECE);
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// A text that counts only as a whole.
+    /// Makes a leaf of which only the complete text is a match.
     fn whole(text: &str) -> Option<Self> {
         let need = text.chars().count();
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// A text without a run that is long enough alone. It counts only as a whole if it has several runs: a reader
-    /// who knows all of them but one could guess that one character by character.
+    /// Makes a leaf of a text in which no run is long enough for a match. If the text has several runs, only
+    /// the complete text is a match. Otherwise, an agent that knows all runs but one could guess that run
+    /// character by character.
     fn of_short_runs(text: &str) -> Option<Self> {
         if runs(text, 0).len() > 1 { Self::whole(text) } else { Self::private(text) }
     }
@@ -114,7 +116,7 @@ impl Leaf {
     }
 }
 
-/// Splits `value` into leaves. Returns whether it has a form with public parts.
+/// Splits `value` into the texts to search for. Returns whether `value` has a form with public parts.
 fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     if depth > MAX_DEPTH {
         return false;
@@ -171,12 +173,12 @@ fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     token(value, depth, leaves)
 }
 
-/// Separators of list items, record fields or words.
+/// Whether a character separates list items, record fields or words.
 fn is_separator(character: char) -> bool {
     character.is_whitespace() || ";,&|\"'`()[]{}<>".contains(character)
 }
 
-/// Whether it may be a name: of a user, variable or scheme, or a number.
+/// Whether a text may be a number or the name of a user, variable or scheme.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@+\\%".contains(&byte))
@@ -193,10 +195,11 @@ fn strings(document: &serde_json::Value, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// The part after `scheme://`: the password, and possible tokens in user, path and query.
+/// Splits a URL, given its part after `scheme://`, into the password and possible tokens in user, path and
+/// query.
 fn url(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    // A password may contain characters that should be encoded.
+    // A password may contain reserved characters that the writer did not encode.
     let end = rest.rfind('@').map_or(end, |at| at.max(end));
     let (authority, path) = rest.split_at(end);
     let (login, path) = match rest.rsplit_once('@') {
@@ -224,7 +227,7 @@ fn url(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     leaves.append(&mut found);
 }
 
-/// A password: entirely private, unless it is a token with a known form.
+/// Adds a password as entirely private, unless it is a token with a known form.
 fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     if public_prefix(secret) > 0 || secret.starts_with("eyJ") {
         token(secret, depth, leaves);
@@ -237,7 +240,8 @@ fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// A text without separators: a token, a password or a name. Returns whether part of it is public.
+/// Adds a text without separators, which may be a token, a password or a name. Returns whether some of it is
+/// public.
 fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     if let Some(decoded) = base64_of_text(text).filter(|_| depth < MAX_DEPTH) {
         leaves.extend(Leaf::whole(text));
@@ -246,7 +250,8 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     }
     let segments: Vec<&str> = text.split('.').collect();
     if text.starts_with("eyJ") && segments.len() >= 3 {
-        // RFC 7515: header, payload, signature; RFC 7516: header, key, vector, text, tag.
+        // A JWS (RFC 7515) consists of header, payload and signature; A JWE (RFC 7516) consists of header,
+        // key, initialization vector, ciphertext and tag.
         let public = if segments.len() == 3 { 2 } else { 1 };
         let from: usize = segments[..public].iter().map(|segment| segment.len() + 1).sum();
         let mut parts = Vec::new();
@@ -263,7 +268,7 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     let several = runs.len() > 1 || depth > 0;
     let private = |run: &&Range<usize>| !(several && is_public(&text[run.start..run.end]));
     let mut parts: Vec<Part> = runs.iter().filter(private).cloned().filter_map(part).collect();
-    // Beside a long run, short ones are names.
+    // If a token has a long run, its short runs are names.
     if parts.iter().any(is_long) {
         parts.retain(is_long);
     }
@@ -283,8 +288,8 @@ fn part(range: Range<usize>) -> Option<Part> {
     (need >= SHORTEST_ANYWHERE).then_some(Part { range, need })
 }
 
-/// The length of the public part after the prefix: the account in Stripe's newer keys (published keys contain
-/// it too), the key id of SendGrid keys and fine-grained GitHub tokens.
+/// The length of the public part that follows a vendor's prefix. This is the account in Stripe's newer keys,
+/// which published keys contain too, and the key id in SendGrid keys and fine-grained GitHub tokens.
 fn public_id_length(text: &str) -> usize {
     const STRIPE: usize = 24;
     const GITHUB: usize = 23;
@@ -307,7 +312,8 @@ fn public_id_length(text: &str) -> usize {
     length.min(body.len())
 }
 
-/// Runs of possibly random characters: everything except ASCII separators.
+/// The runs of characters that may be random. Any ASCII character except letters, digits, `+` and `=` ends a
+/// run.
 fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     let belongs = |byte: u8| byte.is_ascii_alphanumeric() || b"+=".contains(&byte) || !byte.is_ascii();
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -322,17 +328,17 @@ fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// The fixed marker in OpenAI's keys.
+/// The fixed string that occurs in OpenAI's keys.
 const OPENAI_MARKER: &str = "T3BlbkFJ";
-/// The shortest base64 of a token with more than one random number.
+/// The minimum base64 length of a token that contains more than one random number.
 const MIN_COMPOUND: usize = 100;
-/// The number of consecutive printable bytes that are text rather than chance.
+/// The number of consecutive printable bytes that rarely occurs by chance and is therefore treated as text.
 const MIN_TEXT: usize = 9;
-/// Bytes around a text that frame it: lengths, types, following headers.
+/// The number of bytes around a text that describe it: lengths, types and following headers.
 const FRAMING: usize = 12;
 
-/// The ranges of a token that all tokens of its kind share: macaroons (PyPI) contain identifiers and
-/// permissions, AWS session tokens their issuer and region. In order.
+/// The ranges that all tokens of one kind have in common, in order. For example, macaroons (PyPI) contain
+/// identifiers and permissions, and AWS session tokens contain their issuer and region.
 fn shared_text(text: &str, prefix: usize) -> Vec<Range<usize>> {
     let mut shared_text: Vec<Range<usize>> =
         text.match_indices(OPENAI_MARKER).map(|(at, word)| at..at + word.len()).collect();
@@ -342,7 +348,7 @@ fn shared_text(text: &str, prefix: usize) -> Vec<Range<usize>> {
     if body.len() < MIN_COMPOUND || !body.bytes().all(is_letter) {
         return shared_text;
     }
-    // A vendor's prefix may end within a group of four letters.
+    // A vendor's prefix may end within a base64 group of four letters, so all four alignments are tried.
     let readings = (0..4).map(|skip| {
         let letters = &body[skip..];
         let letters = &letters[..letters.len() - usize::from(letters.len() % 4 == 1)];
@@ -362,7 +368,7 @@ fn shared_text(text: &str, prefix: usize) -> Vec<Range<usize>> {
     shared_text
 }
 
-/// The printable texts in `bytes`.
+/// The ranges of printable text in `bytes`.
 fn printable_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     let rows = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(move |row| {
@@ -373,7 +379,7 @@ fn printable_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     rows.filter(|row| row.len() >= MIN_TEXT)
 }
 
-/// `runs` without `public`; both are sorted.
+/// Removes the `public` ranges from `runs`. Both must be sorted.
 fn subtract(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut left = Vec::new();
     for mut run in runs {
@@ -393,7 +399,7 @@ fn subtract(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize
     left
 }
 
-/// Whether a run is a number, a word, or base64 of JSON.
+/// Whether a run is a number, a word, or the base64 of JSON.
 fn is_public(run: &str) -> bool {
     let bytes = run.as_bytes();
     let word = bytes.iter().all(u8::is_ascii_alphabetic)
@@ -405,7 +411,7 @@ fn is_public(run: &str) -> bool {
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
-/// Decodes a base64 value if it is text.
+/// Decodes a base64 value, if the result is text.
 fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
     if text.len() < 16 || text.len() % 4 == 1 {
         return None;
@@ -419,9 +425,10 @@ fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
     })
 }
 
-/// The private numbers of each PEM key, as the base64 letters that depend on nothing else.
+/// The private numbers of each PEM key in `value`. Each number is given as the base64 letters that contain no
+/// bit of another number.
 fn pem_keys(value: &str) -> Vec<Leaf> {
-    // As in variables and JSON.
+    // Environment variables and JSON escape the line breaks of a key.
     let value = Zeroizing::new(value.replace("\\r", "").replace("\\n", "\n"));
     let mut leaves = Vec::new();
     for block in value.split("-----BEGIN ").skip(1) {
@@ -430,15 +437,15 @@ fn pem_keys(value: &str) -> Vec<Leaf> {
         if !label.contains("PRIVATE KEY") {
             continue;
         }
-        // Headers such as `Proc-Type: 4,ENCRYPTED` are not part of the body.
+        // Headers such as `Proc-Type: 4,ENCRYPTED` are not part of the base64.
         let lines = body.lines().map(str::trim).filter(|line| !line.contains(':'));
         let body: Zeroizing<String> = Zeroizing::new(lines.collect());
         let letters = body.trim_end_matches('=').len();
         let parts = pem::private(&body);
         let parts: Vec<Part> = parts
             .iter()
-            // A letter has six bits: from the first letter without bits of the bytes before, to the last
-            // without bits of those after.
+            // Each letter encodes six bits. The range begins with the first letter that contains no bit of
+            // the preceding bytes, and ends with the last letter that contains no bit of the following bytes.
             .map(|range| (range.start * 8).div_ceil(6)..(range.end * 8 / 6).min(letters))
             .filter(|range| range.start < range.end)
             .filter_map(part)

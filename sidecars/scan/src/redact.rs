@@ -9,37 +9,40 @@ use bottle_contract::secret::Secret;
 
 use crate::forms;
 
-/// The replacement for a secret.
+/// The text that replaces a secret.
 pub const MASK: &str = "[redacted]";
 
-/// Secrets of at least this many bytes are masked at any position and in every spelling. Shorter ones match
-/// by chance in encodings, so they are masked only unencoded and as a whole word.
+/// Secrets of at least this many bytes are masked at any position of a text and in every spelling. Shorter
+/// secrets match by chance in encoded text, so they are masked only if they appear unencoded and as a
+/// complete word.
 pub const SHORTEST_ANYWHERE: usize = 8;
 
-/// Shorter values are never masked: `1` or `yes` would garble every line, and they are easy to guess.
+/// The minimum length of a secret that is masked. Short values such as `1` or `yes` are easy to guess, and
+/// masking them would garble every line.
 pub const SHORTEST_MASKED: usize = 4;
 
-/// The known secrets exceed the capacity of one search (gigabytes).
+/// An error: the known secrets exceed the capacity of one search, which is several gigabytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the known secrets are too large to search for")]
 pub struct TooLarge;
 
-/// Masks every known secret in every spelling and case, in one pass. The whole value is masked, public parts
-/// included: agents cannot see logs and screens, so a mask reveals nothing to them.
+/// Masks every known secret in every spelling and in upper or lower case, in one pass. The complete value is
+/// masked, including its public parts. Agents cannot see logs and screens, so a mask reveals nothing to them.
 ///
-/// Redact before truncating: a truncated secret is not found. The search tables contain the secrets and
-/// cannot be wiped, so they live in processes that cannot be dumped; intermediate data is wiped.
+/// Callers must redact a text before truncating it, because a truncated secret is not found. The search
+/// tables contain the secrets and cannot be wiped, so they must exist only in processes without core dumps.
+/// Intermediate data is wiped.
 pub struct Redactor {
     search: AhoCorasick,
-    /// For each pattern of `search`, whether it must be a whole word.
+    /// For each pattern of `search`: whether only a complete word is a match.
     whole_word: Vec<bool>,
 }
 
 impl Redactor {
-    /// Makes a redactor for `secrets`. Whitespace around a value is ignored.
+    /// Prepares a redactor for `secrets`. Whitespace at the start and end of a value is ignored.
     ///
     /// # Errors
-    /// [`TooLarge`]; the caller must then log nothing.
+    /// [`TooLarge`] if the search cannot be built. The caller must then log nothing.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
         let mut patterns = Vec::new();
         let mut whole_word = Vec::new();
@@ -90,7 +93,8 @@ impl Redactor {
         Cow::Owned(kept)
     }
 
-    /// Ranges of secrets, sorted and merged, so that no part of an overlapping secret remains.
+    /// The ranges of all secrets in `text`, sorted. Overlapping ranges are merged, so that no part of a
+    /// secret remains.
     fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
         let counts =
             |hit: &Match| !self.whole_word[hit.pattern().as_usize()] || is_whole_word(text, &hit.range());
@@ -98,7 +102,7 @@ impl Redactor {
     }
 }
 
-/// Sorts ranges and merges those that touch.
+/// Sorts ranges, and merges those that overlap or touch.
 pub(crate) fn merged(ranges: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.sort_unstable_by_key(|range| (range.start, range.end));

@@ -1,23 +1,23 @@
-//! Removes findings from a text and keeps it readable for its recipient.
+//! Removes findings from a text and keeps the text readable for its recipient.
 
 use std::ops::Range;
 
 use crate::finding::Finding;
 use crate::redact::{MASK, merged};
 
-/// The format of a text, which limits the replacement.
+/// The format of a text. It determines how a finding may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// JSON: stays valid with the same structure; only string contents and numbers are replaced.
+    /// JSON, whose structure is preserved. Only the contents of strings, and numbers, are replaced.
     Json,
-    /// A path, query or form: the replacement needs no encoding.
+    /// A path, query or form. The replacement contains no character that needs encoding.
     Url,
-    /// Anything else.
+    /// A text in any other format.
     Text,
 }
 
-/// `text` without the spans of `findings`. A span shorter than the mask becomes asterisks, so the result is
-/// never longer than `text`.
+/// Returns `text` with the spans of `findings` replaced by a mask. A span shorter than the mask is replaced
+/// by asterisks, so the result is never longer than `text`.
 ///
 /// Invalid JSON is rewritten as [`Shape::Text`].
 #[must_use]
@@ -38,7 +38,8 @@ pub fn rewrite(text: &[u8], findings: &[Finding], shape: Shape) -> Vec<u8> {
     made
 }
 
-/// Rewrites JSON: strings lose covered characters, by whole escapes; a touched number becomes 0.
+/// Rewrites JSON. A string loses the characters in `spans`, and an escape is removed completely or not at
+/// all. A number that overlaps a span becomes 0.
 fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     let mut made = Vec::with_capacity(text.len());
     let (mut at, mut in_string, mut covered) = (0, false, 0);
@@ -65,7 +66,8 @@ fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     made
 }
 
-/// The length of an indivisible unit: an escape, a number, or one byte (spans never split a character).
+/// The length of the unit at the start of `text` that must not be split: an escape, a number, or one byte.
+/// Spans never split a character.
 fn unit(text: &[u8], in_string: bool) -> usize {
     let length = match text {
         [b'\\', b'u', ..] if in_string => 6,
@@ -78,11 +80,11 @@ fn unit(text: &[u8], in_string: bool) -> usize {
     length.min(text.len())
 }
 
-/// Merges the spans, extended to character boundaries.
+/// The merged spans of `findings`, each extended to character boundaries.
 fn whole_characters(text: &[u8], findings: &[Finding]) -> Vec<Range<usize>> {
     let inside = |place: usize| text.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
     let extended = findings.iter().map(|finding| finding.span.within(text.len())).map(|mut span| {
-        // A character has at most four bytes; longer sequences are invalid.
+        // A UTF-8 character has at most four bytes. Longer sequences are invalid.
         for _ in 0..3 {
             span.start -= usize::from(span.start > 0 && inside(span.start));
             span.end += usize::from(inside(span.end));

@@ -1,11 +1,12 @@
-//! All files of the user's own rules.
+//! Combines the rules from all of the user's rule files.
 
 use std::ops::Range;
 
 use crate::finding::{Detector, Finding};
 use crate::user_rules::{RulesError, UserRules};
 
-/// The rules of all files. Each file's allowlists apply to its own rules.
+/// The rules from all of the user's rule files. The allowlists of a file apply only to the rules of that
+/// file.
 #[derive(Debug, Default)]
 pub struct RuleFiles(Vec<UserRules>);
 
@@ -13,17 +14,17 @@ pub struct RuleFiles(Vec<UserRules>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {error}")]
 pub struct BadRuleFile {
-    /// The file's name, as given.
+    /// The file's name, as the caller gave it.
     pub file: String,
-    /// The error, with its line.
+    /// The error, with the line number.
     pub error: RulesError,
 }
 
 impl RuleFiles {
-    /// Parses files, given by name and text.
+    /// Parses rule files, given as pairs of name and text.
     ///
     /// # Errors
-    /// [`BadRuleFile`] for the first invalid file, or for one that repeats an earlier file's rule id.
+    /// [`BadRuleFile`] for the first file that is invalid or that repeats a rule id of an earlier file.
     pub fn parse<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, BadRuleFile> {
         let mut read: Vec<(&str, UserRules)> = Vec::new();
         for (file, text) in files {
@@ -41,19 +42,19 @@ impl RuleFiles {
         Ok(Self(read.into_iter().map(|(_, rules)| rules).collect()))
     }
 
-    /// The number of rules.
+    /// The number of rules in all files.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().map(|rules| rules.names().count()).sum()
     }
 
-    /// Notes on ignored parts of each file, in order, for the user.
+    /// Notes for the user about ignored parts of each file, in the order of the files.
     pub fn notes(&self) -> impl Iterator<Item = &[String]> {
         self.0.iter().map(UserRules::notes)
     }
 
-    /// Whether a finding is of one of these rules and allowed in a file at `path`; for callers that scan
-    /// files.
+    /// Whether one of these rules reported `finding` and its allowlists accept it in a file at `path`. For
+    /// callers that scan files.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         let of_it = |rules: &&UserRules| rules.line_of(&finding.rule).is_some();
@@ -94,7 +95,7 @@ mod tests {
             .collect();
         assert_eq!(results, [("acme", false, false), ("other", true, false)]);
         assert!(found[0].preview.contains("`acme`"), "{}", found[0].preview);
-        // A built-in rule with the same id is not subject to the user's allowlists.
+        // The user's allowlists do not apply to a built-in rule with the same id.
         let ours = Finding { detector: Detector::TokenPatterns, ..found[1].clone() };
         assert!(!rules.allows(&ours, "tests/a"));
     }

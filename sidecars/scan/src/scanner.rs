@@ -1,8 +1,8 @@
-//! Runs all detectors over one text or stream.
+//! Runs all detectors on one text or stream.
 //!
-//! A text is scanned in windows at fixed offsets, each with context on both sides. A finding belongs to the
-//! window in which it begins. The result therefore depends only on the text: it is the same for any split
-//! into pieces, and for whole and streamed texts.
+//! The text is scanned in windows at fixed offsets. Each window includes context from both sides. A finding
+//! belongs to the window in which it begins. The result therefore depends only on the text. It is the same
+//! for a complete text and for a stream, however the stream is divided.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -21,16 +21,17 @@ use crate::rules::{self, REACH, RuleSet};
 use crate::spelled;
 use crate::view::View;
 
-/// Size of a window without its context, in bytes.
+/// The size of a window without its context, in bytes.
 const WINDOW: usize = 64 << 10;
 
-/// The most findings in a report. A text with more is blocked or unreadable anyway.
+/// The maximum number of findings in a report. A text with more findings is blocked anyway or unreadable.
 pub const MOST_FINDINGS: usize = 1000;
 
-/// The most bytes that programs print for one character of a secret, in lists and dumps.
+/// The maximum number of bytes that programs print for one character of a secret, for example in lists of
+/// numbers and hex dumps.
 const MAX_PRINTED_CHARACTER: usize = 12;
 
-/// A scanner: the detectors and their data.
+/// Scans texts with a chosen set of detectors.
 #[derive(Debug)]
 pub struct Scanner {
     known: Arc<KnownSecrets>,
@@ -45,15 +46,15 @@ pub struct Scanner {
 /// The result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The findings in the order of their positions.
+    /// The findings, ordered by position.
     pub findings: Vec<Finding>,
-    /// Whether there were more than [`MOST_FINDINGS`] and some were dropped. Known secrets are kept before
-    /// others.
+    /// Whether findings were dropped because there were more than [`MOST_FINDINGS`]. Findings of known
+    /// secrets are dropped last.
     pub more: bool,
 }
 
 impl Report {
-    /// The highest severity; `None` without findings.
+    /// The highest severity of all findings; `None` if there are none.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
@@ -61,13 +62,14 @@ impl Report {
 }
 
 impl Scanner {
-    /// A scanner for outbound text: token patterns and known secrets.
+    /// Builds a scanner for outbound text that detects token patterns and known secrets.
     #[must_use]
     pub fn outbound(known: Arc<KnownSecrets>) -> Self {
         Self { tokens: true, ..Self::with_known(known) }
     }
 
-    /// A scanner for inbound text: echoed known secrets and prompt injection phrases.
+    /// Builds a scanner for inbound text that detects prompt injection phrases and known secrets, which a
+    /// server may echo.
     #[must_use]
     pub fn inbound(known: Arc<KnownSecrets>) -> Self {
         Self { injection: true, ..Self::with_known(known) }
@@ -86,32 +88,32 @@ impl Scanner {
         }
     }
 
-    /// Sets `token_patterns`.
+    /// Enables or disables `token_patterns`.
     #[must_use]
     pub fn with_tokens(self, tokens: bool) -> Self {
         Self { tokens, ..self }
     }
 
-    /// Sets `entropy`.
+    /// Enables or disables `entropy`.
     #[must_use]
     pub fn with_entropy(self, entropy: bool) -> Self {
         Self { entropy, ..self }
     }
 
-    /// Sets `naive_injection_detection`.
+    /// Enables or disables `naive_injection_detection`.
     #[must_use]
     pub fn with_phrases(self, injection: bool) -> Self {
         Self { injection, ..self }
     }
 
-    /// Adds the user's own rules.
+    /// Adds rules of the user.
     #[must_use]
     pub fn with_rules(self, rules: Arc<RuleFiles>) -> Self {
         Self { own: Some(rules), ..self }
     }
 
-    /// Adds texts that are no finding by pattern: placeholders of secrets. Known secrets in them are still
-    /// found.
+    /// Adds placeholders of secrets, which are not findings even if they match a pattern. A known secret
+    /// within a placeholder is still a finding.
     #[must_use]
     pub fn with_placeholders(self, texts: &[String]) -> Self {
         Self { placeholders: texts.iter().map(|text| text.as_bytes().into()).collect(), ..self }
@@ -121,13 +123,14 @@ impl Scanner {
         self.placeholders.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// Whether the user's own rules allow a finding in a file at `path`; for callers that scan files.
+    /// Whether an allowlist of the user's rules accepts a finding in a file at `path`. For callers that scan
+    /// files.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         self.own.as_ref().is_some_and(|own| own.allows(finding, path))
     }
 
-    /// Scans a whole text.
+    /// Scans a complete text.
     #[must_use]
     pub fn scan(&self, text: &[u8]) -> Report {
         let mut state = ScanState::new(self);
@@ -148,27 +151,27 @@ impl Scanner {
         }
     }
 
-    /// Scans a text that arrives in pieces.
+    /// Starts the scan of a text that arrives in pieces.
     #[must_use]
     pub fn stream(&self) -> Stream<&Self> {
         Stream { state: ScanState::new(self), buffer: Vec::new(), base: 0, start: 0 }
     }
 
-    /// Like [`stream`](Self::stream), without a borrow.
+    /// Like [`stream`](Self::stream), but the stream shares ownership of the scanner instead of borrowing it.
     #[must_use]
     pub fn stream_owned(self: &Arc<Self>) -> Stream<Arc<Self>> {
         Stream { state: ScanState::new(Arc::clone(self)), buffer: Vec::new(), base: 0, start: 0 }
     }
 }
 
-/// A streaming scan. It buffers one window and its context, for streams of any length.
+/// A streaming scan. It buffers one window and the context of that window, so the stream may have any length.
 #[derive(Debug)]
 pub struct Stream<S> {
     state: ScanState<S>,
     buffer: Vec<u8>,
-    /// Offset of the first buffered byte.
+    /// The offset in the stream of the first buffered byte.
     base: u64,
-    /// Offset of the next window within the buffer.
+    /// The offset in the buffer at which the next window begins.
     start: usize,
 }
 
@@ -181,7 +184,7 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
             let (now, later) = piece.split_at(piece.len().min(wanted));
             self.buffer.extend_from_slice(now);
             piece = later;
-            // One byte beyond the window and its context: this is not the last window.
+            // The buffer extends beyond the window and its context, so this is not the last window.
             if self.buffer.len() > self.start + WINDOW + reach {
                 self.step(self.start + WINDOW, false);
             }
@@ -198,19 +201,21 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
         self.start = end - keep;
     }
 
-    /// The offset up to which scanning is complete: [`findings`](Self::findings) has all findings before it.
+    /// The offset up to which the stream has been scanned: [`findings`](Self::findings) contains all findings
+    /// that begin before it.
     #[must_use]
     pub fn scanned_to(&self) -> u64 {
         self.base + self.start as u64
     }
 
-    /// The findings so far; [`finish`](Self::finish) merges them.
+    /// The findings so far, which [`finish`](Self::finish) will sort and merge.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.state.findings
     }
 
-    /// Ends the text and returns the result, the same as [`Scanner::scan`] for the whole text.
+    /// Scans the rest of the text and returns the report, which equals that of [`Scanner::scan`] for the
+    /// complete text.
     #[must_use]
     pub fn finish(mut self) -> Report {
         loop {
@@ -224,21 +229,24 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
     }
 }
 
-/// The findings so far, and the state that later windows need.
+/// The findings so far, and the data that the following windows need.
 #[derive(Debug)]
 struct ScanState<S> {
     scanner: S,
     findings: Vec<Finding>,
     more: bool,
-    /// The last letters before the window, each with its position: of the plain and of the unescaped view.
+    /// The last letters and digits before the window, with their positions: of the plain view and of the
+    /// unescaped view.
     carry: [Vec<(u8, u64)>; 2],
-    /// The alignment of a base64 run that continues in the next window.
+    /// The alignments of a base64 run that continues in the next window.
     base64: Option<Starts>,
-    /// Private keys that continue in the next window: in the plain view, the unescaped view and in base64.
+    /// The rules of private keys that continue in the next window: in the plain view, in the unescaped view,
+    /// and in base64.
     keys: [Option<&'static Row>; 3],
 }
 
-/// A view of a window, its offset, and the range that the window owns.
+/// One view of a window, the window's offset in the stream, and the range of findings that this window
+/// reports.
 struct Frame<'w> {
     view: &'w View<'w>,
     base: u64,
@@ -247,14 +255,15 @@ struct Frame<'w> {
 }
 
 impl Frame<'_> {
-    /// The position of a view's range in the stream; `None` if another window owns it.
+    /// Converts a range of the view to its position in the stream; `None` if another window reports findings
+    /// there.
     fn owned(&self, range: &Range<usize>) -> Option<Range64> {
         let source = self.view.source_range(range);
         (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
     }
 
-    /// The part of a range that this window owns. Each window reports its part of a match that is longer than
-    /// the context.
+    /// The part of a range for which this window reports findings. If a match is longer than the context,
+    /// each window reports its part of the match.
     fn shared(&self, range: &Range<usize>) -> Option<Range64> {
         let source = self.view.source_range(range);
         let start = source.start.max(self.core.start);
@@ -281,14 +290,14 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
 
     fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
-        // Trims at twice the limit, so that sorting and merging run once per many findings.
+        // Trims only at twice the limit, so that findings are rarely sorted and merged.
         if self.findings.len() >= 2 * MOST_FINDINGS {
             self.trim();
         }
     }
 
-    /// Keeps at most [`MOST_FINDINGS`]. Known secrets are kept first: a counter of hits on secrets must not
-    /// miss one behind many other findings.
+    /// Reduces the findings to at most [`MOST_FINDINGS`]. Known secrets are kept before other findings, so
+    /// that a counter of leaked secrets misses none.
     fn trim(&mut self) {
         self.findings = merge_findings(std::mem::take(&mut self.findings));
         if self.findings.len() > MOST_FINDINGS {
@@ -304,7 +313,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         let frame = Frame { view: &plain, base, core: core.clone(), is_last };
         self.scan_view(0, &frame);
         if matches!(plain.bytes, std::borrow::Cow::Owned(_)) {
-            // Folded characters may be part of a secret.
+            // A secret may contain characters that folding replaces, so the unfolded text is searched too.
             self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), is_last });
         }
         self.pieces(0, &frame);
@@ -350,7 +359,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         }
     }
 
-    /// Known secrets and patterns in one view of the window.
+    /// Searches one view of the window for known secrets and patterns.
     fn scan_view(&mut self, lane: usize, frame: &Frame<'_>) {
         self.spellings(frame);
         let scanner = self.scanner.clone();
@@ -374,7 +383,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         }
     }
 
-    /// Patterns in the base64 of one view of the window.
+    /// Searches the base64 in one view of the window for patterns.
     fn encoded(&mut self, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
@@ -382,11 +391,11 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             return;
         }
         let text = &frame.view.bytes;
-        // Where the next window begins.
+        // The position at which the next window begins.
         let next = frame.core.end.saturating_sub(scanner.reach);
         let next = view_offset(frame.view, next);
         let carried = self.base64.take();
-        // A key in base64 extends to the end of the base64 run.
+        // A private key in base64 is redacted up to the end of the base64 run.
         let mut key = self.keys[2].take().filter(|_| carried.is_some());
         for run in encoded::runs(text, carried) {
             if let Some(row) = key.take() {
@@ -431,7 +440,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         }
     }
 
-    /// The rest of a private key that began in an earlier window.
+    /// Reports the rest of a private key that began in an earlier window.
     fn continued_key(&mut self, lane: usize, frame: &Frame<'_>) {
         let Some(row) = self.keys[lane].take() else { return };
         let Some(armour) = row.armour else { return };
@@ -443,7 +452,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.rest_of_key(row, frame, start..start + body.end);
     }
 
-    /// Merged with the earlier part of the key, which ends after the start of this window.
+    /// Adds a finding for the rest of a private key. It overlaps the finding of the key's first part, so that
+    /// both are merged.
     fn rest_of_key(&mut self, row: &Row, frame: &Frame<'_>, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -452,12 +462,12 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.plain_finding(row.id, Detector::TokenPatterns, row.severity, row.words, span);
     }
 
-    /// Binary private keys that this window owns, by `owned`.
+    /// Reports binary private keys for which `owned` says that this window reports them.
     fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
         let mut all = Vec::new();
         rules::binary::find(text, |rule, words, range| all.push((rule, words, range)));
         for (rule, words, range) in all {
-            // A key with a header line is found by that line.
+            // Skips a key whose range another finding covers, for example that of its header line.
             let covers = |span: Range64| {
                 self.findings.iter().any(|other| other.span.start <= span.start && span.end <= other.span.end)
             };
@@ -512,7 +522,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         });
     }
 
-    /// Known secrets in the encoded text of the window.
+    /// Searches the encoded text of the window for known secrets.
     fn spelled(&mut self, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
@@ -526,7 +536,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         });
     }
 
-    /// Known secrets in the letters and digits of the owned range, preceded by those of earlier windows.
+    /// Searches the letters and digits of this window, preceded by the last ones of earlier windows, for
+    /// known secrets.
     fn pieces(&mut self, lane: usize, frame: &Frame<'_>) {
         let text = &frame.view.bytes;
         let start = view_offset(frame.view, frame.core.start);
@@ -576,7 +587,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     }
 }
 
-/// The first position of a view whose source is at or after `place`.
+/// The first position of a view that corresponds to `place` or a later position of the source.
 fn view_offset(view: &View<'_>, place: usize) -> usize {
     let (mut low, mut high) = (0, view.bytes.len());
     while low < high {

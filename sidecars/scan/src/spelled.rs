@@ -1,10 +1,10 @@
 //! Finds known secrets in encoded text.
 //!
-//! Wherever a text may contain encoded data (`dense`), it is decoded in every encoding that its characters
-//! allow, at every alignment, ignoring characters between the digits. This finds pieces that lack their first
-//! characters, are broken over lines or concatenated from strings. Decoded data is decoded a second time, and
-//! inflated if it is compressed. An encoding is decoded only where enough of its digits are adjacent, so the
-//! work per byte is bounded.
+//! Regions that may contain encoded data (see `dense`) are decoded in every encoding that their characters
+//! allow, at every alignment. Characters between the digits are ignored. The search therefore finds encoded
+//! pieces that lack their first characters, are split over several lines, or are concatenated from strings.
+//! Decoded data is decoded a second time, and is decompressed if it contains compressed streams. Only rows
+//! with enough adjacent digits are decoded, so the cost per byte is bounded.
 
 use std::io::Read;
 use std::ops::Range;
@@ -14,20 +14,21 @@ use crate::digits::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
 use crate::known::KnownSecrets;
 use crate::view::View;
 
-/// Maximum nesting of encodings.
+/// The maximum nesting of encodings.
 const MAX_DEPTH: usize = 1;
-/// The most compressed streams that are inflated in one decoded text.
+/// The maximum number of compressed streams in one decoded text that are decompressed.
 const MAX_STREAMS: usize = 64;
-/// The most bytes inflated from one compressed stream.
+/// The maximum number of bytes that are decompressed from one stream.
 const MAX_STREAM_BYTES: u64 = 64 << 10;
-/// The most bytes inflated in one window.
+/// The maximum number of bytes that are decompressed in one window.
 const MAX_INFLATED: u64 = 1 << 20;
 
-/// Calls `found` with every secret in encoded parts of `text`, and the range of its digits.
+/// Calls `found` for every secret in encoded parts of `text`, with the secret's index and the range of its
+/// digits.
 pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
     let mut reader = Reader { known, inflated: 0 };
     reader.regions(text, MAX_DEPTH, found);
-    // Separators between characters are percent-encoded in a path or form.
+    // In a path or form, the separators between the digits are percent-encoded.
     if has_percent(text)
         && let Some(view) = View::unescaped_all(text)
     {
@@ -40,8 +41,9 @@ fn has_percent(text: &[u8]) -> bool {
         .any(|at| text.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
-/// Whether some 16 bytes contain at least five zeros. Any twelve two-byte characters have six in one row;
-/// image data has such a row once in a hundred million.
+/// Whether any aligned row of 16 bytes contains at least five zeros, as UTF-16 and UTF-32 do. Of twelve
+/// consecutive two-byte characters, six lie in one row. Image data contains such a row once in a hundred
+/// million.
 fn is_wide(bytes: &[u8]) -> bool {
     bytes.chunks(16).any(|row| row.iter().map(|byte| u8::from(*byte == 0)).sum::<u8>() >= 5)
 }
@@ -71,7 +73,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Decodes `text` in every encoding, and again as a hex dump.
+    /// Decodes `text` in every encoding, also after removing the columns of a hex dump.
     fn read(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
         self.encodings(text, depth, found);
         if let Some(dump) = dump(text) {
@@ -97,7 +99,7 @@ impl Reader<'_> {
         self.search_bytes(&decoded.bytes, depth, &mut |owner, range| found(owner, decoded.source(&range)));
     }
 
-    /// Searches decoded bytes, and the encoded parts within them.
+    /// Searches decoded bytes, and the encoded regions within them.
     fn search_bytes(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
         self.text(bytes, found);
         if let Some(depth) = depth.checked_sub(1) {
@@ -106,7 +108,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Searches a text, also without the zeros of UTF-16 and UTF-32.
+    /// Searches a text as it is, and without the zero bytes of UTF-16 and UTF-32.
     fn text(&self, bytes: &[u8], found: Found<'_>) {
         self.known.find_all(bytes, found);
         if is_wide(bytes) {
@@ -115,7 +117,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Inflates gzip (RFC 1952) and zlib (RFC 1950) streams at any position of `bytes`.
+    /// Decompresses gzip (RFC 1952) and zlib (RFC 1950) streams at any position of `bytes`.
     fn compressed(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
         let begins =
             |at: &usize| matches!(bytes[*at..], [0x1f, 0x8b, 8, ..] | [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..]);
@@ -125,7 +127,7 @@ impl Reader<'_> {
             }
             let compressed = &bytes[at..];
             let mut text = Vec::new();
-            // A truncated or broken stream yields its readable part.
+            // The readable part of a truncated or damaged stream is still searched.
             let _ = if compressed[0] == 0x1f {
                 flate2::bufread::GzDecoder::new(compressed).take(MAX_STREAM_BYTES).read_to_end(&mut text)
             } else {

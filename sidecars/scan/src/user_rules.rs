@@ -1,8 +1,9 @@
-//! Parses and runs the user's own rules, in gitleaks' configuration format.
+//! Parses and runs the user's rules, in gitleaks' configuration format.
 //!
-//! Supported: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`, `keywords` and
-//! `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`), and an
-//! `[allowlist]` or `[[allowlists]]` for all of them. Anything else is ignored with a note.
+//! The following keys are supported: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`,
+//! `keywords` and `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`),
+//! and an `[allowlist]` or `[[allowlists]]` for all of them. All other keys are ignored, with a note for the
+//! user.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,20 +15,20 @@ use toml_edit::{Document, Item, Table, Value};
 
 use crate::entropy::bits_per_byte;
 
-/// The largest rule file, in bytes.
+/// The maximum size of a rule file, in bytes.
 const MAX_TEXT: usize = 1 << 20;
-/// The most rules in a file, above every published list.
+/// The maximum number of rules in a file. No published rule list has as many.
 const MAX_RULES: usize = 2000;
-/// Memory limit of one compiled expression, in bytes.
+/// The maximum memory of one compiled regular expression, in bytes.
 const MAX_REGEX: usize = 1 << 20;
 
-/// An invalid rule file. Lines count from 1.
+/// Why a rule file is invalid. Line numbers begin at 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
-    /// It is not TOML.
+    /// The file is not valid TOML.
     #[error("line {line}: {problem}")]
     Syntax {
-        /// Where.
+        /// The line of the error.
         line: usize,
         /// The parser's message.
         problem: String,
@@ -35,36 +36,36 @@ pub enum RulesError {
     /// A value has the wrong type.
     #[error("line {line}: {key} of rule {rule:?} must be {wanted}")]
     Type {
-        /// Where.
+        /// The line of the error.
         line: usize,
-        /// The rule's id, or its number if it has none.
+        /// The rule's id, or its number if the rule has no id.
         rule: String,
-        /// The key.
+        /// The key whose value has the wrong type.
         key: &'static str,
         /// The expected type.
         wanted: &'static str,
     },
-    /// An expression does not compile.
+    /// A regular expression does not compile.
     #[error("line {line}: the expression of rule {rule:?} cannot be used: {problem}")]
     Regex {
-        /// Where.
+        /// The line of the error.
         line: usize,
         /// The rule's id.
         rule: String,
-        /// The compiler's message.
+        /// The message of the regular expression compiler.
         problem: String,
     },
-    /// Two rules have the same id, so a finding would be ambiguous.
+    /// Two rules have the same id, so a finding's rule would be ambiguous.
     #[error("line {line}: rule {rule:?} is there already{}", .file.as_ref().map(|file| format!(", in {file}")).unwrap_or_default())]
     DuplicateId {
-        /// Where.
+        /// The line of the second rule.
         line: usize,
-        /// The id.
+        /// The id that both rules have.
         rule: String,
-        /// The file with the other rule; `None` for the same file.
+        /// The file that contains the first rule; `None` if it is the same file.
         file: Option<String>,
     },
-    /// The file exceeds the limits.
+    /// The file is too large or has too many rules.
     #[error("the rules are too large: at most {MAX_TEXT} bytes and {MAX_RULES} rules are read")]
     TooLarge,
 }
@@ -73,7 +74,7 @@ pub enum RulesError {
 #[derive(Debug)]
 pub struct UserRules {
     keywords: AhoCorasick,
-    /// The rule of each keyword.
+    /// For each keyword: the index of its rule.
     owners: Vec<usize>,
     rules: Vec<Rule>,
     everywhere: Vec<Allow>,
@@ -82,13 +83,13 @@ pub struct UserRules {
 
 struct Rule {
     id: Arc<str>,
-    /// The line in which it begins.
+    /// The line of the file in which the rule begins.
     line: usize,
     description: String,
     regex: Regex,
     group: usize,
     entropy: f64,
-    /// Whether it has no keywords and runs on every text.
+    /// Whether the rule has no keywords and therefore runs on every text.
     always: bool,
     allows: Vec<Allow>,
 }
@@ -102,7 +103,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// An allowlist: matches that are no findings.
+/// An allowlist, which describes matches that are not findings.
 #[derive(Debug, Default)]
 struct Allow {
     regexes: Vec<Regex>,
@@ -124,7 +125,7 @@ impl UserRules {
     /// Parses a rule file.
     ///
     /// # Errors
-    /// [`RulesError`], with the line and the rule.
+    /// [`RulesError`], which gives the line and the rule.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         if text.len() > MAX_TEXT {
             return Err(RulesError::TooLarge);
@@ -136,23 +137,23 @@ impl UserRules {
         Reader { text, notes: Vec::new() }.rules(document.as_table())
     }
 
-    /// Notes on ignored parts, for the user.
+    /// Notes for the user about the parts of the file that are ignored.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The rules' ids with their descriptions.
+    /// The ids and descriptions of the rules.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.rules.iter().map(|rule| (&*rule.id, rule.description.as_str()))
     }
 
-    /// The line in which `rule` begins.
+    /// The line in which the rule with the id `rule` begins.
     pub(crate) fn line_of(&self, rule: &str) -> Option<usize> {
         self.rules.iter().find(|known| &*known.id == rule).map(|rule| rule.line)
     }
 
-    /// Whether findings of `rule` in a file at `path` are allowed; for callers that scan files.
+    /// Whether an allowlist accepts findings of `rule` in a file at `path`. For callers that scan files.
     #[must_use]
     pub fn allows_path(&self, rule: &str, path: &str) -> bool {
         let own = self.rules.iter().filter(|known| &*known.id == rule).flat_map(|known| &known.allows);
@@ -179,8 +180,8 @@ impl Rule {
     fn find(&self, text: &[u8], everywhere: &[Allow], found: &mut impl FnMut(&str, Range<usize>)) {
         for captures in self.regex.captures_iter(text) {
             let Some(whole) = captures.get(0).filter(|whole| !whole.is_empty()) else { continue };
-            // As in gitleaks: the named group, otherwise the first group that matched, otherwise the whole
-            // match.
+            // Selects the secret as gitleaks does: the group in `secretGroup`, otherwise the first group that
+            // is not empty, otherwise the complete match.
             let secret = match self.group {
                 0 => captures.iter().skip(1).flatten().find(|group| !group.is_empty()).unwrap_or(whole),
                 group => captures.get(group).unwrap_or(whole),
@@ -196,7 +197,7 @@ impl Rule {
 }
 
 impl Allow {
-    /// If paths are required as well, only [`UserRules::allows_path`] can decide.
+    /// If the allowlist also requires a path, only [`UserRules::allows_path`] can decide.
     fn covers(&self, text: &[u8], whole: Range<usize>, secret: &[u8]) -> bool {
         let seen = match self.target {
             Target::Secret => secret,
@@ -226,7 +227,7 @@ fn surrounding_line(text: &[u8], whole: Range<usize>) -> &[u8] {
     &text[start..end]
 }
 
-/// The line of a position, from 1.
+/// The line number of a position, counted from 1.
 fn line(text: &str, span: Option<Range<usize>>) -> usize {
     let end = span.map_or(0, |span| span.start.min(text.len()));
     text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count() + 1
@@ -382,12 +383,12 @@ impl Reader<'_> {
         let problem = |error: regex::Error| RulesError::Regex {
             line: line(self.text, item.and_then(Item::span)),
             rule: rule.to_owned(),
-            // The last line is the cause; those before it draw the position.
+            // The last line of the message gives the cause; the lines before it draw the position.
             problem: error.to_string().lines().last().unwrap_or_default().replacen("error: ", "", 1),
         };
         let build = |unicode| RegexBuilder::new(pattern).unicode(unicode).size_limit(MAX_REGEX).build();
-        // Go's character classes are ASCII, and ASCII expressions compile far smaller. Expressions with
-        // non-ASCII letters need Unicode.
+        // Character classes in Go match only ASCII, and compile to far smaller programs without Unicode. An
+        // expression with non-ASCII letters is compiled with Unicode.
         build(false).or_else(|_| build(true)).map_err(problem)
     }
 
@@ -396,7 +397,7 @@ impl Reader<'_> {
     }
 }
 
-/// One table or a list of tables, in either TOML notation.
+/// The tables of an item, which may be one table or a list of tables in either TOML notation.
 fn tables(item: &Item) -> Option<Vec<&Table>> {
     match item {
         Item::Table(table) => Some(vec![table]),

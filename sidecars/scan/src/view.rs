@@ -1,31 +1,33 @@
-//! Views of a text as its reader sees it: unescaped, look-alikes folded, invisible characters removed.
+//! Derives views of a text as its reader sees it: with escapes decoded, look-alike characters replaced, and
+//! invisible characters removed.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use unicode_normalization::char::decompose_compatible;
 
-/// Maximum nesting of escapes: JSON in JSON in a form.
+/// The maximum nesting of escapes. For example, JSON in a JSON string in a form has three levels.
 const MAX_DEPTH: usize = 3;
 
-/// Positions where a view departs from its source: (offset in the view, offset in the source).
+/// The positions at which a view's offsets diverge from those of its source, as pairs (offset in the view,
+/// offset in the source).
 type Map = Vec<(usize, usize)>;
 
 /// A text derived from another, with a mapping back.
 #[derive(Debug, Clone)]
 pub(crate) struct View<'t> {
     pub(crate) bytes: Cow<'t, [u8]>,
-    /// From the newest step to the oldest.
+    /// The mappings of all conversions, the latest first.
     steps: Vec<Map>,
 }
 
 impl<'t> View<'t> {
-    /// The text unchanged.
+    /// A view of the unchanged text.
     pub(crate) fn raw(text: &'t [u8]) -> Self {
         Self { bytes: Cow::Borrowed(text), steps: Vec::new() }
     }
 
-    /// The text with look-alikes folded and invisible characters removed.
+    /// A view in which look-alike characters are replaced by ASCII and invisible characters are removed.
     pub(crate) fn plain(text: &'t [u8]) -> Self {
         match fold(text) {
             Some((bytes, map)) => Self { bytes: Cow::Owned(bytes), steps: vec![map] },
@@ -33,13 +35,13 @@ impl<'t> View<'t> {
         }
     }
 
-    /// The text unescaped and then folded. `None` if its escapes hide only spaces and quotes, as in every
-    /// JSON text.
+    /// A view in which escapes are decoded and look-alike characters are then replaced. `None` if the escapes
+    /// hide only spaces and quotes, as in ordinary JSON.
     pub(crate) fn unescaped(text: &[u8]) -> Option<Self> {
         Self::unescaped_if(text, false)
     }
 
-    /// Like [`unescaped`](Self::unescaped), for any escapes.
+    /// Like [`unescaped`](Self::unescaped), but also if the escapes hide only spaces and quotes.
     pub(crate) fn unescaped_all(text: &[u8]) -> Option<Self> {
         Self::unescaped_if(text, true)
     }
@@ -63,7 +65,7 @@ impl<'t> View<'t> {
         })
     }
 
-    /// The source position of a position in the view.
+    /// Converts a position in the view to a position in the source.
     pub(crate) fn source(&self, place: usize) -> usize {
         self.steps.iter().fold(place, |place, map| {
             let next = map.partition_point(|(made, _)| *made <= place);
@@ -74,13 +76,14 @@ impl<'t> View<'t> {
         })
     }
 
-    /// The source range of a range, including all source bytes of its last byte.
+    /// Converts a range of the view to a range of the source, which includes all source bytes of the last
+    /// byte.
     pub(crate) fn source_range(&self, range: &Range<usize>) -> Range<usize> {
         self.source(range.start)..self.source(range.end)
     }
 }
 
-/// Builds a view and its mapping.
+/// Builds the bytes of a view together with the mapping to its source.
 struct Writer {
     bytes: Vec<u8>,
     map: Map,
@@ -91,7 +94,8 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Replaces the source range by `made`. Every byte of it maps to the range's start.
+    /// Writes `made` in place of the source range from `start` to `end`. Every byte of `made` maps to
+    /// `start`.
     fn put(&mut self, made: &[u8], start: usize, end: usize) {
         for byte in made {
             self.map.push((self.bytes.len(), start));
@@ -101,7 +105,7 @@ impl Writer {
     }
 }
 
-/// Whether it is invisible: joiners, direction marks, soft hyphens, tags, fillers.
+/// Whether a character is invisible: a joiner, direction mark, soft hyphen, tag or filler.
 pub(crate) fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -109,9 +113,10 @@ pub(crate) fn is_invisible(character: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The ASCII text of a compatibility character: full-width, circled and mathematical letters.
+/// The ASCII text that a compatibility character stands for, such as a full-width, circled or mathematical
+/// letter.
 fn folded(character: char) -> Option<([u8; 20], usize)> {
-    // Most non-ASCII text: other alphabets, and ideographs.
+    // Most non-ASCII text is in these ranges, which contain other alphabets and ideographs.
     if matches!(character, '\u{250}'..='\u{2bf}' | '\u{370}'..='\u{1cff}' | '\u{3400}'..='\u{fa0d}') {
         return None;
     }
@@ -126,7 +131,8 @@ fn folded(character: char) -> Option<([u8; 20], usize)> {
     fits.then_some((ascii, length))
 }
 
-/// Applies NFKC where it yields ASCII, and removes invisible characters. Invalid UTF-8 stays.
+/// Replaces characters whose NFKC form is ASCII by that form, and removes invisible characters. Invalid UTF-8
+/// is copied unchanged.
 fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     if text.is_ascii() {
         return None;
@@ -153,10 +159,10 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
 }
 
-/// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. `None` if that yields nothing relevant:
-/// no letter, no token character, no further escape.
+/// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. `None` if no escape is relevant, that
+/// is, none stands for a letter, a token character or the start of another escape.
 fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
-    // Most escapes hide nothing, so check before decoding.
+    // Most escapes are not relevant, so they are checked before the text is copied.
     let mut first = escapes(text);
     if !first.any(|(at, unit, length)| any || unit.is_relevant(text.get(at + length).copied())) {
         return None;
@@ -175,7 +181,7 @@ fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
     Some((writer.bytes, writer.map))
 }
 
-/// The escapes of a text without overlaps: offset, decoded unit, length.
+/// The escapes of a text, without overlaps: the offset, the decoded unit and the length of each.
 fn escapes(text: &[u8]) -> impl Iterator<Item = (usize, Unit, usize)> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -196,7 +202,8 @@ enum Unit {
 }
 
 impl Unit {
-    /// Whether it may be part of a token, of text that hides one, or (with the next byte) of another escape.
+    /// Whether a decoded unit may be part of a token, of text that hides a token, or, together with the next
+    /// byte, of another escape.
     fn is_relevant(&self, after: Option<u8>) -> bool {
         let character = match self {
             Self::Byte(byte) => char::from(*byte),
@@ -210,10 +217,10 @@ impl Unit {
     }
 }
 
-/// Decodes the escape at the start of `text`; returns its length too.
+/// Decodes the escape at the start of `text`, and returns its length too.
 fn escape(text: &[u8]) -> Option<(Unit, usize)> {
     match text {
-        // As JavaScript's `escape` and old servers write it.
+        // JavaScript's `escape` and old servers use this form.
         [b'%', b'u', rest @ ..] => utf16(rest, b"%u"),
         [b'%', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 3)),
         [b'\\', b'u', b'{', rest @ ..] => {
@@ -238,7 +245,7 @@ fn simple_escape(letter: u8) -> Option<u8> {
     })
 }
 
-/// Four digits, or two groups of four for a surrogate pair.
+/// Decodes four hexadecimal digits, or two groups of four for a surrogate pair.
 fn utf16(rest: &[u8], mark: &[u8]) -> Option<(Unit, usize)> {
     let first = hex(rest.get(..4)?)?;
     if let Some(character) = char::from_u32(first) {

@@ -1,37 +1,40 @@
-//! Searches for pieces of many texts in one pass whose cost does not grow with their number.
+//! Searches a text for pieces of many needles in one pass, at a cost that does not grow with the number of
+//! needles.
 //!
-//! The search probes a text at every few positions, with the bytes there. Each needle is entered with its
-//! pieces at enough adjacent offsets that one of them falls on a probe, wherever the needle begins. A small
-//! bitmap rejects nearly every probe; the caller compares the rest in full.
+//! The search reads (probes) a few bytes at every second or fourth position of the text. For each needle, the
+//! index contains the pieces at enough adjacent offsets that a probe hits one of them, wherever the needle
+//! begins in the text. A small bitmap rejects nearly every probe. The caller compares the remaining ones with
+//! the needle in full.
 //!
-//! The time of a search reveals whether a piece is in the text, so pieces must be too long to guess: seven or
-//! eight bytes. With five, a long text that repeats a correct guess is distinguishable from one with a wrong
-//! guess. Random factors, drawn for each set, place the bits, so nobody can predict false positives.
+//! The duration of a search reveals whether the text contains a piece. Pieces therefore have seven or eight
+//! bytes, which is too long to guess. With pieces of five bytes, a long text that repeats a correct guess
+//! could be distinguished from a text with a wrong guess. The positions of the bits in the bitmap depend on
+//! random factors, drawn for each index, so that nobody can predict false positives.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-/// The shortest needle that counts as a whole, in bytes: shorter ones match by chance.
+/// The minimum length of a needle that is found, in bytes. Shorter needles would match by chance.
 pub(crate) const SHORTEST: usize = 8;
-/// Bits in the table per piece; each piece sets two.
+/// The number of bits in the bitmap for each piece, of which each piece sets two.
 const BITS_PER_PIECE: usize = 32;
 
-/// A piece with its needle: `(piece, needle, offset in it)`.
+/// A piece with the needle from which it comes: `(piece, needle, offset in it)`.
 type Entry = (u64, u32, u32);
 
-/// The length of pieces and the distance of probes: any `length + step - 1` bytes of a needle contain a
-/// probed piece.
+/// The length of the pieces and the distance between probes. Any `length + step - 1` consecutive bytes of a
+/// needle contain a piece that a probe reads.
 #[derive(Clone, Copy)]
 struct Grid {
     length: usize,
     step: usize,
 }
 
-/// For needles with the usual minimum match.
+/// The grid for needles with the usual minimum length of a match.
 const WIDE: Grid = Grid { length: 8, step: 4 };
-/// For needles with a shorter minimum match.
+/// The grid for needles with a shorter minimum length of a match.
 const NARROW: Grid = Grid { length: 7, step: 2 };
 
 impl Grid {
@@ -43,7 +46,7 @@ impl Grid {
         self.length + self.step - 1
     }
 
-    /// The piece at the start of `bytes`, as a number.
+    /// Converts the piece at the start of `bytes` to a number.
     fn piece(self, bytes: &[u8]) -> Option<u64> {
         let bytes = bytes.get(..self.length)?;
         Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -52,21 +55,21 @@ impl Grid {
 
 const _: () = assert!(NARROW.least() == SHORTEST);
 
-/// The search index over all pieces.
+/// The search index over all pieces of all needles.
 pub(crate) struct Windows(Vec<Table>);
 
-/// The pieces of one grid.
+/// The pieces that use one grid.
 struct Table {
     grid: Grid,
     bits: Box<[u64]>,
     shift: u32,
-    /// Odd, as multiplicative hashing requires.
+    /// Odd numbers, as multiplicative hashing requires.
     factors: [u64; 2],
-    /// Sorted by piece.
+    /// The entries, sorted by piece.
     entries: Zeroizing<Vec<Entry>>,
 }
 
-/// Collects pieces.
+/// Collects the pieces for an index.
 #[derive(Default)]
 pub(crate) struct Builder {
     wide: Zeroizing<Vec<Entry>>,
@@ -74,8 +77,9 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Enters the pieces that find any `need` consecutive bytes of `range` of `needle`. If all of the range is
-    /// needed, only its middle. Ranges with `need` below [`SHORTEST`] are not entered.
+    /// Adds the pieces with which a search finds any `need` consecutive bytes within `range` of `needle`. If
+    /// a match needs the complete range, only pieces from the middle of the range are added. A range is not
+    /// added if `need` is less than [`SHORTEST`].
     pub(crate) fn enter(&mut self, number: u32, needle: &[u8], range: Range<usize>, need: usize) {
         let Some(grid) = Grid::for_need(need.min(range.len())) else { return };
         let last = range.end - grid.length;
@@ -97,7 +101,7 @@ impl Builder {
 }
 
 impl Windows {
-    /// Calls `found(position in text, needle, offset in it)` for each piece at a probe.
+    /// Calls `found(position in text, needle, offset in needle)` for each piece that a probe hits.
     pub(crate) fn each(&self, text: &[u8], mut found: impl FnMut(usize, u32, u32)) {
         for table in &self.0 {
             table.each(text, &mut found);
@@ -147,7 +151,7 @@ impl Table {
                 self.report_matches(piece, number * self.grid.step, found);
             }
         }
-        // The last probe, with fewer than eight bytes left.
+        // Probes the end of the text, where fewer than eight bytes are left.
         let last = text.len().saturating_sub(7).next_multiple_of(self.grid.step);
         if let Some(piece) = text.get(last..).and_then(|rest| self.grid.piece(rest))
             && self.may_have(piece)
@@ -177,7 +181,7 @@ mod tests {
         builder.build()
     }
 
-    /// The longest common piece of `needle` around each hit.
+    /// The length of the longest match between `text` and `needle`, over all hits.
     fn longest(windows: &Windows, needle: &[u8], text: &[u8]) -> usize {
         let mut longest = 0;
         windows.each(text, |at, _, offset| {
@@ -210,7 +214,7 @@ mod tests {
             filler in any::<u8>(),
         ) {
             let needle: Vec<u8> = needle.into_iter().collect();
-            // A different byte than in the thing, on both sides.
+            // The bytes before and after the match must differ from those of the needle.
             let around = |place: Option<usize>| {
                 let there = place.and_then(|place| needle.get(place)).copied();
                 if there == Some(filler) { filler.wrapping_add(1) } else { filler }

@@ -1,9 +1,9 @@
-//! Runs the token patterns on published sources without secrets: twenty popular packages.
+//! Runs the token patterns on the published sources of twenty popular packages, which contain no secrets.
 //!
-//! `cargo vendor` and `pip download` fetch them from the configured registries, so the test runs only on
-//! request: `cargo test -p bottle-scan --test clean_sources -- --ignored`. Every finding must be listed in
-//! `clean_sources.yaml` with its reason: a token pattern in a test or in documentation is a correct finding,
-//! and only the rest are false positives. Remove listed findings that no longer occur.
+//! `cargo vendor` and `pip download` fetch the packages from the configured registries, so the test runs only
+//! on request: `cargo test -p bottle-scan --test clean_sources -- --ignored`. Each finding must be listed in
+//! `clean_sources.yaml` with a reason. A token pattern in a test or in documentation is a correct finding;
+//! all others are false positives. A listed finding that no longer occurs must be removed from the list.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test that prints what it measured")]
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bottle_scan::{KnownSecrets, Scanner};
 use serde::Deserialize;
 
-/// From the Rust registry.
+/// The packages from the Rust registry.
 const CRATES: [(&str, &str); 10] = [
     ("clap", "4.5.20"),
     ("hyper", "1.5.0"),
@@ -30,7 +30,7 @@ const CRATES: [(&str, &str); 10] = [
     ("url", "2.5.2"),
 ];
 
-/// From the Python registry.
+/// The packages from the Python registry.
 const WHEELS: [(&str, &str); 10] = [
     ("boto3", "1.35.80"),
     ("django", "5.1.4"),
@@ -44,10 +44,10 @@ const WHEELS: [(&str, &str); 10] = [
     ("setuptools", "75.6.0"),
 ];
 
-/// The allowed rate of false positives: one in this many bytes.
+/// The maximum rate of false positives: one in this many bytes.
 const ONE_IN: u64 = 10 << 20;
 
-/// A listed finding.
+/// A finding that is listed in `clean_sources.yaml`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {

@@ -1,5 +1,5 @@
-//! A scan result is an answer to the text's author: neither public parts of a secret nor fewer than twelve
-//! private characters may change it.
+//! Tests that scan results reveal no secret. A text's author learns the result, so it must not depend on
+//! public parts of a secret, nor on fewer than twelve private characters.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecret, KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// The number of consecutive private characters that match.
+/// The number of consecutive private characters that are a match.
 const PIECE: usize = 12;
 
-/// A secret: the part before its private part, that part, the part after it.
+/// A secret in three parts: the text before its private part, the private part, and the text after it.
 struct Kind {
     name: &'static str,
     before: &'static str,
@@ -29,7 +29,7 @@ const fn login(name: &'static str, before: &'static str, private: &'static str) 
     Kind { name, before, private, after: "", login: true }
 }
 
-/// Token prefixes are split, so that the repository contains no token.
+/// Token prefixes are split, so that the repository contains no complete token.
 const KINDS: &[Kind] = &[
     login("a login", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy"),
     login("a login with signs", "jane.doe@example.com:", "k3J!dh-57_sLa/0qM.x81=Fz"),
@@ -135,7 +135,7 @@ const KINDS: &[Kind] = &[
     kind("an account and a secret", "production-administrator-", "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
 ];
 
-/// The value `tunnel-credentials: …` of some tools: JSON or a login in base64.
+/// Secrets like the value `tunnel-credentials: …` of some tools, which is JSON or a login encoded in base64.
 const ENCODED: &[(&str, &str, &str, &str)] = &[
     ("a login in base64", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy", ""),
     ("JSON in base64", r#"{"a":"production","s":""#, "k3Jdh57sLa0qMx81Fz6wTy", r#""}"#),
@@ -160,7 +160,7 @@ fn scanners() -> Vec<(String, &'static str, &'static str, &'static str, Scanner)
     plain.chain(encoded).collect()
 }
 
-/// `text` in the encodings that the scanner decodes.
+/// Spells `text` in each encoding that the scanner decodes.
 fn encodings(text: &str) -> Vec<String> {
     let each =
         |between: &str, write: fn(u8) -> String| text.bytes().map(write).collect::<Vec<_>>().join(between);
@@ -183,7 +183,8 @@ fn encodings(text: &str) -> Vec<String> {
     ]
 }
 
-/// Whether a composed text contains twelve private characters by chance, because its neighbours match.
+/// Whether a text contains twelve private characters by chance, because the characters beside the guessed
+/// part match too.
 fn matches_by_chance(text: &str, private: &str) -> bool {
     let letters = |text: &str| {
         text.bytes()
@@ -199,7 +200,7 @@ fn found(scanner: &Scanner, text: &str) -> bool {
     !scanner.scan(text.as_bytes()).findings.is_empty()
 }
 
-/// A character other than `other`, also when case is ignored.
+/// A character that differs from `other`, even if case is ignored.
 fn wrong(other: char) -> char {
     if "zZmM".contains(other) { 'b' } else { 'z' }
 }
@@ -211,7 +212,7 @@ fn public_parts_do_not_match() {
         let most = (PIECE - 1).min(characters.len() - 1);
         for start in 0..=characters.len() - most {
             let piece: String = characters[start..start + most].iter().collect();
-            // The surrounding characters are wrong guesses.
+            // The characters before and after the known part are wrong guesses.
             let known_prefix: String = characters[..start].iter().copied().map(wrong).collect();
             let tail: String = characters[start + most..].iter().copied().map(wrong).collect();
             for text in [
@@ -240,7 +241,7 @@ fn twelve_private_characters_match() {
         for window in characters.windows(enough) {
             let piece: String = window.iter().collect();
             for (way, text) in encodings(&piece).into_iter().enumerate() {
-                // Spread letters are found by the letter search only.
+                // Only the search for letters and digits finds letters that are spread out.
                 let spread = way == 12 && !piece.chars().all(|letter| letter.is_ascii_alphanumeric());
                 assert!(spread || found(&scanner, &format!("<{text}>")), "{name}, way {way}: {text}");
             }
@@ -248,7 +249,7 @@ fn twelve_private_characters_match() {
     }
 }
 
-/// Tries to learn the next private character from scan results.
+/// Tries to guess the next private character from scan results.
 #[test]
 fn guessing_character_by_character_recovers_nothing() {
     const GUESSES: usize = 10_000;
@@ -317,14 +318,14 @@ fn redacts_a_whole_secret_when_a_piece_matches() {
     assert_eq!(spans, [(1, 1 + value.len() as u64)]);
 }
 
-/// Makes a key with `openssl` or `ssh-keygen`; `None` if the program is missing.
+/// Generates a key with `openssl` or `ssh-keygen`; `None` if the program is not installed.
 fn generate_key(program: &str, arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.contains("PRIVATE KEY").then_some(text)
 }
 
-/// Everything that the public key reveals about the private one does not match, and the rest does.
+/// Parts of a private key that the public key reveals do not match, and all other parts match.
 #[test]
 fn only_the_private_numbers_of_a_key_match() {
     let commands: [(&str, &[&str]); 4] = [
@@ -339,8 +340,8 @@ fn only_the_private_numbers_of_a_key_match() {
         assert!(found(&scanner, &key), "{arguments:?}");
         assert!(found(&scanner, &key.replace('\n', "\\n")), "{arguments:?}");
         let body: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
-        // The public number, its exponent and the length of the private one; or the names of curve and
-        // format.
+        // The number of base64 letters before the private number. For RSA they encode the modulus, the public
+        // exponent and the length of the private number; for other keys, the names of curve and format.
         let public = if arguments.iter().any(|word| word.contains("rsa") || word.contains("RSA")) {
             350
         } else if arguments.contains(&"EC") {
@@ -363,7 +364,7 @@ proptest! {
         hidden in any::<prop::sample::Index>(),
         right in 0_usize..12,
     ) {
-        // All parts but one are known, and the first characters of that one.
+        // The author of the text knows all parts except one, and the first characters of that part.
         let hidden = hidden.index(parts.len());
         prop_assume!(parts[hidden].len() > right);
         let mut value = String::new();
@@ -381,7 +382,7 @@ proptest! {
                 known.push_str(&separators[number..=number]);
             }
         }
-        // A part that is public as a whole may match; the hidden part must change nothing.
+        // A part that is entirely public may match, but the hidden part must not change the result.
         let scanner = scanner(&value, false);
         let without = known.replace(&format!("{}~", &parts[hidden][..right]), "~");
         for (guessed, nothing) in encodings(&known).iter().zip(encodings(&without)) {

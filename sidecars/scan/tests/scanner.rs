@@ -1,5 +1,5 @@
-//! Tests of the scanner's public API: it finds a secret in any spelling and nothing else, and a stream yields
-//! the same result as the whole text.
+//! Tests the scanner's public API: it finds a secret in any spelling and nothing else, and a stream has the
+//! same result as the complete text.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{Detector, KnownSecrets, Report, Scanner, Severity, Shape, rewrite};
 use proptest::prelude::*;
 
-/// Matches no vendor's pattern, and contains characters that each encoding treats differently.
+/// A secret that matches no vendor's pattern, and that contains characters which each encoding treats
+/// differently.
 const SECRET: &str = "Zq7/Kd+93v:Xw&pT2-mB8ySe4.Lh5Rf0Nc";
 
 fn known(secrets: &[&str]) -> Arc<KnownSecrets> {
@@ -21,7 +22,7 @@ fn scanner(secrets: &[&str]) -> Scanner {
     Scanner::outbound(known(secrets)).with_tokens(false)
 }
 
-/// `text` in one of many spellings.
+/// Spells `text` in the given style.
 fn written(text: &str, style: usize) -> String {
     let bytes = text.as_bytes();
     let each = |write: fn(u8) -> String| bytes.iter().copied().map(write).collect::<String>();
@@ -198,7 +199,7 @@ proptest! {
 
     #[test]
     fn finds_any_secret(secret in "[!-9;<>-~]{16,60}", style in 0..14_usize) {
-        // Text like a login or a variable with a short value is not searched.
+        // A text that looks like a login or a variable with a short value is not searched for.
         let scanner = scanner(&[&secret]);
         let report = scanner.scan(format!("<{}>", written(&secret, style)).as_bytes());
         prop_assert!(!report.findings.is_empty());
@@ -243,7 +244,7 @@ proptest! {
     }
 }
 
-/// A token that was never issued, by pattern only.
+/// A token that was never issued, so that only its pattern can be found.
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 
 #[test]
@@ -267,7 +268,7 @@ fn finds_a_token_one_base64_level_deep() {
         (serde_json::Value::from(wrapped.join("\r\n")).to_string(), 1),
         (STANDARD.encode(format!("\0user\0{TOKEN}")), 1),
         (STANDARD.encode(vec![0x80; 900].into_iter().chain(lines.bytes()).collect::<Vec<_>>()), 1),
-        // Two levels of base64 are not decoded.
+        // Text with two levels of base64 is not decoded by the pattern search.
         (STANDARD.encode(STANDARD.encode(&login)), 0),
         (STANDARD.encode("nothing in here is a token of anybody at all"), 0),
     ] {
@@ -308,7 +309,7 @@ fn placeholders_are_no_findings() {
         assert_eq!(scanner().scan(text.as_bytes()).findings.len(), 1, "{text}");
         assert_eq!(harmless.scan(text.as_bytes()).findings, [], "{text}");
     }
-    // Text that only begins like a placeholder is a finding, and a known secret always is one.
+    // A text that only begins like a placeholder is a finding, and a known secret is always a finding.
     assert_eq!(
         harmless.scan(format!("{TOKEN}Q9").as_bytes()).findings.len(),
         scanner().scan(format!("{TOKEN}Q9").as_bytes()).findings.len()
@@ -317,7 +318,7 @@ fn placeholders_are_no_findings() {
     assert_eq!(mistaken.scan(SECRET.as_bytes()).findings.len(), 1);
 }
 
-/// What surrounds a secret in a text, cut at any position, must not hide it.
+/// The text around a secret must not hide it, even if the text is cut at any position.
 #[test]
 fn finds_a_secret_in_every_spelling_at_any_position_of_any_text() {
     let scanner = scanner(&[SECRET]);

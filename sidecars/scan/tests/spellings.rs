@@ -1,4 +1,5 @@
-//! Spellings in which programs print a secret: each is found, also without its first or last character.
+//! Tests the spellings in which programs print a secret. Each is found, also without its first or last
+//! character.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +11,8 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// Matches no vendor's pattern, and contains characters that each encoding treats differently.
+/// A secret that matches no vendor's pattern, and that contains characters which each encoding treats
+/// differently.
 const SECRET: &str = "q7Kd93vXwpT2mB8ySe4Lh5/Rf0Nc+Zu6Jt1Gy";
 
 fn scanner(secret: &str) -> Scanner {
@@ -18,18 +20,18 @@ fn scanner(secret: &str) -> Scanner {
     Scanner::outbound(Arc::new(known)).with_tokens(false)
 }
 
-/// Each byte in this spelling, joined by `between`.
+/// Spells each byte with `write`, and joins the results with `between`.
 fn each(text: &str, between: &str, write: impl Fn(u8) -> String) -> String {
     text.bytes().map(write).collect::<Vec<_>>().join(between)
 }
 
-/// Words of `length` bytes, little-endian.
+/// Reads `text` as little-endian words of `length` bytes.
 fn words(text: &str, length: usize) -> Vec<u64> {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     text.as_bytes().chunks(length).map(word).collect()
 }
 
-/// Lines like `od`: an octal offset, then numbers.
+/// Prints numbers as `od` does: lines that begin with an octal offset.
 fn od(numbers: &[String], a_line: usize, bytes: usize) -> String {
     let mut text = String::new();
     for (line, row) in numbers.chunks(a_line).enumerate() {
@@ -153,7 +155,7 @@ fn bits(text: &str) -> String {
     each(text, "", |byte| format!("{byte:08b}"))
 }
 
-/// Programs and their output.
+/// Names of programs, with the output in which each prints the secret `s`.
 fn spellings(s: &str) -> Vec<(&'static str, String)> {
     let utf16: Vec<u8> = s.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let halves = s.split_at(s.len() / 2);
@@ -276,14 +278,14 @@ fn finds_a_spelling_without_its_ends() {
     let scanner = scanner(SECRET);
     let missed: Vec<&str> = spellings(SECRET)
         .into_iter()
-        // These are one number, or are undecodable without their beginning.
+        // These spellings are one large number, or cannot be decoded without their beginning.
         .filter(|(name, _)| !["base58", "uuencode"].contains(name) && !name.contains("zlib"))
         .filter(|(_, text)| {
             let characters: Vec<char> = text.chars().collect();
             let cut = |range: std::ops::Range<usize>| characters[range].iter().collect::<String>();
             [cut(1..characters.len()), cut(0..characters.len() - 1), cut(2..characters.len() - 2)]
                 .iter()
-                // Compressed data begins with its header.
+                // A compressed spelling needs its header.
                 .skip(usize::from(name_is_packed(text)))
                 .take(if name_is_packed(text) { 1 } else { 3 })
                 .any(|text| scanner.scan(text.as_bytes()).findings.is_empty())

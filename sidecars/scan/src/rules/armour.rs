@@ -1,39 +1,42 @@
-//! Finds private keys in text as lines of base64: from the header line to the footer line.
+//! Finds private keys that are written as lines of base64 between a header line and a footer line.
 //!
 //! ```text
-//! opening ─► proof: enough of a body soon after it ─► end: the next marker, or the end of the body
+//! header line ─► proof: enough base64 soon after it ─► end: the next marker, or the end of the base64
 //! ```
-//! A body is recognized by its runs of base64, not by the text around them: quotes, comment signs, line
-//! numbers, escapes and colours may surround its lines. Its length and layout do not matter.
+//! A key's body is recognized by its runs of base64. The text around its lines does not matter: quotes,
+//! comment signs, line numbers, escapes and colours may surround them. The length and the layout of the body
+//! do not matter either.
 
-/// The bytes before `PRIVATE KEY` that contain `BEGIN` and the key type.
+/// The number of bytes before `PRIVATE KEY` that must contain `BEGIN` and the key's type.
 const OPENING: usize = 48;
-/// The most bytes between an opening and its body, for headers and comments.
+/// The maximum number of bytes between a key's header line and the end of the base64 that proves its body.
+/// Headers and comments may precede that base64.
 const PROOF: usize = 3800;
-/// The base64 that proves a body, in letters.
+/// The minimum amount of base64 that proves a body, in letters.
 const MIN_PROOF: usize = 40;
-/// The shortest run of base64 that counts alone.
+/// The minimum length of a run of base64 that is recognized without looking at adjacent lines.
 const MIN_RUN: usize = 20;
-/// The algorithm of X25519, X448, Ed25519 and Ed448 keys (RFC 8410, section 3) in base64: a sequence with the
-/// OID 1.3.101.110 to .113.
+/// Part of the algorithm identifier of X25519, X448, Ed25519 and Ed448 keys (RFC 8410, section 3) in base64.
+/// The identifier is a sequence with the OID 1.3.101.110 to .113.
 const CURVE_KEY: &[u8] = b"wBQYDK2V";
-/// Step size when following a body, in bytes.
+/// The step in which a body is followed to its end, in bytes.
 const STEP: usize = 256;
-/// The number of consecutive steps without a body that end it, if no marker does.
+/// The number of consecutive steps without base64 after which a body ends, if no marker ends it earlier.
 const GAP: usize = 4;
-/// The longest last line of a body that may be too short to recognize.
+/// The maximum length of a body's last line that is too short to recognize as base64.
 const LAST_LINE: usize = 80;
 
-/// The start and end markers of a body.
+/// How a kind of key marks the start and the end of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Armour {
-    /// `BEGIN` before the key, with exactly these words between; `None` for any words that no other kind has.
+    /// The word `BEGIN` precedes the gate key `PRIVATE KEY`, with exactly these words between them; `None`
+    /// accepts all words that are not in [`KINDS`].
     Pem(Option<&'static str>),
-    /// The key alone starts it, and any of these words ends it.
+    /// The gate key alone starts the body, and any of these words ends it.
     Until(&'static [&'static str]),
 }
 
-/// Kinds with their own rows.
+/// The words between `BEGIN` and `PRIVATE KEY` that have their own rules.
 const KINDS: [&str; 8] = ["", "RSA", "EC", "DSA", "OPENSSH", "ENCRYPTED", "PGP", "SSH2 ENCRYPTED"];
 
 /// The end of a body at the start of a text, and whether it may continue after that text.
@@ -44,7 +47,7 @@ pub(crate) struct Body {
 }
 
 impl Armour {
-    /// The start and end of the body after a key at `place..end` of `text`.
+    /// The start and the end of the body after the gate key at `place..end` of `text`.
     pub(super) fn at(self, text: &[u8], place: usize, end: usize) -> Option<(usize, Body)> {
         if let Self::Pem(kind) = self {
             let found = opening(&text[place.saturating_sub(OPENING)..place])?;
@@ -66,7 +69,7 @@ impl Armour {
         Some((start, Body { end: end + first + body.end, ..body }))
     }
 
-    /// The extent of a body at the start of `text`.
+    /// Finds the end of a body that begins at the start of `text`.
     pub(crate) fn body(self, text: &[u8]) -> Body {
         let (mut at, mut last, mut gap) = (0, 0, 0);
         while at < text.len() {
@@ -89,7 +92,7 @@ impl Armour {
         Body { end: text.len(), open: true }
     }
 
-    /// The position of the first marker that ends a body.
+    /// The position of the first marker in `text` that ends a body.
     fn stop(self, text: &[u8]) -> Option<usize> {
         let word = match self {
             Self::Pem(_) => None,
@@ -113,14 +116,14 @@ impl Armour {
     }
 }
 
-/// The words between `BEGIN` and the end of `before`, if present.
+/// The words between `BEGIN` and the end of `before`; `None` without `BEGIN`.
 fn opening(before: &[u8]) -> Option<String> {
     if !before.windows(5).any(|word| word.eq_ignore_ascii_case(b"begin")) {
         return None;
     }
     let before = before.to_ascii_uppercase();
     let begin = memchr::memmem::rfind(&before, b"BEGIN")? + 5;
-    // Spaces have many spellings, and a string may be split.
+    // Spaces may be encoded, and a string literal may be split between words.
     let words = before[begin..].split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<_> = words.filter(|word| *word != b"20").map(String::from_utf8_lossy).collect();
     Some(words.join(" "))
@@ -130,7 +133,7 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// The start of a body in `text`, if there is enough of it.
+/// The start of a body in `text`, if there is enough base64 to prove it.
 fn proof(text: &[u8]) -> Option<usize> {
     let (mut first, mut count) = (None, 0);
     for (start, run) in runs(text).filter(|(_, run)| run.len() >= MIN_RUN && Mixture::new(run).is_random()) {
@@ -140,14 +143,14 @@ fn proof(text: &[u8]) -> Option<usize> {
             return first;
         }
     }
-    // Consecutive lines that are too short alone.
+    // Accepts consecutive lines that are each too short to prove a body.
     text.chunks(STEP).position(is_narrow).map(|step| step * STEP).or_else(|| curve_key(text))
 }
 
-/// The start of a key of RFC 8410, in lines of any width.
+/// The start of an RFC 8410 key in `text`, in lines of any width.
 ///
-/// A third of its few letters is the same in all such keys, mostly capitals. The rest deviates from the usual
-/// mixture by chance, so the header proves it instead.
+/// Such a key has few letters, of which a third, mostly capitals, are the same in all such keys. The
+/// remaining letters may by chance not look random, so the header proves the key instead.
 fn curve_key(text: &[u8]) -> Option<usize> {
     let letters: Vec<(usize, u8)> = letters(text).collect();
     let joined: Vec<u8> = letters.iter().map(|(_, letter)| *letter).collect();
@@ -155,19 +158,19 @@ fn curve_key(text: &[u8]) -> Option<usize> {
     (joined.len() - header >= CURVE_KEY.len() + MIN_PROOF).then(|| letters[header].0)
 }
 
-/// Whether a step contains part of a body.
+/// Whether one step of the text contains part of a body.
 fn has_body(step: &[u8]) -> bool {
     runs(step).any(|(_, run)| run.len() >= MIN_RUN && Mixture::new(run).is_random()) || is_narrow(step)
 }
 
-/// Whether the whole text is base64, in lines of any width.
+/// Whether the complete text is base64, in lines of any width.
 fn is_narrow(text: &[u8]) -> bool {
     let letters: Vec<u8> = letters(text).map(|(_, letter)| letter).collect();
     let mixture = Mixture::new(&letters);
     letters.len() >= MIN_PROOF && mixture.is_random() && mixture.is_even()
 }
 
-/// The letters of base64 with their positions, without those of escapes such as `\n`.
+/// The base64 letters of `text` with their positions. Letters of escapes such as `\n` are left out.
 fn letters(text: &[u8]) -> impl Iterator<Item = (usize, u8)> {
     let mut escape = false;
     text.iter().copied().enumerate().filter(move |(_, byte)| {
@@ -187,7 +190,7 @@ fn runs(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The kinds of letters in a text, and how often the kind changes.
+/// Counts the capitals, small letters and digits in a text, and the changes between these kinds.
 #[derive(Debug, Default)]
 struct Mixture {
     upper: usize,
@@ -218,14 +221,15 @@ impl Mixture {
         self.upper + self.lower + self.digits
     }
 
-    /// Whether it looks like base64 of a key, in which six of ten letters differ in kind from the previous
-    /// one; in short words and names three of ten do.
+    /// Whether the text looks like the base64 of a key. In such base64, six of ten letters differ in kind
+    /// from the preceding letter; in short words and names, three of ten differ.
     fn is_random(&self) -> bool {
         let least = if self.all() < MIN_PROOF { 45 } else { 30 };
         self.upper > 0 && self.lower > 0 && self.digits > 0 && self.changes * 100 >= self.all() * least
     }
 
-    /// Whether each kind is about as frequent as in base64: 26, 26 and 10 of 64.
+    /// Whether each kind of letter is about as frequent as in base64, which has 26 capitals, 26 small letters
+    /// and 10 digits among 64 characters.
     fn is_even(&self) -> bool {
         let part = |count: usize| count * 100 / self.all().max(1);
         part(self.upper) >= 22 && part(self.lower) >= 22 && (4..=32).contains(&part(self.digits))

@@ -1,19 +1,20 @@
-//! Finds binary private keys: OpenPGP packets (RFC 9580), and DER of PKCS #1, PKCS #8 and SEC 1.
+//! Finds binary private keys in the following formats: OpenPGP packets (RFC 9580), and DER of PKCS #1, PKCS
+//! #8 and SEC 1.
 //!
-//! Each is parsed far enough to distinguish private from public keys. Its lengths must be consistent, so that
-//! other data does not match.
+//! Each candidate is parsed far enough to distinguish a private key from a public key. The lengths in a
+//! candidate must be consistent, so that other data does not match.
 
 use std::ops::Range;
 
-/// The longest private key, in bytes.
+/// The maximum length of a private key, in bytes.
 const MAX_KEY: usize = 32 << 10;
-/// The shortest private key, in bytes.
+/// The minimum length of a private key, in bytes.
 const MIN_KEY: usize = 32;
 
-/// Calls `found` with the rule, description and range of each private key in `text`. A key that the end of
-/// the text truncates is reported with its full extent.
+/// Calls `found` with the rule, description and range of each private key in `text`. If the end of the text
+/// truncates a key, the reported range includes the missing bytes.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str, Range<usize>)) {
-    // Binary keys are never ASCII, and most texts are.
+    // Binary keys always contain non-ASCII bytes, and most texts are ASCII.
     if text.is_ascii() {
         return;
     }
@@ -24,11 +25,11 @@ pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str
             found("pgp-private-key", "a binary PGP private key", at..at + length);
         }
     }
-    // The version at the start of each of the three formats.
+    // Each of the three DER formats begins with one of these versions.
     let versions = memchr::memmem::find_iter(text, b"\x02\x01\x00")
         .chain(memchr::memmem::find_iter(text, b"\x02\x01\x01"));
     for at in versions {
-        // The outer header of two to four bytes precedes it.
+        // An outer header of two to four bytes precedes the version.
         let mut whole = (2..=4).filter_map(|head| {
             let start = at.checked_sub(head)?;
             let (length, body) = der(&text[start..], 0x30)?;
@@ -56,7 +57,7 @@ fn openpgp(text: &[u8]) -> Option<usize> {
     let version = body.byte()?;
     let made = body.byte()?;
     let (_, kind) = (body.take(3)?, body.byte()?);
-    // Created between 1990 and 2080.
+    // The packet was created between 1990 and 2080.
     let fits =
         matches!(version, 4..=6) && matches!(made, 0x26..=0xcf) && (MIN_KEY..=MAX_KEY).contains(&length);
     if !fits {
@@ -82,9 +83,9 @@ fn openpgp(text: &[u8]) -> Option<usize> {
         _ => return None,
     };
     public?;
-    // The protection of the private part: none, or a passphrase.
+    // The private part is unprotected or protected by a passphrase.
     let kept = matches!(body.byte()?, 0 | 253..=255);
-    // Another packet may follow: a user, a signature, a subkey.
+    // A user id, signature or subkey packet may follow.
     let next = text.get(head + length).is_none_or(|next| match next {
         0x80..=0xbf => matches!(next >> 2 & 15, 2 | 7 | 13),
         _ => matches!(next, 0xc2 | 0xc7 | 0xcd),
@@ -106,16 +107,16 @@ impl<'t> Reader<'t> {
         Some(*self.take(1)?.first()?)
     }
 
-    /// A number after its bit length, which must be correct.
+    /// Reads a number and checks the bit length that precedes it.
     fn number(&mut self) -> Option<()> {
         let bits = usize::from(u16::from_be_bytes(*self.take(2)?.first_chunk()?));
         let first = *self.take(bits.div_ceil(8))?.first()?;
         let highest = 8 - first.leading_zeros() as usize;
-        // Points that are not numbers may be off by some bits.
+        // The bit length of a point in a native encoding may be off by some bits.
         (bits <= 16_384 && first != 0 && (bits - 1) % 8 < highest + 1).then_some(())
     }
 
-    /// The OID of a curve.
+    /// Reads the OID of a curve.
     fn curve(&mut self) -> Option<()> {
         let length = usize::from(self.byte()?);
         let name = self.take(length)?;
@@ -123,7 +124,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The lengths of the element at the start of `text`, if it has this tag, and of its header.
+/// The lengths of the content and of the header of the DER element at the start of `text`; `None` if the
+/// element has another tag than `kind`.
 fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
     match text {
         [first, length @ 0..=0x7f, ..] if *first == kind => Some((usize::from(*length), 2)),
@@ -135,25 +137,25 @@ fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether `text`, an element of `length` bytes, continues like a private key after its version.
+/// Whether `text`, the content of an element of `length` bytes, looks like a private key.
 fn is_private(text: &[u8], length: usize) -> bool {
     if !(MIN_KEY..=MAX_KEY).contains(&length) {
         return false;
     }
     let Some(rest) = text.get(3..) else { return false };
-    // PKCS #8: an algorithm identifier, and the key.
+    // PKCS #8 has an algorithm identifier and the key.
     if let Some((inner, head)) = der(rest, 0x30) {
         let named = rest.get(head) == Some(&0x06);
         let key = rest.get(head + inner..).and_then(|key| der(key, 0x04));
         return named && key.is_some_and(|(key, _)| key >= MIN_KEY && key < length);
     }
-    // SEC 1: the key, then its curve or nothing.
+    // SEC 1 has the key, and optionally its curve.
     if text[2] == 1 {
         return der(rest, 0x04).is_some_and(|(key, head)| {
             (28..=66).contains(&key) && matches!(rest.get(head + key), Some(0xa0 | 0xa1))
         });
     }
-    // PKCS #1: the modulus, the small exponent and the large one.
+    // PKCS #1 has the modulus, the small public exponent and the large private exponent.
     let Some((modulus, head)) = der(rest, 0x02) else { return false };
     let Some((small, next)) = rest.get(head + modulus..).and_then(|rest| der(rest, 0x02)) else {
         return false;

@@ -1,4 +1,4 @@
-//! Rules for clouds and hosting, from documented token formats.
+//! Defines rules for the tokens of clouds and hosting services, based on documented formats.
 
 use super::row::{Row, row};
 

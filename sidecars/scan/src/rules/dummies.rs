@@ -1,6 +1,7 @@
-//! Example values of documentation, each compared as a whole.
+//! Recognizes example values from documentation, which are not findings. A value must match completely.
 //!
-//! A part of a value, or adjacent text, does not count: an attacker could add it to a leaked secret.
+//! A partial match, or an example value in the adjacent text, does not count, because an attacker could add
+//! an example value to a leaked secret.
 
 /// Example values of vendors' documentation and standards, and well-known keys of emulators.
 const VALUES: &[&str] = &[
@@ -10,17 +11,17 @@ const VALUES: &[&str] = &[
     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "je7MtGbClwBF/2Zp9Utk/h3yCo8nvbEXAMPLEKEY",
-    // Azurite, and the Cosmos DB emulator.
+    // Fixed keys of Azurite and of the Cosmos DB emulator.
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
-    // RFC 7617, and `user:password`.
+    // The login of RFC 7617, and `user:password`.
     "QWxhZGRpbjpvcGVuIHNlc2FtZQ",
     "dXNlcjpwYXNzd29yZA",
     "dXNlcm5hbWU6cGFzc3dvcmQ",
     "dXNlcjpwYXNz",
 ];
 
-/// Passwords that everybody tries first, in either case.
+/// Common passwords that attackers try first. Case is ignored.
 const PASSWORDS: &[&str] = &[
     "admin",
     "changeit",
@@ -80,7 +81,7 @@ const PASSWORDS: &[&str] = &[
     "123456",
 ];
 
-/// Delimiters around the name of a placeholder.
+/// Delimiters that surround the name in a placeholder.
 const AROUND: &[(&str, &str)] = &[
     ("${{", "}}"),
     ("{{", "}}"),
@@ -97,10 +98,10 @@ const AROUND: &[(&str, &str)] = &[
     (":", ""),
 ];
 
-/// The longest placeholder name.
+/// The maximum length of the name in a placeholder.
 const MAX_NAME: usize = 40;
 
-/// Whether `secret` as a whole is an example value.
+/// Whether the complete `secret` is an example value.
 pub(super) fn is_dummy(secret: &[u8]) -> bool {
     let Ok(secret) = std::str::from_utf8(secret) else { return false };
     VALUES.contains(&secret.trim_end_matches('='))
@@ -111,8 +112,8 @@ pub(super) fn is_dummy(secret: &[u8]) -> bool {
         })
 }
 
-/// Whether it consists of words, as names do and keys do not: no digits, and each word in one case except for
-/// its first letter.
+/// Whether a text consists of words, as names do and keys do not. It must contain no digits, and each word
+/// must be in one case except for its first letter.
 fn is_name(text: &str) -> bool {
     let text = text.trim();
     let word = |word: &str| {

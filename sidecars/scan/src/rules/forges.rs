@@ -1,4 +1,5 @@
-//! Rules for forges, build services and developer tools, from documented token formats.
+//! Defines rules for the tokens of Git hosts, build services and developer tools, based on documented
+//! formats.
 
 use super::row::{Row, row};
 

@@ -1,18 +1,20 @@
-//! Finds keys in a text, in either case.
+//! Finds the keys of rules in a text. A key is the fixed string that every match of a rule contains; case is
+//! ignored.
 //!
-//! One bit of a table of 32 KiB rejects nearly every position of a text; the rest is looked up and compared
-//! in full.
+//! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. The remaining positions are
+//! compared with the keys in full.
 
-/// The bytes of a key in the table.
+/// The number of bytes of each key that the bitmap contains.
 const PIECE: usize = 4;
 const BITS: u32 = 18;
-/// Sets the case bit of ASCII letters. Other characters may collide; they are compared afterwards.
+/// Sets the case bit of ASCII letters, so that both cases are equal. The mask makes some other characters
+/// equal too; the full comparison tells them apart.
 const FOLD: u32 = 0x2020_2020;
 
 /// The search index over all keys.
 pub(super) struct Gate {
     bits: Box<[u64; 1 << (BITS - 6)]>,
-    /// Piece, key number, and offset of the piece in the key; sorted.
+    /// Sorted entries: a piece, the number of its key, and the offset of the piece in that key.
     entries: Vec<(u32, u32, usize)>,
     keys: Vec<Box<[u8]>>,
 }
@@ -23,7 +25,7 @@ impl Gate {
         for key in keys {
             let number = u32::try_from(gate.keys.len()).unwrap_or(u32::MAX);
             if let [first, second, third] = *key {
-                // Any byte that can continue a token may follow.
+                // A key of three bytes may be followed by any byte that can occur in a token.
                 let next = (0..=u8::MAX).filter(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase());
                 gate.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
             } else if let Some((piece, at)) = rarest(key) {
@@ -40,7 +42,8 @@ impl Gate {
         gate
     }
 
-    /// Calls `found(key, position)` for every key, in probe order.
+    /// Calls `found(key, position)` for every key in `text`, ordered by the position of the key's indexed
+    /// piece.
     pub(super) fn each(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
         for (at, window) in text.windows(PIECE).enumerate() {
             let piece = fold(window.try_into().unwrap_or_default());

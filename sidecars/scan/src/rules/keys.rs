@@ -1,10 +1,10 @@
-//! Rules for private keys, signed tokens and connection strings, which are standards rather than one vendor's
-//! formats.
+//! Defines rules for private keys, signed tokens and connection strings, whose formats are standards and not
+//! specific to one vendor.
 
 use super::armour::Armour;
 use super::row::{Row, armoured, row};
 
-/// The words in the first line of every PEM private key; forms encode the space as `+`.
+/// The words in the first line of every PEM private key. HTML forms encode the space as `+`.
 const PRIVATE_KEY: &[&str] = &["PRIVATE KEY", "PRIVATE+KEY"];
 
 pub(super) const ROWS: &[Row] = &[
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Row] = &[
     row("npmrc-token", "a login of an .npmrc file", &["_authtoken=", "_password="], r"_(?:authToken|password)=([A-Za-z0-9+/=_-]{16,300})", &["//r.example.net/:_authToken=<36w>"], &["//r.example.net/:_authToken=${TOKEN}"]).entropy(3.0),
 ];
 
-/// Names of other fields in a connection string with a password.
+/// The names of fields that accompany a password in a connection string.
 const CONNECTION_FIELDS: [&[u8]; 8] = [
     b"server=",
     b"data source=",
@@ -53,10 +53,10 @@ const CONNECTION_FIELDS: [&[u8]; 8] = [
     b"uid=",
     b"addr=",
 ];
-/// The most bytes of a connection string on one side of its password.
+/// The maximum number of bytes on each side of the password that are searched for other fields.
 const MAX_CONNECTION: usize = 300;
 
-/// Whether the JSON object names its key type.
+/// Whether the JSON object around a match contains the key type (`kty`).
 fn in_key_set(before: &[u8], after: &[u8]) -> bool {
     let is_brace = |byte: &u8| b"{}".contains(byte);
     let before = &before[before.iter().rposition(is_brace).unwrap_or(0)..];
@@ -64,7 +64,7 @@ fn in_key_set(before: &[u8], after: &[u8]) -> bool {
     [before, after].iter().any(|side| memchr::memmem::find(side, b"\"kty").is_some())
 }
 
-/// Whether other fields precede or follow it in the same line.
+/// Whether other fields of a connection string precede or follow a match on its line.
 fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
     let is_end = |byte: &u8| b"\r\n".contains(byte);
     let before = &before[before.len().saturating_sub(MAX_CONNECTION)..];

@@ -1,13 +1,13 @@
-//! Pattern rules: tables of tokens and phrases with one engine.
+//! Implements pattern rules: tables of tokens and phrases, and the engine that runs them.
 //!
 //! ```text
-//! gate      keys, in one pass          clouds forges services keys    the tables
+//! gate      the search for keys        clouds forges services keys    the tables of rules
 //! row       one rule                   phrases                        prompt injection phrases
 //! dummies   example values of documentation
 //! armour    PEM-like private keys, of any length       binary     binary private keys
 //! ```
-//! A pattern runs only at a key, and only on as many bytes as its row allows, so its cost is bounded wherever
-//! an attacker puts the key.
+//! A rule's pattern runs only where the text contains one of the rule's keys, and reads only as many bytes as
+//! the rule's row allows. The cost is therefore bounded even if an attacker fills a text with keys.
 
 pub(crate) mod armour;
 pub(crate) mod binary;
@@ -30,23 +30,24 @@ use crate::finding::Severity;
 use gate::Gate;
 use row::{BESIDE, Row, USUAL_FLOOR};
 
-/// The expansion of `@=` in a pattern: the rest of a name, quotes as nested in JSON, and an assignment sign.
+/// What `@=` in a pattern expands to: the rest of a name, quotes as they appear in nested JSON, and an
+/// assignment sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
 
-/// The window over which a secret's randomness is measured, in bytes, so that appended text does not lower
-/// it.
+/// The size in bytes of the windows in which a secret's randomness is measured. A fixed window prevents
+/// appended text from lowering the result.
 const ENTROPY_WINDOW: usize = 32;
 
-/// The most bytes of token characters after a token that are redacted with it.
+/// The maximum number of token characters after a match that are redacted together with it.
 const MAX_TAIL: usize = 4096;
 
-/// The most context bytes that a rule may read before or after a text.
+/// The maximum number of bytes before or after a text that a rule may read as context.
 pub(crate) const REACH: usize = 4096;
 
-/// The compiled rules of some tables.
+/// The compiled rules of one or more tables.
 pub(crate) struct RuleSet {
     gate: Gate,
-    /// The rule and length of each key of the gate.
+    /// For each key of the gate: its rule and its length.
     owners: Vec<(usize, usize)>,
     rules: Vec<Rule>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct RuleSet {
 struct Rule {
     row: &'static Row,
     id: Arc<str>,
-    /// Compiled at the first hit of its key; most never are.
+    /// Compiled when the rule's key is first found, because the keys of most rules never are.
     regex: OnceLock<Option<Regex>>,
 }
 
@@ -64,17 +65,17 @@ pub(crate) struct Match {
     pub(crate) id: Arc<str>,
     pub(crate) words: &'static str,
     pub(crate) severity: Severity,
-    /// The row of a private key that may continue after the text.
+    /// For a private key that may continue after the text: the row of its rule.
     pub(crate) open: Option<&'static Row>,
 }
 
-/// The token rules.
+/// Returns the token rules.
 pub(crate) fn tokens() -> &'static RuleSet {
     static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(token_rows()));
     &SET
 }
 
-/// The prompt injection rules.
+/// Returns the prompt injection rules.
 pub(crate) fn phrases() -> &'static RuleSet {
     static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(phrases::ROWS.iter()));
     &SET
@@ -90,12 +91,12 @@ pub fn token_kinds() -> usize {
     token_rows().count()
 }
 
-/// The ids and descriptions of the token rules: `("github-oauth-token", "a GitHub OAuth token")`.
+/// The ids and descriptions of the token rules, for example `("github-oauth-token", "a GitHub OAuth token")`.
 pub fn token_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     token_rows().map(|row| (row.id, row.words))
 }
 
-/// The length of a vendor's prefix at the start of `value`, in bytes.
+/// The length in bytes of a vendor's prefix at the start of `value`.
 pub(crate) fn public_prefix(value: &str) -> usize {
     let known = token_rows().filter(|row| row.lookbehind == 0).flat_map(|row| row.keys);
     known.filter(|key| value.starts_with(**key)).map(|key| key.len()).max().unwrap_or(0)
@@ -113,9 +114,9 @@ impl RuleSet {
         Self { gate: Gate::new(keys), owners, rules }
     }
 
-    /// Finds every match in `text`, without overlaps per rule.
+    /// Finds every match in `text`. Matches of one rule do not overlap.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Match)) {
-        // End of each rule's last match: keys within it begin no other match.
+        // The end of each rule's last match. A key before that end does not begin another match of the rule.
         let mut ends: Vec<(usize, usize)> = Vec::new();
         self.gate.each(text, |key, place| {
             let (owner, length) = self.owners[key];
@@ -132,7 +133,7 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// The match at a key of this length.
+    /// The match at a key of `length` bytes.
     fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
         let row = self.row;
         if let Some(armour) = row.armour {
@@ -142,12 +143,12 @@ impl Rule {
         }
         let begin = place.saturating_sub(row.lookbehind);
         let before = begin.checked_sub(1).and_then(|at| text.get(at));
-        // A word that merely ends in a key does not match; base64 contains many.
+        // A word that merely ends in a key does not match, because base64 contains many such words.
         let joined =
             [before, text.get(begin)].into_iter().all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric));
         let strict =
             row.lookbehind == 0 && joined && !after_escape(text, begin) && !is_distinctive(row, length);
-        // A correct checksum outweighs the preceding text.
+        // A correct checksum proves a token, whatever text precedes it.
         if strict && row.check.is_none() {
             return None;
         }
@@ -161,9 +162,9 @@ impl Rule {
                 return None;
             }
         }
-        // Phrases have no entropy floor and match whatever they mention.
+        // Phrases have no entropy floor, and match even if they contain an example value.
         let is_token = row.entropy > 0.0;
-        // A vendor's prefix is not part of the secret.
+        // A vendor's prefix is not part of the secret, so its entropy does not count.
         let public = if captures.len() == 1 && row.lookbehind == 0 { length } else { 0 };
         if is_token
             && (!is_random(secret.as_bytes(), public, row.entropy) || dummies::is_dummy(secret.as_bytes()))
@@ -188,48 +189,49 @@ impl Rule {
     }
 }
 
-/// Whether the letter before `place` belongs to an escape like `\n` and not to a word.
+/// Whether the letter before `place` is part of an escape such as `\n` and not of a word.
 fn after_escape(text: &[u8], place: usize) -> bool {
     place >= 2 && text[place - 2] == b'\\' && matches!(text[place - 1], b'n' | b'r' | b't')
 }
 
-/// Compiles a row's pattern; `None` if it is invalid, which a test excludes.
+/// Compiles the pattern of a row; `None` if the pattern is invalid, which a test rules out.
 fn compile(row: &Row) -> Option<Regex> {
     let pattern = row.pattern.replace("@=", ASSIGNMENT);
-    // Text after a token does not make it another token; a key with a lookbehind needs its end anchor.
+    // A token matches even if more text follows it immediately. A pattern with a lookbehind keeps its end
+    // anchor, because its key does not identify the token.
     let pattern =
         if row.lookbehind == 0 && row.entropy > 0.0 { without_end_anchor(&pattern) } else { &pattern };
     let pattern = if row.lookbehind == 0 { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     RegexBuilder::new(&pattern).unicode(false).size_limit(4 << 20).build().ok()
 }
 
-/// A pattern without its required text after the token.
+/// Removes from a pattern the condition on the text after the token.
 fn without_end_anchor(pattern: &str) -> &str {
     let class = pattern.strip_suffix(r"|\z)").and_then(|rest| Some(&rest[..rest.rfind("(?:[^")?]));
     class.unwrap_or_else(|| pattern.strip_suffix(r"\b").unwrap_or(pattern))
 }
 
-/// Whether a key of this length occurs only in tokens, even within a longer word.
+/// Whether a key of `length` bytes occurs only in tokens, so that it counts even within a longer word.
 fn is_distinctive(row: &Row, length: usize) -> bool {
     let sign = |key: &&&str| key.len() == length && key.bytes().any(|byte| !byte.is_ascii_alphanumeric());
     length >= 4 && row.entropy == USUAL_FLOOR && row.keys.iter().any(|key| sign(&key))
 }
 
-/// Whether some part of a secret after its first `public` bytes reaches the entropy floor. The whole may not,
-/// if text was appended.
+/// Whether the secret after its first `public` bytes, or a window of it, reaches the entropy floor. Appended
+/// text can lower the entropy of the complete secret, so windows are measured too.
 fn is_random(secret: &[u8], public: usize, floor: f64) -> bool {
     let rest = &secret[public.min(secret.len())..];
     bits_per_byte(secret) >= floor
         || rest.windows(ENTROPY_WINDOW).step_by(ENTROPY_WINDOW / 4).any(|part| bits_per_byte(part) >= floor)
 }
 
-/// Whether the last six characters are the checksum of those after the prefix.
+/// Whether the last six characters are the checksum of the other characters after the prefix.
 fn crc_matches(token: &[u8]) -> bool {
     let body = token.iter().rposition(|byte| *byte == b'_').map_or(token, |at| &token[at + 1..]);
     body.len().checked_sub(6).is_some_and(|at| base62(crc32(&body[..at])) == body[at..])
 }
 
-/// CRC-32 as in zlib.
+/// Computes the CRC-32 that zlib uses.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
@@ -252,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// Fills `<36w>` with generated characters, so that the repository contains no token. `#` appends the
+    /// Replaces `<36w>` by 36 generated characters, so that the repository contains no token. `#` appends the
     /// checksum.
     fn generated(template: &str) -> String {
         let mut text = String::new();
@@ -286,7 +288,7 @@ mod tests {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                // No separator at the ends, and no accidental repetition.
+                // The first character is no separator, and no character is repeated by accident.
                 let plain = if place == 0 { alphabet.len() - 2 } else { alphabet.len() };
                 made.push(alphabet[usize::try_from(state >> 33).expect("small") % plain]);
             }
@@ -308,7 +310,7 @@ mod tests {
         ids
     }
 
-    /// The examples of `rows` that fail.
+    /// The examples of `rows` that give a wrong result.
     fn wrong(set: &RuleSet, rows: &[&Row]) -> Vec<String> {
         let mut wrong = Vec::new();
         for row in rows {
@@ -360,7 +362,7 @@ mod tests {
                 ("sha512-", ""),
                 ("h1:", ""),
             ];
-            // Text appended without a space, for patterns with an own start.
+            // Text that directly follows or precedes a token, for patterns with their own start condition.
             let joined = [
                 ("", "example"),
                 ("", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
@@ -441,7 +443,7 @@ mod tests {
         let token = generated("hf_<34w>");
         assert!(ids(tokens(), &format!("x{token}")).is_empty());
         assert_eq!(ids(tokens(), &format!("\\n{token}")).len(), 1);
-        // If the key or a checksum suffices, the surrounding text does not matter.
+        // If the key or a checksum identifies the token, the surrounding text does not matter.
         for token in [generated("ghp_<30w#>"), generated("glpat-<20w>"), generated("sk-ant-api03-<95b>")] {
             assert_eq!(ids(tokens(), &format!("x{token}")).len(), 1, "{token}");
             assert_eq!(ids(tokens(), &format!("-{token}_")).len(), 1, "{token}");

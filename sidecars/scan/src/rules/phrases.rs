@@ -1,7 +1,7 @@
-//! Rules for prompt injection phrases, in classes: our own list, with the commonest wordings of several
-//! languages.
+//! Defines rules for prompt injection phrases: a list written for this project, with the commonest wordings
+//! in several languages.
 //!
-//! The class is the first word of a rule's id:
+//! The first word of a rule's id is its class:
 //! - `override`: ignore earlier instructions. `conceal`: hide this from the user.
 //! - `persona`: act without rules. `authority`: this comes from your maker or operator.
 //! - `exfiltrate`: send secrets. `execute`: run this. `reveal`: show your instructions.
@@ -10,7 +10,7 @@
 
 use super::row::{Row, row};
 
-/// Makes a phrase row, which has no entropy floor.
+/// Builds the row of a phrase, which has no entropy floor.
 const fn phrase(
     id: &'static str,
     words: &'static str,

@@ -1,46 +1,49 @@
-//! One built-in rule, as a row of a table.
+//! Defines the row of a table that describes one built-in rule.
 
 use super::armour::Armour;
 use crate::finding::Severity;
 
-/// A checksum in a token.
+/// A checksum that tokens of one kind contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// The last six characters are the CRC-32 of the characters after the prefix, in base 62. A token with a
-    /// wrong checksum only warns.
+    /// The last six characters are the CRC-32, in base 62, of the other characters after the prefix. A token
+    /// with a wrong checksum is only a warning.
     Crc32,
 }
 
-/// Checks the text before and after a match.
+/// Checks a condition on the text before and the text after a match.
 pub(crate) type Near = fn(&[u8], &[u8]) -> bool;
 
-/// One kind of token or phrase. Rows are constants; a test runs each row's examples.
+/// One kind of token or phrase. All rows are constants, and a test runs the examples of each row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    /// The rule's id, as in findings and the user's configuration.
+    /// The rule's id, as it appears in findings and in the user's configuration.
     pub(crate) id: &'static str,
-    /// The description for the user, to follow "this looks like".
+    /// A description for the user, which completes the sentence "this looks like …".
     pub(crate) words: &'static str,
-    /// The pattern runs only at one of these keys, in either case. At least three bytes.
+    /// The fixed strings at which the pattern runs. Case is ignored. Each has at least three bytes.
     pub(crate) keys: &'static [&'static str],
-    /// A byte pattern. Begins at the key, or up to `lookbehind` bytes before. Group 1, if present, is the secret.
-    /// `@=` matches the text between a name and its value.
+    /// A regular expression on bytes. A match begins at the key, or at most `lookbehind` bytes before it. If
+    /// the pattern has a group 1, that group is the secret. `@=` stands for the text between a name and its
+    /// value.
     pub(crate) pattern: &'static str,
-    /// The most bytes before the key at which the pattern may begin.
+    /// The maximum number of bytes before the key at which a match may begin.
     pub(crate) lookbehind: usize,
-    /// The most bytes from the key on that the pattern reads; bounds its cost.
+    /// The maximum number of bytes, counted from the start of the key, that the pattern reads. This bounds
+    /// its cost.
     pub(crate) longest: usize,
-    /// The least entropy of the secret, in bits per byte, so that `xxxx…` does not match.
+    /// The minimum entropy of the secret, in bits per byte. It prevents `xxxx…` from matching.
     pub(crate) entropy: f64,
-    /// Instead of a pattern: the start and end of a body of any length.
+    /// For private keys, instead of a pattern: how the body of a key, of any length, begins and ends.
     pub(crate) armour: Option<Armour>,
-    /// A condition on the text around a match: gets at most [`BESIDE`] bytes before and after.
+    /// A condition on the text around a match. It receives at most [`BESIDE`] bytes from before and from
+    /// after the match.
     pub(crate) beside: Option<Near>,
-    /// The checksum, if any.
+    /// The checksum of the token, if it has one.
     pub(crate) check: Option<Check>,
     /// The severity of a match.
     pub(crate) severity: Severity,
-    /// Matching examples; `<36w>` stands for generated characters, see the test.
+    /// Examples that must match. In them, `<36w>` stands for 36 generated characters (see the test).
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
     pub(crate) like: &'static [&'static str],
     /// Examples that must not match.
@@ -48,13 +51,13 @@ pub(crate) struct Row {
     pub(crate) unlike: &'static [&'static str],
 }
 
-/// The most bytes around a match that count as near.
+/// The maximum number of bytes before and after a match that a condition receives.
 pub(super) const BESIDE: usize = 3000;
 
-/// The usual entropy floor, in bits per byte: `xxxx` is below it, words are above.
+/// The usual minimum entropy of a secret, in bits per byte: `xxxx` is below it, and words are above it.
 pub(super) const USUAL_FLOOR: f64 = 2.5;
 
-/// Makes a row with the usual bounds.
+/// Builds a row with the usual limits.
 pub(crate) const fn row(
     id: &'static str,
     words: &'static str,
@@ -80,7 +83,7 @@ pub(crate) const fn row(
     }
 }
 
-/// Makes a row for a PEM-like key of any length.
+/// Builds the row of a PEM-like key, which may have any length.
 pub(crate) const fn armoured(
     id: &'static str,
     words: &'static str,
@@ -95,31 +98,31 @@ pub(crate) const fn armoured(
 }
 
 impl Row {
-    /// Lets the pattern begin up to `bytes` before the key.
+    /// Allows a match to begin up to `bytes` before the key.
     pub(crate) const fn lookbehind(mut self, bytes: usize) -> Self {
         self.lookbehind = bytes;
         self
     }
 
-    /// Lets the pattern read `bytes` from the key on.
+    /// Allows the pattern to read `bytes`, counted from the start of the key.
     pub(crate) const fn reach(mut self, bytes: usize) -> Self {
         self.longest = bytes;
         self
     }
 
-    /// Requires this condition on the text around a match, in any order of the parts.
+    /// Adds a condition on the text around a match, in which the parts may appear in any order.
     pub(crate) const fn beside(mut self, near: Near) -> Self {
         self.beside = Some(near);
         self
     }
 
-    /// Sets another entropy floor.
+    /// Replaces the usual entropy floor.
     pub(crate) const fn entropy(mut self, bits: f64) -> Self {
         self.entropy = bits;
         self
     }
 
-    /// Requires a checksum in the last six characters.
+    /// Expects a checksum in the last six characters.
     pub(crate) const fn crc(mut self) -> Self {
         self.check = Some(Check::Crc32);
         self

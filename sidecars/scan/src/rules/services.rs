@@ -1,4 +1,5 @@
-//! Rules for model providers, payment, chat and mail, from documented token formats.
+//! Defines rules for the tokens of model providers, payment, chat and mail services, based on documented
+//! formats.
 
 use super::row::{Row, row};
 
