@@ -1,17 +1,18 @@
-//! Scans a blob in several views and finds the lines of findings.
+//! Scans a blob in several views, and determines the line numbers of findings.
 
 use bottle_scan::{Finding, Report, Scanner, Stream};
 use sha2::{Digest, Sha256};
 
 use crate::archives::Archives;
 
-/// Bytes of a line that are searched for a mark.
+/// The maximum number of bytes of a line that are searched for `gitleaks:allow`.
 const LINE: usize = 64 << 10;
 
-/// The author's mark on a line without a secret.
+/// The comment with which an author marks a line as free of secrets.
 const MARK: &[u8] = b"gitleaks:allow";
 
-/// The views of a blob that are scanned: as it is, without zero bytes (UTF-16 and UTF-32), and unpacked.
+/// The views of a blob that are scanned: the unchanged bytes, the bytes without zeros (for UTF-16 and
+/// UTF-32), and the unpacked contents of archives.
 pub(crate) struct Views<'s> {
     scanner: &'s Scanner,
     plain: Stream<&'s Scanner>,
@@ -25,9 +26,9 @@ pub(crate) struct BlobReport {
     pub(crate) plain: Report,
     pub(crate) wide: Report,
     pub(crate) unpacked: Report,
-    /// A file in an archive that holds secrets by its name.
+    /// The name of a file in an archive, if files of that name usually contain secrets.
     pub(crate) file: Option<String>,
-    /// The unpacked contents exceed the limits.
+    /// Whether the unpacked contents exceed the limits.
     pub(crate) bomb: bool,
 }
 
@@ -67,7 +68,7 @@ impl<'s> Views<'s> {
     }
 }
 
-/// Finds the lines of findings in a second pass over the blob.
+/// Determines the line numbers of findings in a second pass over the blob.
 pub(crate) struct Lines {
     findings: Vec<LineFinding>,
     at: u64,
@@ -76,19 +77,19 @@ pub(crate) struct Lines {
     text: Vec<u8>,
 }
 
-/// A finding with its line.
+/// A finding with the line in which it begins.
 pub(crate) struct LineFinding {
     start: u64,
     end: u64,
     hash: Sha256,
-    /// The line of its first byte, from 1.
+    /// The line of the first byte of the finding, counted from 1.
     pub(crate) line: Option<u64>,
-    /// Whether one of its lines has a mark.
+    /// Whether any line of the finding contains `gitleaks:allow`.
     pub(crate) marked: bool,
 }
 
 impl LineFinding {
-    /// The hash of its value, for deduplication.
+    /// The hash of the matched value, for deduplication.
     pub(crate) fn value(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
@@ -122,13 +123,13 @@ impl Lines {
         }
     }
 
-    /// Returns the findings in their original order.
+    /// Returns the findings in the order in which they were passed.
     pub(crate) fn finish(mut self) -> Vec<LineFinding> {
         self.end_line();
         self.findings
     }
 
-    /// Applies a mark in the line that ends here to its findings.
+    /// At the end of a line with `gitleaks:allow`, marks all findings of that line.
     fn end_line(&mut self) {
         if self.text.windows(MARK.len()).any(|window| window.eq_ignore_ascii_case(MARK)) {
             let in_line = |finding: &&mut LineFinding| finding.start < self.at && self.begin < finding.end;

@@ -1,4 +1,4 @@
-//! Forwards request bodies to git: decodes gzip and checks the head of a push.
+//! Forwards request bodies to git. Decodes gzip, and checks the head of a push.
 
 use std::io::Write;
 
@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use crate::head::{Head, HeadError};
 use crate::http::idle_timeout;
 
-/// Most bytes of a decoded gzip body. git compresses its negotiation, and small pushes.
+/// The maximum size of a gzip body after decoding. git compresses fetch negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
-/// A request body that is not forwarded to its end. Displayed as a sentence for the agent.
+/// Why a request body is not forwarded completely. The display text is a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error(transparent)]
@@ -24,15 +24,16 @@ pub(crate) enum BodyError {
     Gzip,
     #[error("it is too large when decoded; send it without gzip")]
     TooLarge,
-    /// git's own output reports why.
+    /// git closed its input, and reports the reason in its output.
     #[error("git closed its input")]
     Closed,
 }
 
-/// Forwards a request body to git. By the time of an error, the body has been read to its end.
+/// Forwards a request body to git's standard input. If this fails, the rest of the body has been read and
+/// dropped.
 ///
 /// # Errors
-/// [`BodyError`], except if git closes its input.
+/// [`BodyError`], unless git closed its input.
 pub(crate) async fn forward(
     mut body: Incoming,
     stdin: ChildStdin,
@@ -50,7 +51,8 @@ pub(crate) async fn forward(
         let Ok(data) = frame.into_data() else { continue };
         if let Err(error) = input.write(&data).await {
             drop(input);
-            // A client that still sends would not read the response.
+            // The rest of the body is read, because a client that is still sending would not read the
+            // response.
             while let Some(Some(Ok(_))) = idle_timeout(permits, body.frame()).await {}
             return unless_closed(error);
         }
@@ -62,7 +64,7 @@ fn unless_closed(error: BodyError) -> Result<(), BodyError> {
     if matches!(error, BodyError::Closed) { Ok(()) } else { Err(error) }
 }
 
-/// git's standard input, behind the decoder and the checks.
+/// git's standard input, with the decoder and the checks that precede it.
 struct GitInput {
     stdin: ChildStdin,
     decoder: Option<GzDecoder<Vec<u8>>>,
@@ -75,7 +77,7 @@ impl GitInput {
         if self.decoder.is_none() {
             return self.write_decoded(data).await;
         }
-        // In small chunks: the decoded size can be a thousand times larger.
+        // The input is decoded in small chunks, because the decoded size can be a thousand times larger.
         for chunk in data.chunks(4096) {
             let decoded = match &mut self.decoder {
                 Some(decoder) => {
@@ -100,7 +102,7 @@ impl GitInput {
         self.stdin.write_all(bytes).await.map_err(|_| BodyError::Closed)
     }
 
-    /// Writes the decoder's remaining output and closes git's input.
+    /// Writes the remaining output of the decoder, and closes git's input.
     async fn finish(&mut self) -> Result<(), BodyError> {
         if let Some(mut decoder) = self.decoder.take()
             && decoder.try_finish().is_ok()

@@ -1,7 +1,8 @@
-//! The git gate's daemon: confinement, provisioning and requests of its parent.
+//! Runs the git gate as a daemon: confines the process, receives repositories from the parent process, and
+//! serves the bottle.
 //!
-//! The gate runs git and ssh, so its system call filter allows programs, from system folders only. It can
-//! write only to its own folder.
+//! The gate runs git and ssh, so its system call filter allows executing programs, but only from system
+//! folders. The gate can write only to its own folder.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,51 +33,51 @@ use crate::repo::Repo;
 /// The daemon's name in health reports and events.
 pub const NAME: &str = "git-gate";
 
-/// Worker threads: one scans a push while the other serves requests.
+/// The number of worker threads. One can scan a push while the other serves requests.
 const WORKERS: usize = 2;
 
-/// Most connections of the bottle at once; others wait.
+/// The maximum number of concurrent connections from the bottle. Further connections wait.
 const CONNECTIONS: usize = 128;
 
-/// Most exchanges with git at once.
+/// The maximum number of concurrent exchanges with git.
 const EXCHANGES: usize = 16;
 
-/// The daemon's configuration on its command line. It contains no secrets.
+/// The daemon's configuration, which is passed on its command line. It contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateConfig {
-    /// The listener for the bottle.
+    /// The listener that the bottle connects to.
     pub proxy: ListenerConfig,
-    /// An existing folder for mirrors.
+    /// An existing folder in which the gate keeps its mirrors.
     pub folder: PathBuf,
-    /// The user to switch to when started as root. It needs write access to the listener's folder and
-    /// to `folder`.
+    /// The user to which the gate switches if root started it. This user needs write access to the listener's
+    /// folder and to `folder`.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Time limit for an upstream to accept a push, in seconds.
+    /// The time limit in seconds for an upstream to accept a push.
     pub forward_seconds: u64,
-    /// Number of hits that lock the bottle ([`bottle_contract::lock_out::HITS`]); `None` disables the
-    /// lock-out.
+    /// The number of hits on credentials after which the bottle is locked
+    /// ([`bottle_contract::lock_out::HITS`]); `None` disables the lock-out.
     pub lock_after: Option<usize>,
 }
 
-/// The default of [`GateConfig::forward_seconds`].
+/// The default value of [`GateConfig::forward_seconds`].
 pub const FORWARD_SECONDS: u64 = 900;
 
-/// The provisioned state of the gate.
+/// The state of the gate after the parent process has sent the repositories.
 pub(crate) struct Gate {
     repos: BTreeMap<String, Arc<Repo>>,
     pub(crate) scanner: Scanner,
     pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
     pub(crate) lockout: Arc<Lockout>,
-    /// The first so many known secrets are credentials that the agent does not have.
+    /// The number of credentials that the agent does not have. They are the first of the known secrets.
     pub(crate) credential_count: usize,
-    /// How long a push waits for the user's approval; `None` disables approval.
+    /// The time limit for the user to approve a push; `None` if the user cannot approve pushes.
     pub(crate) approval_timeout: Option<Duration>,
-    /// Time limit for an upstream to accept a push.
+    /// The time limit for an upstream to accept a push.
     pub(crate) forward: Duration,
-    /// Permits for exchanges with git.
+    /// The permits that limit concurrent exchanges with git.
     pub(crate) exchanges: Arc<Semaphore>,
 }
 
@@ -85,7 +86,7 @@ impl Gate {
         self.repos.get(name).cloned()
     }
 
-    /// The message for an unknown repository, with the known ones.
+    /// The message for an unknown repository, which lists the known repositories.
     pub(crate) fn unknown_repo(&self) -> String {
         let names: Vec<&str> = self.repos.keys().map(String::as_str).collect();
         format!(
@@ -95,7 +96,7 @@ impl Gate {
     }
 }
 
-/// The role `__git-gate HOME SLUG CONFIG`: runs until the bundle disconnects.
+/// Runs the program as `__git-gate HOME SLUG CONFIG` until the bundle disconnects.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__git-gate", start)
 }
@@ -115,7 +116,8 @@ fn start(mut config: GateConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, GateDaemon::new(config, fds)))
 }
 
-/// Opens the listener's folder and moves the mirrors' folder to a path that the later user can reach.
+/// Opens the listener's folder, and mounts the mirrors' folder at a path that the unprivileged user can
+/// reach.
 fn prepare_as_root(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     let Some(identity) = config.identity else { return Ok(None) };
     let listener_folder = config.proxy.hold().context("listener")?;
@@ -123,12 +125,13 @@ fn prepare_as_root(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     Ok(listener_folder)
 }
 
-/// Allowed files: programs and the system files that they read; no home folder, nothing of other processes.
+/// The files that the gate may access: programs and the system files that they read. The gate may access no
+/// home folder and no file of another process.
 fn files(config: &GateConfig) -> Files {
     let programs = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"];
-    // The whole folder: tools replace files there by renaming, and a rule for a single file would not
-    // cover the replacement. If root starts the gate, `/etc` is a private one with few files (see
-    // `private_root`).
+    // Access is granted to complete folders. Tools replace files there by renaming, and a rule for a single
+    // file would not cover the replacement. If root started the gate, `/etc` is a private folder with few
+    // files (see `private_root`).
     let read = ["/etc", "/run/systemd/resolve"];
     Files {
         read: read.map(PathBuf::from).into(),
@@ -138,7 +141,7 @@ fn files(config: &GateConfig) -> Files {
     }
 }
 
-/// The daemon's state between requests of its parent.
+/// The daemon's state between requests of its parent process.
 struct GateDaemon {
     config: GateConfig,
     fds: Arc<ReservedFds>,
@@ -209,13 +212,13 @@ impl GateDaemon {
         });
         let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await.context("the git gate")?;
         tokio::spawn(accept(Arc::clone(&gate), listener));
-        // The parent sends one request at a time, so no other provision can have set it.
+        // The parent process sends one request at a time, so no other request can have set the gate.
         let _ = self.gate.set(gate);
         Ok(BundleEvent::GateOpen)
     }
 }
 
-/// Accepts connections for the life of the process.
+/// Accepts connections until the process exits.
 async fn accept(gate: Arc<Gate>, listener: Listener) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     while let Some((socket, permit)) = listener.accept(&permits).await {

@@ -1,57 +1,57 @@
-//! Collects the findings of a push, deduplicated and bounded.
+//! Collects the findings of a push, without duplicates and up to a limit.
 
 use std::fmt;
 
 use bottle_scan::{Detector, Finding};
 use sha2::{Digest, Sha256};
 
-/// Most findings for a report or an approval; a push with more is blocked.
+/// The maximum number of findings in a report or an approval. A push with more findings is blocked.
 pub(crate) const MOST_FINDINGS: usize = 100;
 
-/// A finding in a push that blocks it or needs approval.
+/// A finding because of which a push is blocked or needs approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The rule's id.
+    /// The id of the rule that matched.
     pub(crate) rule: String,
-    /// A preview without the value.
+    /// A description of the finding without the secret's value.
     pub(crate) preview: String,
-    /// The commit, if known.
+    /// The commit with the finding, if known.
     pub(crate) commit: Option<String>,
-    /// The path, or the part of a commit or tag.
+    /// The path of the file, or the part of the commit or tag object.
     pub(crate) location: String,
-    /// The line, if the finding is in a file's text.
+    /// The line number, if the finding is in a file's text.
     pub(crate) line: Option<u64>,
-    /// A secret of this bottle, which no approval lets pass.
+    /// Whether the finding is a secret of this bottle, which no approval can allow.
     pub(crate) known: bool,
-    /// The secret's index and the hash of the match, which the lock-out counts.
+    /// For the lock-out: the index of the secret, and the hash of the match.
     pub(crate) hit: Option<(usize, [u8; 32])>,
-    /// The author's mark as harmless: `gitleaks:allow` or `.gitleaksignore`.
+    /// How the author marked the finding as harmless: with `gitleaks:allow` or `.gitleaksignore`.
     pub(crate) marked: Option<&'static str>,
-    /// Identifies the same finding at the same location in a later push.
+    /// Identifies the finding in later pushes, if it is at the same location.
     pub(crate) fingerprint: [u8; 32],
 }
 
-/// The location of a finding.
+/// The place of a finding in a push.
 #[derive(Debug, Clone)]
 pub(crate) struct Location {
-    /// The commit, if known.
+    /// The commit with the finding, if known.
     pub(crate) commit: Option<String>,
-    /// The path, or the part of a commit or tag.
+    /// The path of the file, or the part of the commit or tag object.
     pub(crate) location: String,
-    /// The line, if the finding is in a file's text.
+    /// The line number, if the finding is in a file's text.
     pub(crate) line: Option<u64>,
 }
 
 impl Location {
-    /// A location without a line.
+    /// Makes a location without a line number.
     pub(crate) fn new(commit: Option<String>, location: String) -> Self {
         Self { commit, location, line: None }
     }
 }
 
 impl Found {
-    /// A finding of the scanner; `value` is the match or its hash. Drops the line of a known secret:
-    /// the start of a match reveals how much of it matched.
+    /// Converts a finding of the scanner; `value` is the matched text or its hash. For a known secret, the
+    /// line number is dropped, because the start of a match reveals how much of the secret matched.
     pub(crate) fn from_scan(finding: &Finding, location: Location, value: &[u8]) -> Self {
         let known = finding.detector == Detector::KnownSecrets;
         let hit = finding.secret.map(|secret| (secret, Sha256::digest(value).into()));
@@ -59,7 +59,7 @@ impl Found {
         Self { known, hit, ..Self::from_name(&finding.rule, &finding.preview, location, value) }
     }
 
-    /// A finding by a file's name, with a description in location of a preview.
+    /// Makes a finding for the name of a file. The preview is `description`.
     pub(crate) fn from_name(rule: &str, description: &str, location: Location, value: &[u8]) -> Self {
         let mut hash = Sha256::new();
         for part in [rule.as_bytes(), location.location.as_bytes(), &Sha256::digest(value)] {
@@ -73,7 +73,7 @@ impl Found {
     }
 }
 
-/// Describes the finding on one line, without its value.
+/// Describes the finding on one line, without the secret's value.
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {}", self.location)?;
@@ -92,12 +92,13 @@ impl fmt::Display for Found {
 #[derive(Debug, Default)]
 pub(crate) struct PushFindings {
     pub(crate) found: Vec<Found>,
-    /// There are more than [`MOST_FINDINGS`].
+    /// Whether the push has more than [`MOST_FINDINGS`] findings.
     pub(crate) more: bool,
 }
 
 impl PushFindings {
-    /// Adds a finding unless it is a duplicate. A duplicate without a mark removes the mark.
+    /// Adds a finding, unless an equal one exists. If only one of two equal findings is marked as harmless,
+    /// the mark is dropped.
     pub(crate) fn add(&mut self, found: Found) {
         let same =
             |other: &&mut Found| other.fingerprint == found.fingerprint && other.commit == found.commit;
@@ -110,7 +111,8 @@ impl PushFindings {
             return;
         }
         self.more = true;
-        // A known secret replaces another finding, so that the report includes it.
+        // If the limit is reached, a known secret replaces another finding, so that the report includes the
+        // secret.
         if found.known
             && let Some(other) = self.found.iter_mut().find(|other| !other.known)
         {

@@ -1,7 +1,7 @@
-//! Runs git, ssh and the gate's other subprocesses.
+//! Runs git, ssh and other subprocesses of the gate.
 //!
-//! Each subprocess has a small environment, its own process group, resource limits and a timeout.
-//! Dropping its [`Running`] kills the whole group.
+//! Each subprocess has a small environment, its own process group, resource limits and a timeout. Dropping
+//! the [`Running`] value of a subprocess kills its process group.
 
 use std::fs::File;
 use std::io;
@@ -15,42 +15,44 @@ use rustix::process::{Pid, Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
-/// Address space of one subprocess: a delta that claims to become more is no delta.
+/// The maximum address space of one subprocess, in bytes. No real delta needs more to be resolved.
 const MEMORY: u64 = 4 << 30;
 
-/// Bytes of the largest file that a subprocess may write.
+/// The maximum size of a file that a subprocess may write, in bytes.
 const FILE: u64 = 8 << 30;
 
-/// Processor seconds of one subprocess.
+/// The maximum CPU time of one subprocess, in seconds.
 const SECONDS: u64 = 1800;
 
-/// Time limit for a subprocess to exit once its input has ended.
+/// The time limit for a subprocess to exit after the end of its input.
 const EXIT_WITHIN: Duration = Duration::from_secs(60);
 
-/// Bytes of a subprocess's stderr that are kept.
+/// The number of bytes of a subprocess's stderr that are kept.
 const MOST_STDERR: u64 = 64 << 10;
 
-/// Search path for git and ssh.
+/// The search path for git and ssh.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Reserved low-numbered descriptors, which subprocesses inherit beside the three standard ones.
+/// Reserved descriptor numbers, at which subprocesses inherit descriptors in addition to the three standard
+/// streams.
 ///
-/// A shell can name only single digits, so the numbers are reserved at process start.
+/// A shell can name only descriptors with one digit, so low numbers are reserved when the process starts.
 pub(crate) struct ReservedFds {
     slots: Mutex<Vec<OwnedFd>>,
 }
 
-/// Number of reserved descriptors.
+/// The number of reserved descriptors.
 const SLOTS: usize = 2;
 
 /// The largest descriptor number that every shell can name.
 const MOST_SHELL_FD: i32 = 9;
 
 impl ReservedFds {
-    /// Reserves the lowest free descriptors. Call it before anything else is opened.
+    /// Reserves the lowest unused descriptor numbers. Must be called before the process opens other files.
     ///
     /// # Errors
-    /// The kernel's error, or too many descriptors are open: then no hook could reach the gate.
+    /// Fails with the kernel's error, or if too many descriptors are open. Without a low number, no hook
+    /// could reach the gate.
     pub(crate) fn reserve() -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let null = File::options().read(true).write(true).open("/dev/null")?;
@@ -62,15 +64,16 @@ impl ReservedFds {
         Ok(Self { slots: Mutex::new(slots) })
     }
 
-    /// Spawns a command that inherits `passed` at the reserved numbers. `command` gets these numbers
-    /// and builds it.
+    /// Spawns a command that inherits the descriptors `passed` at the reserved numbers. `command` receives
+    /// these numbers and builds the command.
     pub(crate) fn spawn(
         &self,
         passed: &[&OwnedFd],
         command: impl FnOnce(&[i32]) -> Command,
     ) -> io::Result<Child> {
         use std::os::fd::AsRawFd;
-        // One spawn at a time: until the slots are reset, every new process would inherit `passed`.
+        // The lock allows one spawn at a time, because every process that is spawned before the slots are
+        // reset inherits `passed`.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers: Vec<i32> = slots.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = command(&numbers);
@@ -92,7 +95,7 @@ impl ReservedFds {
                 (Resource::Core, 0),
             ] {
                 let limit = Rlimit { current: Some(most), maximum: Some(most) };
-                // Fails if the process has exited already.
+                // This fails if the process has already exited.
                 let _ = rustix::process::prlimit(Some(pid), resource, limit);
             }
         }
@@ -104,7 +107,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
-/// A subprocess and its process group. Dropping this kills the group.
+/// A subprocess and its process group. Dropping it kills the process group.
 pub(crate) struct Running {
     pub(crate) child: Child,
     group: Option<Pid>,
@@ -116,8 +119,8 @@ impl Running {
         Self { child, group }
     }
 
-    /// Waits for a normal exit after the end of input, up to [`EXIT_WITHIN`]: receive-pack leaves its
-    /// quarantine behind when a signal kills it.
+    /// Waits up to [`EXIT_WITHIN`] for a subprocess to exit after the end of its input. Killing receive-pack
+    /// immediately would leave its quarantine behind.
     pub(crate) async fn drain_and_wait(mut self, mut stdout: impl AsyncRead + Unpin) {
         let exited = async {
             let _ = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await;
@@ -129,24 +132,25 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group outlives its leader if that leaves children; a group that no longer exists is fine.
+        // A process group outlives its leader if the leader leaves children. If the group no longer exists,
+        // the error is ignored.
         if let Some(group) = self.group {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// The result of a subprocess that exited.
+/// The result of a subprocess that has exited.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) success: bool,
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
-    /// Its stderr, cut off at [`MOST_STDERR`].
+    /// The first [`MOST_STDERR`] bytes of stderr.
     pub(crate) stderr: String,
 }
 
-/// A subprocess that did not start or exit.
+/// Why a subprocess did not start or did not exit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
     #[error("cannot run {0}")]
@@ -157,12 +161,12 @@ pub(crate) enum GitError {
     Timeout { what: String, within: Duration },
 }
 
-/// The folder and environment in which git runs.
+/// The mirror and the environment with which git runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
-    /// The mirror: both git's directory and the working directory.
+    /// The mirror, which is both the repository and the working directory of git.
     pub(crate) mirror: PathBuf,
-    /// Variables beside the common ones.
+    /// Environment variables in addition to those that every git gets.
     pub(crate) env: Vec<(String, String)>,
 }
 
@@ -171,14 +175,14 @@ impl Git {
         Self { mirror: mirror.to_owned(), env: Vec::new() }
     }
 
-    /// The same with additional variables.
+    /// Copies this configuration and adds environment variables.
     pub(crate) fn with_env(&self, env: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut more = self.clone();
         more.env.extend(env);
         more
     }
 
-    /// A command with its standard streams on `/dev/null`.
+    /// Builds a command whose standard streams are `/dev/null`.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -204,7 +208,7 @@ impl Git {
         command
     }
 
-    /// Spawns git with its stdout in a pipe, and its stdin if it gets `input`.
+    /// Spawns git with a pipe for stdout and, if `input` is set, a pipe for stdin.
     pub(crate) fn spawn(&self, fds: &ReservedFds, arguments: &[&str], input: bool) -> io::Result<Running> {
         let child = fds.spawn(&[], |_| {
             let mut command = self.command("git");
@@ -217,8 +221,8 @@ impl Git {
         child.map(Running::new)
     }
 
-    /// Runs git, which inherits the descriptors `passed`, and waits for its exit. `arguments` gets
-    /// their numbers.
+    /// Runs git, which inherits the descriptors `passed`, and waits until it exits. `arguments` receives the
+    /// descriptor numbers and returns git's arguments.
     pub(crate) async fn run_with_fds(
         &self,
         fds: &ReservedFds,
@@ -240,7 +244,7 @@ impl Git {
         finish(Running::new(child), &what, &[], within).await
     }
 
-    /// Runs git without additional descriptors and waits for its exit.
+    /// Runs git without additional descriptors, and waits until it exits.
     pub(crate) async fn run(
         &self,
         fds: &ReservedFds,
@@ -251,10 +255,10 @@ impl Git {
     }
 }
 
-/// Bytes of stdout that are kept: lists of refs, and short output.
+/// The number of bytes of stdout that are kept. Lists of refs are the longest output.
 const MOST_STDOUT: u64 = 64 << 20;
 
-/// Writes `input` to a subprocess, collects its output and waits for its exit.
+/// Writes `input` to a subprocess, collects its output, and waits until it exits.
 pub(crate) async fn finish(
     mut running: Running,
     what: &str,
@@ -268,7 +272,7 @@ pub(crate) async fn finish(
     let work = async {
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A process that does not read all input reports the reason by its exit code.
+                // If a process does not read all of its input, its exit code gives the reason.
                 let _ = stdin.write_all(input).await;
             }
         };
@@ -295,16 +299,16 @@ pub(crate) async fn finish(
     Ok(Output { success: status.success(), code: status.code(), stdout: output, stderr })
 }
 
-/// A pipe with both ends close-on-exec.
+/// Creates a pipe whose ends are both close-on-exec.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// Writes a secret into a pipe, closes the write end and returns the read end: its owner reads the secret
-/// once.
+/// Writes a secret into a pipe and closes the write end. The holder of the returned read end can read the
+/// secret once.
 pub(crate) fn secret_pipe(secret: &[u8]) -> io::Result<OwnedFd> {
     let (read, write) = pipe()?;
-    // Less than a pipe's capacity, so that the write never blocks.
+    // A secret is shorter than the capacity of a pipe, so the write never blocks.
     if secret.len() > 32 << 10 {
         return Err(io::Error::other("the secret is too long"));
     }

@@ -1,23 +1,24 @@
-//! Checks the head of a push (its command list) while it streams to git.
+//! Checks the head of a push, which is its list of commands, while the head is streamed to git.
 //!
-//! receive-pack buffers every line without limit. It also accepts signed pushes that it did not
-//! advertise, stores them and runs gpg. So the gate limits the lines and refuses a signed push.
+//! receive-pack buffers each line of the head without a limit. It also accepts signed pushes although it did
+//! not offer them, stores the signatures, and runs gpg. The gate therefore limits the lines, and refuses
+//! signed pushes.
 
 use crate::refs::MOST_UPDATES;
 
-/// Most `shallow` lines, one a boundary commit; large shallow clones have many.
+/// The maximum number of `shallow` lines. A shallow clone sends one for each boundary commit.
 const MOST_SHALLOW: usize = 10_000;
 
-/// Hexadecimal digits of a packet line's length.
+/// The number of hexadecimal digits in the length of a packet line.
 pub(crate) const DIGITS: usize = 4;
 
-/// Parses a packet line's length, which includes its own four digits.
+/// Parses the length of a packet line. The length includes its own four digits.
 pub(crate) fn length(digits: &[u8]) -> Option<usize> {
     let digits = std::str::from_utf8(digits).ok().filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
     usize::from_str_radix(digits, 16).ok()
 }
 
-/// A head that the gate refuses. Displayed as a sentence for the agent.
+/// Why the gate refuses the head of a push. The display text is a sentence for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadError {
     #[error("it is not a git push")]
@@ -30,10 +31,10 @@ pub(crate) enum HeadError {
     Shallow,
 }
 
-/// An incremental check of a push's head.
+/// Checks the head of a push in chunks.
 #[derive(Default)]
 pub(crate) struct Head {
-    /// The incomplete last line.
+    /// The bytes of the last line, which is incomplete.
     buffer: Vec<u8>,
     updates: usize,
     shallow: usize,
@@ -41,7 +42,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Checks the next chunk.
+    /// Checks the next chunk of the head.
     pub(crate) fn feed(&mut self, mut chunk: &[u8]) -> Result<(), HeadError> {
         while !self.done && !chunk.is_empty() {
             let length = self.line_length()?;
@@ -56,7 +57,7 @@ impl Head {
         Ok(())
     }
 
-    /// The length of the current line, or of its digits until they are complete.
+    /// The length of the current line; until its four digits have arrived, the length of the digits.
     fn line_length(&self) -> Result<usize, HeadError> {
         let Some(digits) = self.buffer.get(..DIGITS) else { return Ok(DIGITS) };
         match length(digits) {
@@ -66,7 +67,7 @@ impl Head {
         }
     }
 
-    /// Checks a complete line.
+    /// Checks a line that has arrived completely.
     fn check_line(&mut self) -> Result<(), HeadError> {
         let text = &self.buffer[DIGITS..];
         if self.buffer == b"0000" {

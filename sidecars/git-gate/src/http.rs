@@ -1,7 +1,7 @@
-//! Serves git's smart HTTP: four endpoints for each declared repository.
+//! Serves git's smart HTTP protocol with four endpoints for each declared repository.
 //!
-//! git implements the protocol (`git upload-pack` and `receive-pack`, stateless). Bodies are streamed
-//! both ways and never buffered whole.
+//! git itself implements the protocol (`git upload-pack` and `git receive-pack` in stateless mode). Request
+//! and response bodies are streamed, and never buffered completely.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,28 +36,29 @@ use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
 
-/// Time limit between two chunks of a body; a client that builds a pack is quiet for a while.
+/// The time limit between two chunks of a body. A client sends nothing while it builds a pack.
 pub(crate) const IDLE: Duration = Duration::from_secs(120);
 
-/// The same while every permit is taken.
+/// The time limit between two chunks of a body while all permits are in use.
 const IDLE_WHEN_BUSY: Duration = Duration::from_secs(15);
 
-/// Time limit for a request's head.
+/// The time limit for a client to send a request's head.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Time limit for git to advertise refs.
+/// The time limit for git to list the refs.
 const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Time limit for one exchange, including the wait for the user's approval.
+/// The time limit for one exchange with git, including the wait for the user's approval.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
 
-/// Bytes of a chunk, and chunks that wait for a reader.
+/// The size of a chunk of a response in bytes.
 const CHUNK: usize = 64 << 10;
+/// The maximum number of chunks of a response that are buffered for a slow client.
 const QUEUED: usize = 4;
 
 type HttpResponse = Response<Either<Full<Bytes>, StreamedBody>>;
 
-/// Serves one connection of the bottle.
+/// Serves one connection from the bottle.
 pub(crate) async fn connection(gate: Arc<Gate>, socket: Socket, _permit: OwnedSemaphorePermit) {
     let service = hyper::service::service_fn(move |request| {
         let gate = Arc::clone(&gate);
@@ -74,7 +75,7 @@ pub(crate) async fn connection(gate: Arc<Gate>, socket: Socket, _permit: OwnedSe
     }
 }
 
-/// The two services of smart HTTP.
+/// The two services of git's smart HTTP protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Service {
     Fetch,
@@ -90,7 +91,7 @@ impl Service {
         }
     }
 
-    /// The git command.
+    /// The git command that implements the service.
     fn command(self) -> &'static str {
         match self {
             Self::Fetch => "upload-pack",
@@ -98,7 +99,8 @@ impl Service {
         }
     }
 
-    /// The span of a request. It has no names of refs or files, which may contain secrets.
+    /// Creates the tracing span of a request. The span contains no names of refs or files, because these may
+    /// contain secrets.
     fn span(self, repo: &Repo) -> Span {
         let (repository, refs) = (repo.name.as_str(), Empty);
         match self {
@@ -109,7 +111,7 @@ impl Service {
 }
 
 async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
-    // Not decoded: no repository path needs percent-encoding.
+    // The path is not percent-decoded, because no repository path needs encoding.
     let path = request.uri().path().to_owned();
     let Some((repo, rest)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
         return text_response(StatusCode::NOT_FOUND, &gate.unknown_repo());
@@ -135,8 +137,8 @@ async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
     }
 }
 
-/// The service that a query requests. `None` for an unknown service, or two different ones: servers
-/// disagree on which counts.
+/// The service that the query of a request names. `None` if the service is unknown, or if the query names two
+/// different services. Servers disagree on which of two services applies.
 fn service(query: &str) -> Option<Service> {
     let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("service=")).map(Service::from_name);
     let first = named.next()??;
@@ -160,7 +162,7 @@ fn lfs_unsupported() -> HttpResponse {
     response
 }
 
-/// The requested `Git-Protocol` version, if git supports it.
+/// The version in the request's `Git-Protocol` header, if git supports it.
 fn version<B>(request: &Request<B>) -> Option<&'static str> {
     match request.headers().get("git-protocol")?.as_bytes() {
         b"version=1" => Some("version=1"),
@@ -194,7 +196,7 @@ async fn advertise(
                 return text_response(StatusCode::INTERNAL_SERVER_ERROR, &messages::sentence(&error, None));
             }
         },
-        // In place of the list; git shows it as a message of the remote.
+        // The error is sent in place of the ref list. git shows it as a message of the remote.
         Err(refusal) => body.extend_from_slice(&packet(&format!("ERR {}\n", refusal.sentence()))),
     }
     streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{command}-advertisement"))
@@ -202,7 +204,7 @@ async fn advertise(
 
 fn streamed(body: Either<Full<Bytes>, StreamedBody>, kind: &str) -> HttpResponse {
     let mut response = Response::new(body);
-    // The same as `git http-backend`, for caches of every age.
+    // Sends the same headers as `git http-backend`, which old and new caches respect.
     for (name, value) in [
         (EXPIRES, "Fri, 01 Jan 1980 00:00:00 GMT"),
         (PRAGMA, "no-cache"),
@@ -216,7 +218,7 @@ fn streamed(body: Either<Full<Bytes>, StreamedBody>, kind: &str) -> HttpResponse
     response
 }
 
-/// One packet line, cut off far below the protocol's limit.
+/// Encodes one packet line. The text is truncated to far less than the protocol allows.
 fn packet(text: &str) -> BytesMut {
     let text: String = text.chars().take(4000).collect();
     let mut packet = BytesMut::from(format!("{:04x}", text.len() + 4).as_bytes());
@@ -253,8 +255,8 @@ async fn refs(
     if output.success { Ok(output.stdout) } else { Err(GitError::Refs) }
 }
 
-/// Waits for the client. `None` if it is idle for [`IDLE`], or for [`IDLE_WHEN_BUSY`] while every permit
-/// is taken.
+/// Waits for the client to send or receive. `None` if the client does neither for [`IDLE`], or for
+/// [`IDLE_WHEN_BUSY`] while all permits are in use.
 pub(crate) async fn idle_timeout<T>(permits: &Semaphore, next: impl Future<Output = T>) -> Option<T> {
     let mut next = std::pin::pin!(next);
     let started = Instant::now();
@@ -288,7 +290,7 @@ async fn exchange(
             return text_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate decodes gzip only");
         }
     };
-    // While it is locked, no clean-up removes the quarantine.
+    // The lock prevents clean-up from removing the quarantine.
     let receiving = match service {
         Service::Fetch => {
             Span::current().record("refs", repo.ref_count());
@@ -311,7 +313,7 @@ async fn exchange(
         let exchange = async {
             let is_push = service == Service::Push;
             let forwarded = tokio::select! {
-                // Ends with the request body; the response continues.
+                // The request body has been forwarded; the response continues.
                 result = body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
                 () = chunks.closed() => return,
             };
@@ -327,8 +329,8 @@ async fn exchange(
         let _ = timeout(EXCHANGE, exchange).await;
         drop(chunks);
         if let Some(hook) = hook {
-            // A disconnected client's push requests no approval and forwards nothing: its hook
-            // gets no verdict and refuses.
+            // If the client of a push has disconnected, the push needs no approval and is not forwarded. The
+            // hook receives no verdict and therefore refuses the push.
             hook.abort();
             running.drain_and_wait(stdout).await;
             drop(receiving);
@@ -340,7 +342,7 @@ async fn exchange(
     streamed(Either::Right(StreamedBody(body)), &result)
 }
 
-/// An error that the client of a service shows as a message of the remote.
+/// Encodes an error in the form that a client of `service` shows as a message of the remote.
 fn refusal(service: Service, why: &str) -> Bytes {
     match service {
         Service::Push => report_status::refusal(why),
@@ -348,7 +350,8 @@ fn refusal(service: Service, why: &str) -> Bytes {
     }
 }
 
-/// Spawns a service. For a push, also the task that replies to its hook.
+/// Spawns the git command of a service. For a push, also spawns the task that replies to the pre-receive
+/// hook.
 fn spawn(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
@@ -366,7 +369,7 @@ fn spawn(
     Ok((child, None))
 }
 
-/// Spawns receive-pack with a hook that connects to this process.
+/// Spawns receive-pack with a pre-receive hook that connects to this process.
 fn spawn_receive_pack(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
@@ -387,7 +390,7 @@ fn spawn_receive_pack(
     Ok((child, hook.abort_handle()))
 }
 
-/// Forwards git's output to the response until it ends or the client disconnects.
+/// Forwards git's output to the response until the output ends or the client disconnects.
 async fn forward_response(
     stdout: &mut ChildStdout,
     chunks: &mpsc::Sender<Bytes>,

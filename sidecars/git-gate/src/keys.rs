@@ -1,8 +1,9 @@
-//! Upstream credentials, and how git uses them.
+//! Holds the credentials for upstreams, and passes them to git.
 //!
-//! A private key goes to a dedicated `ssh-agent` over `ssh-add`'s standard input. A token goes through a
-//! pipe to git's credential helper. Neither is ever on a command line, in an environment or in a file.
-//! ssh reads no configuration, never prompts, and trusts only the given host keys.
+//! A private key is loaded into a dedicated `ssh-agent` through the standard input of `ssh-add`. A token is
+//! passed to git's credential helper through a pipe. No key or token is ever on a command line, in an
+//! environment variable or in a file. ssh reads no configuration file, never prompts, and trusts only the
+//! given host keys.
 
 use std::fs;
 use std::io;
@@ -22,16 +23,16 @@ use bottle_scan::{Redactor, TooLarge};
 use crate::git::{self, Git, GitError, ReservedFds, Running};
 use crate::ssh_control_master::ControlMaster;
 
-/// Time limit for an ssh-agent to start and load a key, which takes a few milliseconds.
+/// The time limit for an ssh-agent to start and load a key, which usually takes a few milliseconds.
 const AGENT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Exit code of `ssh-add` if it cannot reach its agent.
+/// The exit code of `ssh-add` if it cannot reach its ssh-agent.
 const NO_AGENT: i32 = 2;
 
-/// The user name for token authentication.
+/// The user name that accompanies a token.
 const USER: &str = "x-access-token";
 
-/// The credentials of an upstream cannot be prepared.
+/// Why the credentials of an upstream cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthError {
     #[error("the roots")]
@@ -50,36 +51,36 @@ pub(crate) enum AuthError {
     Git(#[from] GitError),
 }
 
-/// Credentials of one upstream.
+/// The credentials of one upstream.
 pub(crate) enum UpstreamAuth {
-    /// ssh, with the agent that has the key, and the shared connection.
+    /// For ssh: the ssh-agent that holds the key, and the shared connection.
     Ssh { options: Vec<String>, master: Option<Arc<ControlMaster>>, _agent: Box<Running> },
-    /// https, with the token, and a redactor that removes it from text.
+    /// For https: the token, and a redactor that removes the token from text.
     Token { token: Secret, roots: String, redactor: Box<Redactor> },
 }
 
-/// The credentials for one run of git.
+/// The credentials for one git command.
 #[derive(Default)]
 pub(crate) struct Access {
     pub(crate) env: Vec<(String, String)>,
-    /// A pipe with the token, which git inherits at a reserved descriptor.
+    /// A pipe that contains the token. git inherits it at a reserved descriptor.
     pub(crate) secret: Option<OwnedFd>,
-    /// Keeps the shared connection open for as long as git runs.
+    /// Keeps the shared connection open until git exits.
     _lease: Option<Arc<()>>,
 }
 
 impl Access {
-    /// The configuration that makes git read the token from the first of these descriptors.
+    /// The configuration that makes git read the token from the first descriptor in `fds`.
     pub(crate) fn configuration(&self, fds: &[i32]) -> Vec<String> {
         let (Some(_), Some(fd)) = (&self.secret, fds.first()) else { return Vec::new() };
-        // git reads it once, for the one host of the repository.
+        // git reads the token once, because a repository has only one host.
         let helper = format!("credential.helper=!f() {{ test \"$1\" = get && cat <&{fd}; }}; f");
         ["-c", "credential.helper=", "-c", &helper].map(str::to_owned).into()
     }
 }
 
 impl UpstreamAuth {
-    /// Prepares the credentials of a repository: writes trust roots or host keys, starts an ssh-agent.
+    /// Prepares the credentials of a repository. Writes trust roots or host keys, and starts an ssh-agent.
     pub(crate) async fn prepare(
         folder: &Path,
         mirror: &Git,
@@ -93,7 +94,8 @@ impl UpstreamAuth {
                 let path = folder.join("roots.pem");
                 write(&path, roots.as_bytes()).map_err(AuthError::Roots)?;
                 let token = token.0.clone();
-                // Alone, and in the form that is sent: an upstream may echo its input.
+                // The token is redacted alone and in the form that git sends, because an upstream may echo
+                // what it receives.
                 let sent = Secret::new(format!("{USER}:{}", token.expose()));
                 let redactor = Redactor::new([&sent, &token])?.into();
                 Ok(Self::Token { token, roots: "../roots.pem".to_owned(), redactor })
@@ -109,7 +111,7 @@ impl UpstreamAuth {
         }
     }
 
-    /// Removes the token from output of the upstream.
+    /// Removes the token from an upstream's output.
     pub(crate) fn redact(&self, text: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Token { redactor, .. } => redactor.redact_bytes(&text).into_owned(),
@@ -117,7 +119,8 @@ impl UpstreamAuth {
         }
     }
 
-    /// Whether the shared connection has ended. It may have been dead for a while before a git used it.
+    /// Whether the shared connection was lost. A connection may have been dead for a while before git uses
+    /// it.
     pub(crate) async fn has_lost_connection(&self) -> bool {
         match self {
             Self::Ssh { master: Some(master), .. } => master.is_lost().await,
@@ -125,7 +128,7 @@ impl UpstreamAuth {
         }
     }
 
-    /// Returns the credentials for one run of git.
+    /// Returns the credentials for one git command.
     pub(crate) async fn access(&self, fds: &ReservedFds) -> io::Result<Access> {
         Ok(match self {
             Self::Ssh { options, master, .. } => {
@@ -148,7 +151,7 @@ impl UpstreamAuth {
     }
 }
 
-/// Options of every ssh of a repository, which runs in the mirror's folder.
+/// The options of every ssh command for a repository. ssh runs in the mirror's folder.
 fn ssh_options(name: &Name) -> Vec<String> {
     let options = [
         "BatchMode=yes",
@@ -169,26 +172,26 @@ fn ssh_options(name: &Name) -> Vec<String> {
     options.map(str::to_owned).into()
 }
 
-/// The ssh command for git. It uses the control socket `path` and never creates one.
+/// The ssh command that git runs. It uses the control socket in `path` and never creates one.
 fn command(options: &[String], path: &str) -> String {
     let options = options.iter().map(String::as_str).chain(["ControlMaster=no", path]);
     let options: Vec<String> = options.map(|option| format!("-o {option}")).collect();
     format!("ssh -F /dev/null {}", options.join(" "))
 }
 
-/// Starts an ssh-agent and loads one key.
+/// Starts an ssh-agent and loads one key into it.
 async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> Result<Running, AuthError> {
     let socket = format!("{name}.agent");
     remove_if_present(&folder.join(&socket)).map_err(AuthError::Socket)?;
     let git = Git::new(folder);
     let agent = fds.spawn(&[], |_| {
-        // The agent has a key, so it dies with this process in any case.
+        // The ssh-agent holds a key, so the kernel kills it when this process exits for any reason.
         let mut command = git.command("setpriv");
         command.args(["--pdeathsig", "KILL", "ssh-agent", "-D", "-a", &socket]);
         command
     });
     let agent = Running::new(agent.map_err(|error| GitError::Run("ssh-agent".to_owned(), error))?);
-    // Editors and secret stores drop the last newline, which a key needs.
+    // A private key must end with a newline, which editors and secret stores drop.
     let text = format!("{}\n", key.expose().trim_end());
     let until = tokio::time::Instant::now() + AGENT_WITHIN;
     loop {
@@ -202,7 +205,7 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> R
         let output = git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await?;
         match output.code {
             _ if output.success => return Ok(agent),
-            // The agent does not listen yet.
+            // The ssh-agent does not listen yet.
             Some(NO_AGENT) if tokio::time::Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -212,7 +215,7 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -> R
     }
 }
 
-/// Replaces a file with `content`, readable only by the gate.
+/// Replaces a file with `content`. Only the gate can read the new file.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
     remove_if_present(path)?;

@@ -1,7 +1,7 @@
-//! The git gate: the only path from a bottle to its repositories.
+//! Implements the git gate, which is the only connection between a bottle and its repositories.
 //!
-//! It serves git's smart HTTP to the bottle and uses git's own transports to the upstream. The bottle
-//! never has a key. The gate scans every object of a push before it sends a byte upstream:
+//! The gate serves git's smart HTTP to the bottle, and uses git's own transports to the upstream. The bottle
+//! never receives a key. The gate scans every object of a push before it sends any of them upstream:
 //!
 //! ```text
 //! git in the bottle ── http ──► http ──► fetch: refresh the mirror ──► git upload-pack
@@ -9,28 +9,28 @@
 //!                       upstream ◄── git push ◄── approved ◄── refs ◄── read ◄──────────────┘
 //! ```
 //! ```text
-//! daemon              the process: confinement, provisioning, health
+//! daemon              the process: confinement, repositories from the parent process, health
 //! private_root        the gate's private mount namespace when root starts it
-//! http                smart HTTP endpoints, bodies streamed both ways
+//! http                smart HTTP endpoints; requests and responses are streamed
 //! body                request bodies on their way to git
 //! head                limits on the command list of a push
-//! report_status       git's response to a push, and lines the gate inserts
-//! repo                one repository: its mirror, refreshed once for concurrent requests
-//! mirror              the files of a mirror
-//! git                 subprocesses: small environment, resource limits, timeout, process group
+//! report_status       git's response to a push, and messages that the gate inserts
+//! repo                one repository and its mirror; concurrent requests share one refresh
+//! mirror              the files of a mirror on disk
+//! git                 subprocesses with a small environment, resource limits and a timeout
 //! keys                upstream credentials: ssh-agent, token pipe, strict host keys
 //! ssh_control_master  a shared ssh connection to an upstream
 //! upstream            the refs of an upstream
-//! push                one push, from the pre-receive hook to the upstream
-//! refusal             why a push or a fetch is refused, for the agent
+//! push                the decision about one push, and forwarding it to the upstream
+//! refusal             reasons for refusing a push or fetch, as messages for the agent
 //! refs                ref rules
 //! new_objects         objects that are new to the upstream
-//! read                streams every new object through the scanner
-//! blob                the views of a blob that are scanned, and line numbers
-//! tree_index          parents, paths and commits of new trees
-//! archives            contents of gzip and zip
-//! names               file names that hold secrets
-//! findings            deduplicated findings
+//! read                the scan of every new object
+//! blob                the views of a blob that are scanned, and the lines of findings
+//! tree_index          the paths and commits of new objects
+//! archives            the contents of gzip and zip files
+//! names               names of files that usually contain secrets
+//! findings            the findings of a push, without duplicates
 //! messages            messages for the agent
 //! ```
 

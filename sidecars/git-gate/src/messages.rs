@@ -1,26 +1,27 @@
-//! Messages for the agent. Removes terminal control sequences from text of other origin.
+//! Builds messages for the agent. Removes terminal control sequences from text that git or an upstream wrote.
 
 use std::error::Error;
 
 use bottle_contract::terminal::inert;
 
-/// Explains a full disk, which git reports in the middle of other text.
+/// Explains a full disk, because git mentions it only within other text.
 pub(crate) const DISK_FULL: &str =
     "the disk of the git gate's mirror is full; push or fetch less, or ask the user to free disk space";
 
-/// Most lines of foreign text that are passed on.
+/// The maximum number of lines from git or an upstream that are shown to the agent.
 const LINES: usize = 40;
 
-/// Most characters of one such line.
+/// The maximum number of characters of such a line.
 const WIDTH: usize = 400;
 
-/// Splits foreign text into lines that are safe for a terminal, within bounds.
+/// Splits text from git or an upstream into lines that are safe for a terminal. The number of lines and their
+/// length are limited.
 pub(crate) fn lines(text: &str) -> Vec<String> {
     let kept = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(LINES);
     kept.map(|line| inert(&line.chars().take(WIDTH).collect::<String>())).collect()
 }
 
-/// Why git could not use an upstream. Displayed as a fragment for the agent.
+/// Why git could not use an upstream. The display text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(
@@ -33,7 +34,7 @@ pub(crate) enum Failure {
     Token,
     #[error("{DISK_FULL}")]
     DiskFull,
-    /// Another reason, in the words of git or the upstream.
+    /// Another reason, in the words of git or of the upstream.
     #[error("{0}")]
     Other(String),
     #[error("git gave no reason")]
@@ -41,7 +42,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Parses the stderr of git and ssh, whose exit codes do not tell these failures apart.
+    /// Parses the stderr of git and ssh, because their exit codes do not distinguish these failures.
     pub(crate) fn parse(stderr: &str) -> Self {
         let lines = lines(stderr);
         for (words, failure) in [
@@ -54,7 +55,7 @@ impl Failure {
                 return failure;
             }
         }
-        // git adds these lines to every transport failure; a line of the upstream itself says more.
+        // git adds these lines to every transport failure. A line from the upstream is more specific.
         let generic =
             ["and the repository exists", "Please make sure", "fatal: Could not read from remote repository"];
         let specific = |line: &&String| !generic.iter().any(|generic| line.starts_with(generic));
@@ -69,7 +70,7 @@ impl Failure {
     }
 }
 
-/// An error, its causes and the hint, as one sentence for the agent.
+/// Joins an error, its causes and a hint to one sentence for the agent.
 pub(crate) fn sentence(error: &dyn Error, hint: Option<&str>) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {

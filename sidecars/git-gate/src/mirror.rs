@@ -1,4 +1,4 @@
-//! Creates a mirror's folders and files, as `git init --bare` does.
+//! Creates the folders and files of a mirror, as `git init --bare` does.
 
 use std::fs;
 use std::io;
@@ -11,13 +11,13 @@ use crate::keys;
 use crate::new_objects::KNOWN;
 use crate::upstream::ObjectFormat;
 
-/// The object format of an existing mirror.
+/// Reads the object format from the configuration of an existing mirror.
 pub(crate) fn format(mirror: &Path) -> ObjectFormat {
     let config = fs::read_to_string(mirror.join("config")).unwrap_or_default();
     if config.starts_with(head(ObjectFormat::Sha256)) { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
 }
 
-/// The head of a mirror's configuration, which sets the object format.
+/// The first part of a mirror's configuration, which sets the object format.
 fn head(format: ObjectFormat) -> &'static str {
     match format {
         ObjectFormat::Sha1 => "[core]\n\trepositoryFormatVersion = 0\n",
@@ -27,8 +27,8 @@ fn head(format: ObjectFormat) -> &'static str {
     }
 }
 
-/// The rest of every mirror's configuration. `alternateRefsCommand` lists nothing: the only alternate of
-/// a quarantine is the mirror, whose refs git reads anyway.
+/// The second part of a mirror's configuration, which is the same in all mirrors. `alternateRefsCommand`
+/// prints nothing, because the only alternate of a quarantine is the mirror, whose refs git reads anyway.
 const CONFIG: &str = "\
 [core]
 \tbare = true
@@ -71,8 +71,8 @@ const CONFIG: &str = "\
 \tversion = 2
 ";
 
-/// The pre-receive hook: sends the updates to the gate and waits for its verdict. Refuses the push if the
-/// gate exits without one.
+/// The pre-receive hook. It sends the ref updates to the gate and waits for the verdict. If the gate exits
+/// without a verdict, the hook refuses the push.
 const HOOK: &str = "\
 #!/bin/sh
 { printf '%s\\n' \"$GIT_QUARANTINE_PATH\"; cat; printf 'end\\n'; } >&\"$GATE_ASK\"
@@ -88,7 +88,7 @@ echo 'the git gate exited before it had scanned the push; nothing was pushed' >&
 exit 1
 ";
 
-/// Deletes a mirror's objects and refs and creates an empty one.
+/// Replaces a mirror by an empty one with the given object format.
 pub(crate) fn recreate(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     for part in ["refs", "objects"] {
         fs::remove_dir_all(mirror.join(part))?;
@@ -97,8 +97,8 @@ pub(crate) fn recreate(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     make(mirror.parent().unwrap_or(mirror), mirror, format)
 }
 
-/// Creates missing folders and files of a mirror, as `git init --bare` does. Overwrites the configuration
-/// and the hook, and removes leftovers of a killed gate.
+/// Creates the folders and files of a mirror that do not exist yet. Overwrites the configuration and the
+/// hook, and removes files that a killed gate left behind.
 pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags", KNOWN] {
@@ -117,23 +117,23 @@ pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Re
         keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
     }
     let begins = |with: &'static str| move |name: &str| name.starts_with(with);
-    // Partial pushes and lock files of a killed gate.
+    // Removes incomplete packs and lock files that a killed gate left behind.
     remove(&mirror.join("objects"), 0, &begins("tmp_"))?;
     remove(&mirror.join("objects/pack"), 0, &begins("tmp_"))?;
     unlock(mirror)
 }
 
-/// Removes every lock file that git left.
+/// Removes all of git's lock files.
 pub(crate) fn unlock(mirror: &Path) -> io::Result<()> {
     let lock = |name: &str| name.ends_with(".lock");
     remove(mirror, 0, &lock)?;
     remove(&mirror.join("refs"), DEEPEST, &lock)
 }
 
-/// Most folder levels of a ref: its name has at most 255 bytes.
+/// The maximum depth of a ref's folder. A ref name has at most 255 bytes.
 const DEEPEST: usize = 128;
 
-/// Removes entries whose name matches, in a folder and `levels` levels below it.
+/// Removes the entries whose name matches, in `folder` and in up to `levels` levels of subfolders.
 pub(crate) fn remove(folder: &Path, levels: usize, named: &impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

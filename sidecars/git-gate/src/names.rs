@@ -1,8 +1,8 @@
-//! Detects files that hold secrets, by their names.
+//! Detects files that usually contain secrets by their names.
 
 use unicode_normalization::UnicodeNormalization;
 
-/// Whole names.
+/// Complete file names.
 const WHOLE: &[&str] = &[
     ".env",
     ".git-credentials",
@@ -25,11 +25,11 @@ const WHOLE: &[&str] = &[
     "service-account.json",
 ];
 
-/// Suffixes of names.
+/// Suffixes of file names.
 const SUFFIXES: &[&str] =
     &[".kdbx", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".tfstate", ".gnucash", ".ovpn"];
 
-/// Names that count only in this folder.
+/// File names that match only in the folder with the given name.
 const IN_FOLDERS: &[(&str, &str)] = &[
     (".aws", "credentials"),
     (".docker", "config.json"),
@@ -39,7 +39,7 @@ const IN_FOLDERS: &[(&str, &str)] = &[
     ("gcloud", "credentials.db"),
 ];
 
-/// Words that mark a `.env` file as an example.
+/// Words that mark a `.env` file as an example without secrets.
 const EXAMPLES: &[&str] = &["example", "sample", "template", "dist", "test", "defaults"];
 
 /// Letters of other alphabets that look like ASCII letters.
@@ -76,8 +76,9 @@ const LOOK_ALIKES: &[(char, char)] = &[
     ('\u{2212}', '-'),
 ];
 
-/// Normalizes a name as a file system or a reader may take it: lower case, no invisible characters,
-/// look-alike letters replaced, and without the trailing dots, spaces and stream name that Windows drops.
+/// Normalizes a name as file systems and readers may interpret it. The result is in lower case, without
+/// invisible characters, and with look-alike letters replaced. It lacks the trailing dots, spaces and stream
+/// name that Windows drops.
 pub(crate) fn normalized(name: &[u8]) -> String {
     let mut made = String::with_capacity(name.len());
     for letter in String::from_utf8_lossy(name).nfkc().flat_map(char::to_lowercase) {
@@ -94,15 +95,15 @@ pub(crate) fn normalized(name: &[u8]) -> String {
         .to_owned()
 }
 
-/// Whether HFS+ ignores a character in names, or readers do not see it.
+/// Whether a character is ignored by HFS+ in file names, or is invisible to readers.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The id of the rule that a file's name matches, in its folder.
+/// The id of the rule that matches a file's name in the given folder.
 pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
-    // On Windows a name with `\` is a path.
+    // On Windows, a name that contains `\` is a path.
     let mut parts = name.rsplit(|byte| *byte == b'\\');
     let name = normalized(parts.next().unwrap_or_default());
     let folder = normalized(parts.next().unwrap_or(folder));
@@ -113,7 +114,7 @@ pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
     if IN_FOLDERS.contains(&(folder.as_str(), name)) {
         return Some("secret-file");
     }
-    // `.env.production`, `.env-old` and `.env~`, but not `.environment`.
+    // Matches `.env.production`, `.env-old` and `.env~`, but not `.environment`.
     let rest = name.strip_prefix(".env")?;
     let mut words = rest.split(['.', '-', '_', '~']);
     if rest.is_empty() || !words.next()?.is_empty() {
@@ -122,7 +123,7 @@ pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
     (!words.any(|word| EXAMPLES.contains(&word))).then_some("secret-file")
 }
 
-/// Whether the rules depend on a folder of this name.
+/// Whether a rule applies only to files in a folder of this name.
 pub(crate) fn is_secret_folder(folder: &[u8]) -> bool {
     let folder = normalized(folder);
     IN_FOLDERS.iter().any(|(name, _)| *name == folder)

@@ -1,7 +1,7 @@
-//! Lists the objects of a push that are new to the upstream.
+//! Lists the objects of a push that the upstream does not have yet.
 //!
-//! The upstream has the objects in the mirror's packs: a fetch and an accepted push both write packs. A
-//! loose object in the mirror counts as new, since receive-pack writes loose objects for any client.
+//! The upstream has all objects in the mirror's packs, because fetches and accepted pushes write packs. A
+//! loose object in the mirror counts as new, because a client can make receive-pack write loose objects.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,11 @@ use crate::git::{Git, finish};
 use crate::read::{LISTED_WITHIN, ReadError, Reader};
 use crate::refs::Update;
 
-/// An object folder in the mirror with its packs and no loose objects: the objects that the upstream has.
+/// A folder in the mirror that git can use as object folder. It contains the mirror's packs and no loose
+/// objects, and therefore only objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 
-/// Most objects of one push.
+/// The maximum number of objects in one push.
 pub(crate) const MOST_OBJECTS: usize = 1_000_000;
 
 /// The type of an object.
@@ -25,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Parses `id kind`.
+    /// Parses a line of the form `id kind`.
     fn parse_line(line: &str) -> Option<(Self, String)> {
         let (id, kind) = line.split_once(' ')?;
         let kind = match kind {
@@ -40,8 +41,8 @@ impl Kind {
 }
 
 impl Reader<'_> {
-    /// Lists the pushed objects that the upstream is not known to have, commits first. Refuses
-    /// objects that no pushed ref reaches: the upstream would store them where no one sees them.
+    /// Lists the pushed objects that the upstream is not known to have. Commits come first. Refuses objects
+    /// that no pushed ref reaches, because the upstream would store them without showing them to anyone.
     pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, ReadError> {
         let (quarantined, reachable) = tokio::try_join!(
             self.quarantined(),
@@ -63,13 +64,13 @@ impl Reader<'_> {
             let loose = self.existing(&self.with_quarantine(), &loose).await?;
             new.extend(loose);
         }
-        // A stable sort keeps the order of the pack within a kind: deltas and their bases are
-        // near, so git unpacks each base once.
+        // A stable sort keeps objects of one kind in the order of the pack. A delta and its base are then
+        // close together, so git unpacks each base only once.
         new.sort_by_key(|(kind, _)| *kind);
         Ok(new)
     }
 
-    /// Lists all objects in the quarantine, in the order of the pack.
+    /// Lists all objects in the quarantine in the order of the pack.
     async fn quarantined(&self) -> Result<Vec<(Kind, String)>, ReadError> {
         let alone = self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
         let check = "--batch-check=%(objectname) %(objecttype)";
@@ -89,7 +90,8 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Runs `rev-list` with these options for objects that the pushed refs reach and the upstream's do not.
+    /// Runs `rev-list` with `options` on objects that the pushed refs reach and that the upstream's refs do
+    /// not reach.
     pub(crate) async fn reachable(&self, options: &[&str], updates: &[Update]) -> Result<String, ReadError> {
         let mut arguments = [&["rev-list"], options].concat();
         arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
@@ -99,13 +101,13 @@ impl Reader<'_> {
         text.ok_or(ReadError::Output("list the objects that the push reaches"))
     }
 
-    /// Git with only the objects of the upstream.
+    /// A git that sees only the objects of the upstream.
     fn upstream_git(&self) -> Git {
         let packed = self.mirror.mirror.join(KNOWN).to_string_lossy().into_owned();
         self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])
     }
 
-    /// Returns the ids that exist, with their types.
+    /// Returns those of the `ids` that exist, with their types.
     async fn existing(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, ReadError> {
         let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
         let arguments = ["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"];
@@ -114,7 +116,7 @@ impl Reader<'_> {
         if !output.success {
             return Err(ReadError::Output("look up objects in the mirror"));
         }
-        // A line in another form reports a missing object.
+        // A line that does not parse reports a missing object.
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Kind::parse_line).collect())
     }
 }

@@ -1,8 +1,8 @@
-//! Sets up the private mount namespace of a gate that root starts.
+//! Sets up a private mount namespace for a gate that root starts.
 //!
-//! Such a gate switches to a user without access to the parents of its folder and without an entry in
-//! `/etc/passwd`. git and ssh need accessible paths and a user name. So the process first enters its own
-//! mount namespace, with the folder at a fixed path and an `/etc` that names the user.
+//! Such a gate switches to a user that cannot access the parents of the gate's folder and that has no entry
+//! in `/etc/passwd`. However, git and ssh need accessible paths and a user name. The process therefore first
+//! enters a new mount namespace, in which the folder has a fixed path and `/etc` contains the user's name.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use bottle_harden::reach::Held;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// The folder's mount point in the namespace; the gate needs nothing of the machine's `/tmp`.
+/// The mount point of the gate's folder in the namespace. The gate needs no file of the host's `/tmp`.
 const MOUNT_POINT: &str = "/tmp";
 
-/// The files in the machine's `/etc` that git and ssh read, if present.
+/// The files in the host's `/etc` that git and ssh read, if present.
 const ETC: [&str; 13] = [
     "alternatives",
     "crypto-policies",
@@ -34,7 +34,7 @@ const ETC: [&str; 13] = [
     "services",
 ];
 
-/// Enters a new mount namespace and returns the folder's path in it. Needs root, and a process with a
+/// Enters a new mount namespace, and returns the path of `folder` in it. Requires root and a process with a
 /// single thread.
 ///
 /// # Errors
@@ -51,11 +51,11 @@ pub(crate) fn enter(folder: &Path, identity: Identity) -> io::Result<PathBuf> {
     Ok(MOUNT_POINT.into())
 }
 
-/// Mounts an `/etc` with these users and the machine's files that git and ssh read.
+/// Mounts an `/etc` that contains `passwd` and the files of the host that git and ssh read.
 ///
-/// A rename over a mount point removes the mount in every namespace: a file mounted over the machine's
-/// `/etc/passwd` disappears with the next `useradd`. In a private folder no other process renames, and
-/// the files stay as they were.
+/// If a process renames a file over a mount point, the kernel removes that mount in every namespace. A file
+/// mounted over the host's `/etc/passwd` would therefore disappear with the next `useradd`. In a private
+/// folder no other process renames files, so the files do not change.
 fn mount_private_etc(passwd: &str) -> io::Result<()> {
     let machine = Held::open(Path::new("/etc")).map_err(io::Error::other)?;
     let (from, to) = (machine.path(), Path::new("/etc"));
@@ -66,7 +66,7 @@ fn mount_private_etc(passwd: &str) -> io::Result<()> {
     for entry in fs::read_dir(&from)? {
         let entry = entry?;
         let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
-        // All symlinks: one may point to another.
+        // All symlinks are copied, because one may point to another.
         if kind.is_symlink() && !target.exists() {
             symlink(fs::read_link(entry.path())?, &target)?;
         } else if ETC.iter().any(|name| entry.file_name() == *name) {

@@ -1,4 +1,5 @@
-//! Decides about one push: from receive-pack's pre-receive hook to the upstream.
+//! Decides whether one push is accepted, and forwards it. Begins when receive-pack's pre-receive hook
+//! connects, and ends with the upstream's response.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,23 +22,24 @@ use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
 use crate::upstream::Upstream;
 
-/// Time limit for one local git command.
+/// The time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 
-/// Most bytes that the hook may send; [`crate::head`] limits the number of updates.
+/// The maximum number of bytes that the hook may send. [`crate::head`] limits the number of updates
+/// separately.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
-/// The gate's ends of the pipes to a hook.
+/// The gate's ends of the two pipes to a hook.
 pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
     pub(crate) reply: OwnedFd,
 }
 
-/// Waits for the hook of a push and replies to it.
+/// Waits for the pre-receive hook of a push, and sends it the verdict.
 pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
     let (request, reply) = (Receiver::from_owned_fd(hook.request), Sender::from_owned_fd(hook.reply));
     let (Ok(request), Ok(reply)) = (request, reply) else { return };
-    // git runs no hook for a push without updates.
+    // git runs no hook for a push without ref updates.
     let Some((quarantine, updates)) = read_request(BufReader::new(request)).await else { return };
     tracing::Span::current().record("refs", updates.as_ref().map(Vec::len));
     let mut push = Push { gate: &gate, repo: &repo, quarantine, reply };
@@ -51,12 +53,13 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
         }
     };
     tracing::debug!(verdict, "decided");
-    // A hook that has exited has already refused the push.
+    // If the hook has exited, it has already refused the push.
     let _ = push.reply.write_all(format!("{verdict}\n").as_bytes()).await;
 }
 
-/// Reads the hook's request: the quarantine folder, then the updates. `None` if the hook exits early or
-/// exceeds [`MOST_HOOK_BYTES`]; the updates are `None` if one does not parse or there are too many.
+/// Reads the hook's request, which consists of the quarantine folder and the ref updates. `None` if the hook
+/// exits early or sends more than [`MOST_HOOK_BYTES`]. The updates are `None` if one of them does not parse
+/// or if there are too many.
 async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<(String, Option<Vec<Update>>)> {
     let mut lines = hook.take(MOST_HOOK_BYTES).lines();
     let quarantine = lines.next_line().await.ok()??;
@@ -76,19 +79,19 @@ async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<(Str
 struct Push<'a> {
     gate: &'a Gate,
     repo: &'a Repo,
-    /// The folder of the new objects; empty if the push only deletes refs.
+    /// The folder with the new objects; empty if the push only deletes refs.
     quarantine: String,
     reply: Sender,
 }
 
 impl Push<'_> {
-    /// Sends the agent a line. Ignores a client that has disconnected.
+    /// Sends one line of text to the agent. Errors are ignored, because the client may have disconnected.
     async fn send_line(&mut self, line: &str) {
         let line = line.replace('\n', " ");
         let _ = self.reply.write_all(format!("say {line}\n").as_bytes()).await;
     }
 
-    /// Checks the refs, scans the objects, requests approval if needed and forwards the push.
+    /// Checks the ref rules, scans the objects, requests approval if needed, and forwards the push.
     async fn decide(&mut self, updates: Option<Vec<Update>>) -> Result<(), Refusal> {
         let repo = self.repo;
         let updates = updates.ok_or(Refusal::Updates)?;
@@ -102,7 +105,8 @@ impl Push<'_> {
             let read =
                 read::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings).await;
             tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
-            // Also count hits of a push that is refused for another reason: its duration may reveal a hit.
+            // Hits are counted even if the push is refused for another reason, because the duration of the
+            // scan may reveal a hit.
             for (secret, value) in findings.found.iter().filter_map(|found| found.hit) {
                 self.count_hit(secret, &value);
             }
@@ -110,7 +114,8 @@ impl Push<'_> {
             read?;
             let found = self.assess(findings)?;
             if !found.is_empty() {
-                // Let others push while the user decides; then check against the new upstream state.
+                // Other pushes may proceed while the user decides, so this push is then checked against the
+                // current state of the upstream.
                 drop(turn);
                 self.request_approval(found, &updates).await?;
                 turn = repo.pushing.lock().await;
@@ -122,7 +127,8 @@ impl Push<'_> {
         forwarded
     }
 
-    /// Scans the names of refs, which go upstream too, also those of refs to delete.
+    /// Scans the names of all refs in the push, including refs to delete, because the names are sent
+    /// upstream.
     fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
         let is_new = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(is_new) {
@@ -139,7 +145,7 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Counts a hit on a credential that the agent does not have.
+    /// Counts a hit on a credential that the agent does not have, for the lock-out.
     fn count_hit(&self, secret: usize, value: &[u8]) {
         if secret < self.gate.credential_count {
             self.gate.lockout.hit(secret, value, &self.repo.name);
@@ -171,7 +177,7 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Git with the objects of the push, if it has any.
+    /// A git that sees the objects of the push, if it has any.
     fn git(&self) -> Git {
         if self.quarantine.is_empty() {
             return self.repo.git.clone();
@@ -179,14 +185,16 @@ impl Push<'_> {
         read::with_quarantine(&self.repo.git, &self.quarantine)
     }
 
-    /// Returns the findings that need approval; empty if the push may go ahead. The error blocks the push.
+    /// Returns the findings that need the user's approval; empty if the push is allowed. An error blocks the
+    /// push.
     fn assess(&self, findings: PushFindings) -> Result<Vec<Found>, Refusal> {
         let repo = self.repo;
         let PushFindings { mut found, more } = findings;
         found.retain(|found| found.known || !repo.is_approved(&found.fingerprint));
         if found.iter().any(|found| found.known) {
             found.retain(|found| found.known);
-            // A mark would reveal which lines a match touches, a repeat how many guesses of a file match.
+            // A mark would reveal which lines a match touches, and repeated findings would reveal how many
+            // guesses in a file match.
             found.iter_mut().for_each(|found| found.marked = None);
             found.dedup_by(|next, kept| (&next.commit, &next.location) == (&kept.commit, &kept.location));
             return Err(Refusal::Secrets { found, more, reason: Block::Known });
@@ -199,7 +207,7 @@ impl Push<'_> {
         Err(Refusal::Secrets { found, more, reason: Block::Unapproved })
     }
 
-    /// Requests the user's approval of all findings and stores an approval.
+    /// Requests the user's approval for all findings, and stores it for later pushes.
     async fn request_approval(&mut self, found: Vec<Found>, updates: &[Update]) -> Result<(), Refusal> {
         let reason = match self.gate.approval_timeout {
             None => Block::ApprovalOff,
@@ -220,7 +228,7 @@ impl Push<'_> {
         Err(Refusal::Secrets { found, more: false, reason })
     }
 
-    /// Asks the user, and tells the agent.
+    /// Sends the question to the user, and informs the agent.
     async fn ask(&mut self, found: &[Found], updates: &[Update], wait: Duration) -> Answer {
         self.send_line("the git gate found what may be a secret; this push waits for the user's approval")
             .await;
@@ -233,7 +241,7 @@ impl Push<'_> {
         self.gate.questions.ask(question).await
     }
 
-    /// The report for the user, without the values of secrets.
+    /// The report for the user, which contains no values of secrets.
     fn report(&self, found: &[Found], updates: &[Update]) -> String {
         let refs: Vec<&str> = updates.iter().map(|update| update.name.as_str()).collect();
         let found: Vec<_> = found
@@ -249,12 +257,12 @@ impl Push<'_> {
         serde_json::to_string_pretty(&report).unwrap_or_default()
     }
 
-    /// Sends the push to the upstream, atomically.
+    /// Sends the push to the upstream as one atomic update.
     async fn forward(&mut self, updates: &[Update]) -> Result<(), Refusal> {
         let repo = self.repo;
-        // The bottle may have been locked while the push waited.
+        // The bottle may have been locked while this push waited.
         self.check_lock()?;
-        // Do not push if the client has disconnected meanwhile.
+        // The push is not forwarded if the client has disconnected.
         if self.reply.write_all(b"there\n").await.is_err() {
             return Err(Refusal::Disconnected);
         }
@@ -284,7 +292,7 @@ impl Push<'_> {
             return Ok(());
         }
         let output = String::from_utf8_lossy(&pushed.stdout);
-        // One line a ref (git-push(1), "OUTPUT").
+        // git prints one line for each ref (git-push(1), "OUTPUT").
         let rejected: Vec<String> = messages::lines(&output)
             .into_iter()
             .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))

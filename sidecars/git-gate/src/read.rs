@@ -1,11 +1,11 @@
-//! Scans every object of a push that is new to the upstream.
+//! Scans every object of a push that the upstream does not have yet.
 //!
 //! ```text
 //! quarantine ─┐                              ┌─► all reachable? ─► commits, tags, trees, blobs
 //!             ├─► minus objects of upstream ─┘   (else refused)    through one `cat-file --batch`
 //! reachable ──┘
 //! ```
-//! It buffers only a window of the current object, and an index of new trees.
+//! Memory use is limited to a window of the current object and an index of new trees.
 
 use std::collections::HashSet;
 use std::io;
@@ -23,38 +23,38 @@ use crate::new_objects::{Kind, MOST_OBJECTS};
 use crate::refs::Update;
 use crate::tree_index::{Id, TreeIndex, entries, id_from_bytes, id_from_hex};
 
-/// Time limit to list objects; a large push has many.
+/// The time limit for listing the objects of a push.
 pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
 
-/// Time limit to scan all objects.
+/// The time limit for scanning all objects of a push.
 const READ_WITHIN: Duration = Duration::from_secs(3600);
 
-/// Most bytes of a commit, tag or tree.
+/// The maximum size of a commit, tag or tree, in bytes.
 const MOST_BUFFERED: u64 = 32 << 20;
 
-/// Most upstream parents of the pushed commits whose names count as known.
+/// The maximum number of the upstream's commits (parents of pushed commits) whose file names count as known.
 const MOST_PARENTS: usize = 64;
 
-/// Most files and folders of a push that match a rule for names.
+/// The maximum number of files and folders in a push whose names match a rule.
 const MOST_NAMED: usize = 10_000;
 
-/// Bytes of a blob that are read at once.
+/// The number of bytes of a blob that are read in one step.
 const PIECE: usize = 64 << 10;
 
-/// Object ids that are written to git at once.
+/// The number of object ids that are written to git in one step.
 const IDS_AT_ONCE: usize = 1000;
 
-/// Capacity of the pipe from git, in bytes.
+/// The capacity of the pipe from git, in bytes.
 const PIPE: usize = 1 << 20;
 
-/// A push that cannot be scanned. Displayed as a fragment for the agent.
+/// Why a push cannot be scanned. The display text is a part of a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A git failed, or its output is not complete.
+    /// git failed, or its output is incomplete.
     #[error("cannot {0}")]
     Output(&'static str),
     #[error("cannot read {0} again")]
@@ -86,7 +86,7 @@ pub(crate) enum ReadError {
     FlaggedNames,
 }
 
-/// Scans a push. On an error, `findings` has the findings so far.
+/// Scans the objects of a push. On an error, `findings` contains the findings up to that point.
 pub(crate) async fn read_push(
     mirror: &Git,
     quarantine: &str,
@@ -119,12 +119,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Git with the objects of the quarantine and the mirror.
+    /// A git that sees the objects of the quarantine and of the mirror.
     pub(crate) fn with_quarantine(&self) -> Git {
         with_quarantine(self.mirror, self.quarantine)
     }
 
-    /// Scans all new objects through one `git cat-file`, which gets ids while its output is read.
+    /// Scans all new objects with one `git cat-file` process. The process receives ids while its output is
+    /// read.
     async fn scan_objects(
         &self,
         new: &[(Kind, String)],
@@ -137,7 +138,7 @@ impl Reader<'_> {
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(ReadError::Output("read the objects of the push"));
         };
-        // If the kernel refuses the size, the processes only wait for each other more often.
+        // If the kernel refuses the size, the processes only wait more often for each other.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
         let new_ids: HashSet<Id> = new.iter().filter_map(|(_, id)| id_from_hex(id)).collect();
         let feed = async {
@@ -171,7 +172,7 @@ impl Reader<'_> {
         Ok(fed?)
     }
 
-    /// Scans a commit, tag or tree, buffered whole.
+    /// Scans a commit, tag or tree after buffering it completely.
     #[allow(clippy::too_many_arguments, reason = "one object and the state so far")]
     async fn scan_buffered(
         &self,
@@ -202,7 +203,7 @@ impl Reader<'_> {
                 }
                 let commit = (kind == Kind::Commit).then(|| id.to_owned());
                 self.scan_text(&bytes, word, commit.as_ref(), findings)?;
-                // git accepts UTF-16 and UTF-32 in a message too.
+                // git also accepts messages in UTF-16 and UTF-32.
                 if bytes.contains(&0) {
                     bytes.retain(|byte| *byte != 0);
                     self.scan_text(&bytes, word, commit.as_ref(), findings)?;
@@ -230,7 +231,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Scans the names of a tree and adds its entries to the index.
+    /// Scans the names in a tree, and adds its entries to the index.
     fn scan_tree(
         &self,
         id: &str,
@@ -245,7 +246,8 @@ impl Reader<'_> {
                 continue;
             }
             let child = id_from_bytes(child);
-            // For every type of entry (file, symlink, submodule), even if the upstream has its content.
+            // Applies to every type of entry (file, symlink, submodule), even if the upstream already has the
+            // content.
             if is_folder && names::is_secret_folder(name) {
                 index.secret_folders.entry((name.into(), child)).or_insert(own);
             } else if !is_folder && names::rule(b"", name).is_some() {
@@ -273,7 +275,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reports the flagged names that the upstream does not have yet.
+    /// Reports the names with a finding that the upstream does not have yet.
     async fn report_names(
         &self,
         updates: &[Update],
@@ -294,8 +296,8 @@ impl Reader<'_> {
             }
         }
         for (name, (tree, finding)) in named {
-            // Not the length for a known secret: names are scanned together, and it would
-            // reveal where the match starts.
+            // For a known secret, the length of the name is left out too. Names are scanned together, and the
+            // length would reveal where the match starts.
             let location = match finding.secret {
                 Some(_) => "the name of a file".to_owned(),
                 None => format!("the name of a file, {} characters long", name.len()),
@@ -305,7 +307,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reports files that hold secrets by their name, unless the upstream has the same file under that name.
+    /// Reports files whose names indicate secrets, unless the upstream has the same content under that name.
     async fn report_secret_files(
         &self,
         updates: &[Update],
@@ -354,7 +356,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Lists a tree without its folders: objects and paths.
+    /// Lists the objects and paths in a tree, without folders.
     async fn list_tree(&self, tree: &str, options: &[&str]) -> Result<Vec<(Id, Vec<u8>)>, ReadError> {
         let arguments = [&["ls-tree", "-z"], options, &[tree]].concat();
         let output = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await?;
@@ -370,7 +372,7 @@ impl Reader<'_> {
         Ok(lines.collect())
     }
 
-    /// Scans a blob of any size, streamed.
+    /// Scans a blob of any size as a stream.
     async fn scan_blob(
         &self,
         id: &str,
@@ -394,7 +396,7 @@ impl Reader<'_> {
             }
             views.feed(&piece[..read]);
             first = false;
-            // Scanning takes CPU time; let other tasks run.
+            // Scanning uses CPU time, so other tasks get a chance to run.
             tokio::task::yield_now().await;
         }
         let report = views.finish();
@@ -416,7 +418,7 @@ impl Reader<'_> {
         let mut values = HashSet::new();
         for (hits, wide) in [(plain, false), (wide, true)] {
             for (in_line, finding) in self.find_lines(id, &hits, wide).await?.into_iter().zip(&hits) {
-                // The view without zeros repeats the findings of the plain view.
+                // The view without zeros repeats the findings of the unchanged bytes.
                 if !wide || !values.contains(&in_line.value()) {
                     values.insert(in_line.value());
                     let location = Location { line: in_line.line, ..location("") };
@@ -432,7 +434,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a blob again to find the lines of its findings, in the plain view or the one without zeros.
+    /// Reads a blob a second time to determine the lines of its findings, in the unchanged bytes or in the
+    /// view without zeros.
     async fn find_lines(
         &self,
         id: &str,
@@ -463,7 +466,7 @@ impl Reader<'_> {
         Ok(lines.finish())
     }
 
-    /// Marks the findings that `.gitleaksignore` of a pushed tip lists: `[commit:]path:rule:line`.
+    /// Marks the findings that `.gitleaksignore` in a pushed commit lists as `[commit:]path:rule:line`.
     async fn mark_ignored(&self, updates: &[Update], findings: &mut PushFindings) -> Result<(), ReadError> {
         for update in updates.iter().filter(|update| !update.deletes()) {
             let file = format!("{}:.gitleaksignore", update.new);
@@ -486,7 +489,7 @@ impl Reader<'_> {
     }
 }
 
-/// Git with the objects of a quarantine and, as its alternate, of the mirror.
+/// A git that sees the objects of a quarantine and, as its alternate, of the mirror.
 pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
     let objects = mirror.mirror.join("objects");
     mirror.with_env([
@@ -495,8 +498,8 @@ pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
     ])
 }
 
-/// The findings of a report that block a push. A report that was cut off is an error, unless it contains
-/// a known secret, which blocks the push anyway.
+/// The findings in `report` that block a push. An incomplete report is an error, unless it contains a known
+/// secret, which blocks the push anyway.
 fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
     if report.more && report.findings.iter().all(|finding| finding.secret.is_none()) {
         return Err(ReadError::Findings(what.to_owned()));
@@ -506,7 +509,7 @@ fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
     Ok(findings)
 }
 
-/// A path that is safe for a terminal, or the object if there is no path.
+/// A path in a form that is safe for a terminal, or the object id if there is no path.
 fn display_path(path: &[u8], id: &str) -> String {
     if path.is_empty() {
         return format!("the object {id}");
@@ -514,13 +517,13 @@ fn display_path(path: &[u8], id: &str) -> String {
     bottle_contract::terminal::inert(&String::from_utf8_lossy(path).replace(['\n', '\t'], "?"))
 }
 
-/// The tree of a commit.
+/// The id of a commit's tree.
 fn tree_of(commit: &[u8]) -> Option<&str> {
     let line = commit.strip_prefix(b"tree ")?.split(|byte| *byte == b'\n').next()?;
     std::str::from_utf8(line).ok()
 }
 
-/// The section of a commit or tag at an offset.
+/// Names the section of a commit or tag in which the byte at `at` lies.
 fn section(bytes: &[u8], at: usize) -> &'static str {
     let head = bytes.windows(2).position(|window| window == b"\n\n").unwrap_or(bytes.len());
     if at > head {
@@ -536,7 +539,7 @@ fn section(bytes: &[u8], at: usize) -> &'static str {
     }
 }
 
-/// Reads `id type size` and returns the size.
+/// Reads a line of the form `id type size`, and returns the size.
 async fn header(stdout: &mut (impl AsyncBufReadExt + Unpin), id: &str) -> Result<u64, ReadError> {
     let mut line = String::new();
     stdout.take(256).read_line(&mut line).await?;

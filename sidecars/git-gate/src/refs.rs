@@ -1,4 +1,5 @@
-//! Ref rules: which updates a push may contain. Pure.
+//! Implements the ref rules, which decide which ref updates a push may contain. This module has no side
+//! effects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use bottle_contract::session::gate::GateRefs;
 use crate::names::normalized;
 use crate::upstream::{Upstream, is_id};
 
-/// Most updates of one push.
+/// The maximum number of ref updates in one push.
 pub(crate) const MOST_UPDATES: usize = 256;
 
 /// One ref update, as receive-pack passes it to its hook.
@@ -20,7 +21,7 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Parses `old new name`.
+    /// Parses a line of the form `old new name`.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(3, ' ');
         let (old, new, name) = (words.next()?, words.next()?, words.next()?);
@@ -44,7 +45,7 @@ fn is_zero(id: &str) -> bool {
     id.bytes().all(|byte| byte == b'0')
 }
 
-/// A ref update that the gate refuses. Displayed as a fragment for the agent.
+/// Why the gate refuses a ref update. The display text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RefError {
     #[error("{0:?} is not a valid ref name")]
@@ -75,13 +76,13 @@ pub(crate) enum RefError {
     NotABranch(String, Setting),
     #[error("{0} is the upstream's default branch; push to another branch, or {1}")]
     Default(String, Setting),
-    /// HEAD is a commit: every branch at this commit may be the default one.
+    /// HEAD is a commit and names no branch, so every branch at this commit may be the default branch.
     #[error(
         "{0} may be the upstream's default branch, which it does not name: its HEAD is the same commit; push to another \
          branch, or {1}"
     )]
     PossibleDefault(String, Setting),
-    /// HEAD is dangling: creating the branch that it names creates the default branch.
+    /// HEAD names a branch that does not exist. Creating that branch would create the default branch.
     #[error(
         "{0} may become the upstream's default branch: the upstream's HEAD names a branch that does not exist, and does \
          not report which; the user creates that branch or sets HEAD, or {1}"
@@ -94,7 +95,7 @@ pub(crate) enum RefError {
     Force { name: String, repo: String },
 }
 
-/// The setting that allows an update.
+/// The setting in the manifest that would allow an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     repo: String,
@@ -108,7 +109,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Checks one update against the rules, except for the fast-forward check.
+/// Checks one update against all rules except the fast-forward rule.
 pub(crate) fn check_update(
     rules: &GateRefs,
     upstream: &Upstream,
@@ -154,8 +155,8 @@ pub(crate) fn check_update(
     Err(refused(own(), setting("allow")))
 }
 
-/// Whether git resolves the short name of this branch or tag to something else: a pseudo-ref such as
-/// `FETCH_HEAD`, a full ref name, or a commit.
+/// Whether git resolves the short name of this branch or tag to something else: to a pseudo-ref such as
+/// `FETCH_HEAD`, to a full ref name, or to a commit.
 fn is_ambiguous(name: &str) -> bool {
     let Some(short) = name.strip_prefix("refs/heads/").or_else(|| name.strip_prefix("refs/tags/")) else {
         return false;
@@ -165,8 +166,8 @@ fn is_ambiguous(name: &str) -> bool {
     is_pseudo && !short.contains('/') || upper.starts_with("REFS/") || is_id(&short.to_ascii_lowercase())
 }
 
-/// Refuses an update of a ref that may be an alias of a denied branch, if the upstream does not report
-/// aliases. An alias has the same commit as its target.
+/// Refuses an update of a ref that may be an alias of a denied branch. Applies only if the upstream does not
+/// report aliases. An alias has the same commit as its target.
 pub(crate) fn check_alias(
     rules: &GateRefs,
     upstream: &Upstream,
@@ -185,8 +186,9 @@ pub(crate) fn check_alias(
     }
 }
 
-/// Refuses a new name that differs from an existing one, or from another in the same push, only by case,
-/// look-alike or invisible letters. Some file systems, and readers, take both for one.
+/// Refuses a new ref name that differs from another name only by case, look-alike letters or invisible
+/// characters. The other name may be in the upstream or in the same push. Some file systems and readers treat
+/// both names as equal.
 pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Result<(), RefError> {
     let mut known: HashMap<String, &str> =
         upstream.refs.keys().map(|name| (normalized(name.as_bytes()), name.as_str())).collect();
@@ -201,8 +203,8 @@ pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Resul
     Ok(())
 }
 
-/// Whether `git check-ref-format` allows the name, roughly. receive-pack checks it too; this check
-/// protects command lines and messages.
+/// Approximates `git check-ref-format`. receive-pack performs the exact check; this one protects command
+/// lines and messages.
 fn is_valid(name: &str) -> bool {
     name.len() <= 255
         && name.bytes().all(|byte| byte > b' ' && byte != 0x7f && !b"~^:?*[\\".contains(&byte))
@@ -213,7 +215,8 @@ fn is_valid(name: &str) -> bool {
         && name.split('/').all(|part| !part.starts_with(['.', '-']) && !part.ends_with(".lock"))
 }
 
-/// Matches a glob: `*` is any text without a slash, `**` any text, `?` one character but a slash.
+/// Matches a name against a glob, in which `*` stands for any text without a slash, `**` for any text, and
+/// `?` for one character other than a slash.
 fn matches(glob: &str, name: &str) -> bool {
     fn go(glob: &[u8], name: &[u8]) -> bool {
         match glob {
@@ -367,11 +370,11 @@ mod tests {
     fn refuses_a_possible_default_branch_if_the_upstream_names_none() {
         let other = "2".repeat(40);
         for (head, name, part) in [
-            // A dangling HEAD.
+            // HEAD names a branch that does not exist.
             (None, "refs/heads/main", Some("may become the upstream's default branch")),
             (None, "refs/heads/topic", Some("may become the upstream's default branch")),
             (None, "refs/heads/there", None),
-            // A HEAD that is a commit without a name, as old servers report it.
+            // HEAD is a commit and names no branch, as old servers report it.
             (Some(OLD), "refs/heads/there", Some("may be the upstream's default branch")),
             (Some(OLD), "refs/heads/elsewhere", None),
             (Some(OLD), "refs/heads/topic", None),

@@ -1,4 +1,4 @@
-//! Why the gate refuses a push or a fetch, as messages for the agent.
+//! Defines why the gate refuses a push or a fetch, with a message for the agent.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::read::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
 
-/// Findings that are listed one by one.
+/// The maximum number of findings that a message lists.
 pub(crate) const SHOWN: usize = 20;
 
-/// A refused push or fetch.
+/// Why a push or fetch is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{}", lock_out::SENTENCE)]
@@ -43,12 +43,12 @@ pub(crate) enum Refusal {
     Rejected {
         repo: String,
         words: String,
-        /// Whether the upstream changed meanwhile.
+        /// Whether the upstream's refs changed during the push.
         stale: bool,
     },
 }
 
-/// Why findings block a push, and what the agent can do.
+/// Why findings block a push, which determines the agent's options.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Block {
     #[error("a secret of this bottle never passes; remove it from every commit, and push again")]
@@ -57,7 +57,7 @@ pub(crate) enum Block {
     Unapproved,
     #[error("approval is off (`supervise: false`); {REMOVE_IT}")]
     ApprovalOff,
-    /// With the user's notes, which may be empty.
+    /// The user rejected the push; `notes` contains the user's text and may be empty.
     #[error("the user rejected it{}{notes}; {REMOVE_IT}", if notes.is_empty() { "" } else { ": " })]
     Rejected { notes: String },
     #[error("the user did not decide in time; push again when the user is available, or remove it")]
@@ -69,7 +69,7 @@ pub(crate) enum Block {
 const REMOVE_IT: &str = "remove it from every commit that has it (`git rebase -i`), and push again";
 
 impl Refusal {
-    /// The whole message: the refusal, its causes and the hint.
+    /// The complete message: the refusal, its causes and a hint.
     pub(crate) fn sentence(&self) -> String {
         let hint = match self {
             Self::Refresh(error) => error.hint(),
@@ -88,7 +88,7 @@ fn rejected_hint(stale: bool) -> &'static str {
     }
 }
 
-/// Lists findings, one a line.
+/// Lists findings, one on each line.
 fn listed(found: &[Found], more: bool) -> String {
     let mut lines: Vec<String> = found.iter().take(SHOWN).map(Found::to_string).collect();
     if found.len() > SHOWN || more {

@@ -1,4 +1,4 @@
-//! One repository: its mirror, its credentials and its state while the bottle runs.
+//! Manages one repository: its mirror, its credentials, and its state until the bottle stops.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -19,23 +19,23 @@ use crate::mirror;
 use crate::refs::Update;
 use crate::upstream::{ObjectFormat, TooManyRefs, Trace, Upstream};
 
-/// Time limit for an upstream to list its refs.
+/// The time limit for an upstream to list its refs.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Time limit to fetch the objects of a refresh.
+/// The time limit for fetching an upstream's objects.
 const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 
-/// Time limit for one local git command.
+/// The time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A fetch that brings more refs than this packs them into one file: every git that lists loose refs
-/// reads each file.
+/// If a fetch brings more refs than this, they are packed into one file. Otherwise, every git that lists refs
+/// would read a file for each.
 const MOST_LOOSE: usize = 32;
 
-/// The refs of an upstream that are mirrored.
+/// The refs of an upstream that the mirror copies.
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
 
-/// A repository cannot be opened.
+/// Why a repository cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error("the mirror of {0}")]
@@ -44,7 +44,7 @@ pub(crate) enum OpenError {
     Auth(Name, #[source] AuthError),
 }
 
-/// A mirror cannot be refreshed.
+/// Why a mirror cannot be refreshed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RefreshError {
     #[error("not refreshed yet")]
@@ -56,13 +56,13 @@ pub(crate) enum RefreshError {
 }
 
 impl RefreshError {
-    /// What the agent can do.
+    /// A hint at what the agent can do about the error.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         matches!(self, Self::Upstream { .. }).then_some("try again, or notify the user")
     }
 }
 
-/// The cause of [`RefreshError::Upstream`].
+/// The cause of a [`RefreshError::Upstream`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub(crate) enum UpstreamError {
     Refs(#[from] TooManyRefs),
 }
 
-/// The cause of [`RefreshError::Mirror`].
+/// The cause of a [`RefreshError::Mirror`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MirrorError {
     #[error(transparent)]
@@ -82,12 +82,12 @@ pub(crate) enum MirrorError {
     Io(#[from] io::Error),
 }
 
-/// The output of a git that has used the upstream, if it succeeded.
+/// Returns the output of a git command that used the upstream, or parses why it failed.
 fn succeeded(output: Output) -> Result<Output, Failure> {
     if output.success { Ok(output) } else { Err(Failure::parse(&output.stderr)) }
 }
 
-/// The result of a refresh, which all its callers share.
+/// The result of a refresh, which all tasks that wait for it share.
 type Refreshed = Result<Arc<Upstream>, Arc<RefreshError>>;
 
 /// A repository of the bottle.
@@ -100,24 +100,24 @@ pub(crate) struct Repo {
     pub(crate) auth: UpstreamAuth,
     stale_ok: bool,
     refreshed: Mutex<Refresh>,
-    /// Read-locked by every push that has a quarantine.
+    /// A lock of which every push with a quarantine holds the read side.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// Locked while one push is scanned and forwarded.
+    /// A lock that a push holds while it is scanned and forwarded.
     pub(crate) pushing: Mutex<()>,
-    /// Fingerprints of findings that the user approved.
+    /// The fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
-    /// Refs that this gate created in the upstream.
+    /// The refs that this gate created in the upstream.
     created: StdMutex<HashSet<String>>,
 }
 
-/// The last refresh.
+/// The most recent refresh of the mirror.
 struct Refresh {
     started: Option<Instant>,
     result: Refreshed,
 }
 
 impl Repo {
-    /// Opens or creates the mirror, which is empty until it is refreshed, and prepares the credentials.
+    /// Opens or creates a mirror, and prepares the credentials. A new mirror is empty until it is refreshed.
     pub(crate) async fn open(
         folder: &Path,
         repo: GateRepo,
@@ -147,8 +147,8 @@ impl Repo {
         })
     }
 
-    /// Updates the mirror to the state of the upstream. Callers that arrive during a refresh share
-    /// the result of the next one.
+    /// Updates the mirror to the current state of the upstream. Calls during a refresh wait for the next
+    /// refresh, and share its result.
     pub(crate) async fn refresh(&self, fds: &ReservedFds) -> Refreshed {
         let requested = Instant::now();
         let mut last = self.refreshed.lock().await;
@@ -160,7 +160,8 @@ impl Repo {
         last.result.clone()
     }
 
-    /// The same for a fetch: with `stale_ok`, the old mirror serves while the upstream is unreachable.
+    /// Refreshes the mirror before a fetch by the bottle. With `stale_ok`, an unreachable upstream is no
+    /// error, and the fetch is served from the old mirror.
     pub(crate) async fn refresh_to_read(&self, fds: &ReservedFds) -> Result<(), Arc<RefreshError>> {
         match self.refresh(fds).await {
             Err(why) if !self.stale_ok => Err(why),
@@ -168,12 +169,12 @@ impl Repo {
         }
     }
 
-    /// The state of the upstream at the last refresh.
+    /// The state of the upstream at the most recent refresh.
     pub(crate) async fn upstream(&self) -> Refreshed {
         self.refreshed.lock().await.result.clone()
     }
 
-    /// The number of the upstream's refs, unless it is unknown or a refresh is in progress.
+    /// The number of the upstream's refs; `None` if it is unknown or a refresh is in progress.
     pub(crate) fn ref_count(&self) -> Option<usize> {
         Some(self.refreshed.try_lock().ok()?.result.as_ref().ok()?.refs.len())
     }
@@ -202,7 +203,7 @@ impl Repo {
         if local != upstream.refs {
             self.fetch_objects(fds, upstream.format).await?;
             if upstream.refs.len().abs_diff(local.len()) > MOST_LOOSE {
-                // If it fails, the refs stay loose files, which is only slower.
+                // If this fails, each ref remains a separate file, which only slows git down.
                 let _ = self.git.run(fds, &["pack-refs", "--all"], STEP_WITHIN).await;
             }
         }
@@ -210,7 +211,8 @@ impl Repo {
         Ok(upstream)
     }
 
-    /// Fetches the upstream's objects and refs into the mirror. Recreates a damaged mirror.
+    /// Fetches objects and refs of the upstream into the mirror. If the mirror is damaged, it is replaced by
+    /// a new one.
     async fn fetch_objects(&self, fds: &ReservedFds, format: ObjectFormat) -> Result<(), RefreshError> {
         let mut fetch: Vec<String> =
             ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
@@ -236,7 +238,8 @@ impl Repo {
             return;
         };
         if fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into()) {
-            // If git refuses the name, the old one stays; only the first checkout of a clone depends on it.
+            // If git refuses the name, the previous one is kept. The name affects only the first checkout of
+            // a clone.
             let _ = self.git.run(fds, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
     }
@@ -253,7 +256,8 @@ impl Repo {
         RefreshError::Mirror { repo: self.name.clone(), source: source.into() }
     }
 
-    /// Lists the upstream's refs. Retries once if the shared connection was dead, as after the machine slept.
+    /// Lists the upstream's refs. Retries once if the shared connection is dead, for example after the host
+    /// slept.
     async fn list(&self, fds: &ReservedFds, trace: &Trace) -> Result<Output, GitError> {
         let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
@@ -265,8 +269,8 @@ impl Repo {
         self.run_upstream(fds, list, &recorded, LISTED_WITHIN).await
     }
 
-    /// The object format of an upstream without refs. The upstream reports it before the list of
-    /// refs, and git shows it only in its packet trace.
+    /// Determines the object format of an upstream that has no refs. The upstream reports its format before
+    /// the list of refs, and git shows the format only in its packet trace.
     async fn empty_upstream_format(&self, fds: &ReservedFds) -> ObjectFormat {
         let Ok(trace) = self.trace(Trace::PACKETS) else { return ObjectFormat::default() };
         let list = ["ls-remote", "--", &self.url, "HEAD"].map(str::to_owned).into();
@@ -275,25 +279,26 @@ impl Repo {
         if sha256 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
     }
 
-    /// A trace file for the next git that contacts the upstream.
+    /// Creates a trace file for the next git command that contacts the upstream.
     fn trace(&self, variable: &'static str) -> io::Result<Trace> {
         Trace::new(variable, self.git.mirror.with_extension("record"))
     }
 
-    /// Whether git finds every object that the mirror's refs reach.
+    /// Whether git finds all objects that the mirror's refs reach.
     async fn is_complete(&self, fds: &ReservedFds) -> bool {
         let arguments = ["rev-list", "--objects", "--quiet", "--all"];
         let walked = self.git.run(fds, &arguments, FETCHED_WITHIN).await;
         walked.is_ok_and(|output| output.success && output.stderr.is_empty())
     }
 
-    /// Removes lock files of an interrupted refresh, unless a push is in progress, which has locks too.
+    /// Removes lock files that an interrupted refresh left behind. Does nothing during a push, because a push
+    /// holds lock files too.
     fn unlock(&self) -> io::Result<()> {
         let Ok(_alone) = self.receiving.try_write() else { return Ok(()) };
         mirror::unlock(&self.git.mirror)
     }
 
-    /// Removes the quarantine folders of killed pushes, unless other pushes are in progress.
+    /// Removes quarantine folders that killed pushes left behind. Does nothing during a push.
     pub(crate) fn clean_up(&self) {
         let Ok(_alone) = self.receiving.try_write() else { return };
         let objects = self.git.mirror.join("objects");
@@ -302,7 +307,7 @@ impl Repo {
         }
     }
 
-    /// Runs git against the upstream, with its credentials. Removes a token from the output.
+    /// Runs git with the credentials for the upstream. Removes the token from git's output.
     pub(crate) async fn run_upstream(
         &self,
         fds: &ReservedFds,
@@ -324,22 +329,22 @@ impl Repo {
         Ok(output)
     }
 
-    /// Whether the user approved a finding with this fingerprint.
+    /// Whether the user has approved a finding with this fingerprint.
     pub(crate) fn is_approved(&self, fingerprint: &[u8; 32]) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(fingerprint)
     }
 
-    /// Stores the user's approval for as long as the bottle runs.
+    /// Stores the user's approval until the bottle stops.
     pub(crate) fn approve(&self, fingerprints: impl IntoIterator<Item = [u8; 32]>) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(fingerprints);
     }
 
-    /// Whether this gate created the ref: then it cannot be an alias of an older one.
+    /// Whether this gate created the ref. Such a ref cannot be an alias of an older ref.
     pub(crate) fn has_created(&self, name: &str) -> bool {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
-    /// Records the refs that a push created or deleted, for as long as the bottle runs.
+    /// Records which refs a push created or deleted, until the bottle stops.
     pub(crate) fn record_pushed(&self, updates: &[Update]) {
         let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
         for update in updates {

@@ -1,14 +1,14 @@
-//! Parses git's response to a push (`report-status` in a side band) and inserts messages of the gate.
+//! Parses git's response to a push (`report-status` in a side band), and inserts messages of the gate.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::head::{DIGITS, length};
 use crate::messages::DISK_FULL;
 
-/// Most payload bytes of a side-band packet, without length and band.
+/// The maximum number of payload bytes in a side-band packet, not counting its length and band.
 const MOST: usize = 65_515;
 
-/// A side-band packet: band 1 carries the response, band 2 messages for the user.
+/// Encodes a side-band packet. Band 1 carries the response, and band 2 messages for the user.
 fn side_band(band: u8, text: &[u8]) -> Vec<u8> {
     let text = &text[..text.len().min(MOST)];
     let mut packet = format!("{:04x}", text.len() + DIGITS + 1).into_bytes();
@@ -17,7 +17,7 @@ fn side_band(band: u8, text: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The response to a push that the gate refuses before git has read it whole.
+/// The response to a push that the gate refuses before git has read all of it.
 pub(crate) fn refusal(sentence: &str) -> Bytes {
     let report = format!("{:04x}unpack refused\n0000", "unpack refused\n".len() + DIGITS);
     let mut answer = side_band(2, format!("the git gate refused the push: {sentence}\n").as_bytes());
@@ -26,17 +26,17 @@ pub(crate) fn refusal(sentence: &str) -> Bytes {
     answer.into()
 }
 
-/// Parses git's response as it streams by and adds a hint where git reports only the problem.
+/// Parses git's response while it is streamed, and adds a hint after an error that git does not explain.
 #[derive(Default)]
 pub(crate) struct ReportStatus {
     buffer: BytesMut,
-    /// The response has no side band and is passed through unchanged.
+    /// Whether the response has no side band and is therefore forwarded unchanged.
     passthrough: bool,
     hinted: bool,
 }
 
 impl ReportStatus {
-    /// Parses the next chunk and returns the bytes to send.
+    /// Parses the next chunk, and returns the bytes to send to the client.
     pub(crate) fn feed(&mut self, chunk: Bytes) -> Bytes {
         if self.passthrough {
             return chunk;
@@ -65,12 +65,12 @@ impl ReportStatus {
         output.freeze()
     }
 
-    /// Returns the buffered rest at the end of the response.
+    /// Returns the remaining buffered bytes at the end of the response.
     pub(crate) fn finish(&mut self) -> Bytes {
         self.buffer.split().freeze()
     }
 
-    /// Adds a hint after a packet that reports a full disk, once.
+    /// Adds a hint after the first packet that reports a full disk.
     fn add_hint(&mut self, packet: &[u8], output: &mut BytesMut) {
         let words = b"No space left on device";
         if !self.hinted && packet.windows(words.len()).any(|window| window == words) {

@@ -1,9 +1,10 @@
-//! A shared ssh connection (`ControlMaster`) to an upstream, for consecutive runs of git.
+//! Shares one ssh connection to an upstream (`ControlMaster`) between successive git commands.
 //!
-//! A push connects twice, to list the refs and to send the objects, and ssh takes longer to connect than
-//! both take to run. So the first run starts ssh's control master and the gate keeps it for
-//! [`IDLE_TIMEOUT`]. The master is a subprocess of the gate and ends with it. It has no key and uses the
-//! same agent as every ssh here. Without a master, each git opens its own connection.
+//! A push runs git twice, to list the refs and to send the objects, and connecting takes longer than both
+//! commands together. The first git command therefore starts ssh's control master, which the gate keeps until
+//! it has been unused for [`IDLE_TIMEOUT`]. The control master is a subprocess of the gate, and exits with
+//! the gate. It has no key, and uses the same ssh-agent as every ssh command of the repository. Without a
+//! control master, each git command opens its own connection.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,29 +16,30 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::git::{Git, ReservedFds, Running};
 
-/// How long an unused connection stays open: an agent that fetches usually pushes later. For the upstream
-/// it is a quiet connection, as of a user with an open shell.
+/// How long an unused connection is kept open. An agent that fetches usually pushes later. To the upstream,
+/// an unused connection looks like that of a user with an open shell.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Interval between checks whether the connection is in use and alive.
+/// The interval at which the gate checks whether the connection is in use and alive.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Most time between the exit of a git that lost the connection and the exit of the master.
+/// The maximum time between the exit of a git command that lost the connection and the exit of the control
+/// master.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
 
-/// Time limit to connect. After it git connects by itself and reports why that takes long.
+/// The time limit for connecting. After it, git opens its own connection and reports why connecting fails.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Interval between checks for the control socket.
+/// The interval at which the gate checks whether the control socket exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The shared connection of one repository.
+/// The shared ssh connection of one repository.
 pub(crate) struct ControlMaster {
-    /// Runs ssh in the mirror, as every ssh of the repository.
+    /// Runs ssh in the mirror's folder, like every ssh command of the repository.
     git: Git,
-    /// Arguments of ssh for the master.
+    /// The arguments of ssh that start the control master.
     arguments: Vec<String>,
-    /// The control socket, relative to the mirror.
+    /// The path of the control socket, relative to the mirror.
     socket: String,
     master: Mutex<Option<Master>>,
 }
@@ -45,17 +47,17 @@ pub(crate) struct ControlMaster {
 struct Master {
     running: Running,
     used: Instant,
-    /// Every user of the connection has a clone.
+    /// Each git command that uses the connection holds a clone of this reference.
     lease: Arc<()>,
 }
 
 impl ControlMaster {
-    /// A connection to the host of `url`, with only these `options` of ssh. `None` if the URL has no
-    /// plain ssh form.
+    /// Describes a connection to the host of `url`. ssh uses only the given `options`. `None` if ssh's
+    /// destination cannot be derived from the URL.
     pub(crate) fn for_url(url: &str, git: Git, name: &Name, options: &[String]) -> Option<Arc<Self>> {
         let socket = format!("../{name}.line");
         let mut arguments = vec!["-F".to_owned(), "/dev/null".to_owned()];
-        // The master forwards the variable that git's own ssh would send.
+        // The control master forwards the environment variable that git's own ssh command would send.
         let own = ["ControlMaster=yes", "ControlPersist=no", "SendEnv=GIT_PROTOCOL"].map(str::to_owned);
         for option in options.iter().chain(&own).chain([&control_path(&socket)]) {
             arguments.extend(["-o".to_owned(), option.clone()]);
@@ -65,13 +67,13 @@ impl ControlMaster {
         Some(Arc::new(Self { git, arguments, socket, master: Mutex::default() }))
     }
 
-    /// The ssh option that uses this connection.
+    /// The ssh option that makes a command use this connection.
     pub(crate) fn option(&self) -> String {
         control_path(&self.socket)
     }
 
-    /// Connects unless connected, and returns a lease that keeps the connection open. `None` if it
-    /// cannot connect.
+    /// Connects if necessary, and returns a lease that keeps the connection open. `None` if the connection
+    /// cannot be opened.
     pub(crate) async fn acquire(self: &Arc<Self>, fds: &ReservedFds) -> Option<Arc<()>> {
         let mut master = self.master.lock().await;
         if let Some(current) = master.as_mut()
@@ -90,7 +92,8 @@ impl ControlMaster {
 
     async fn connect(&self, fds: &ReservedFds) -> Option<Running> {
         let socket = self.git.mirror.join(&self.socket);
-        // A leftover of a killed master; if it cannot be removed, the new master cannot listen.
+        // Removes a socket that a killed control master left behind. If this fails, the new control master
+        // cannot listen.
         let _ = fs::remove_file(&socket);
         let child = fds.spawn(&[], |_| {
             let mut command = self.git.command("setpriv");
@@ -108,7 +111,8 @@ impl ControlMaster {
         Some(running)
     }
 
-    /// Whether the master has exited by itself: then a git that failed may retry on a new connection.
+    /// Whether the control master has exited by itself. A git command that failed may then retry on a new
+    /// connection.
     pub(crate) async fn is_lost(&self) -> bool {
         match &mut *self.master.lock().await {
             Some(current) => timeout(LOST_WITHIN, current.running.child.wait()).await.is_ok(),
@@ -116,7 +120,7 @@ impl ControlMaster {
         }
     }
 
-    /// Closes the connection after [`IDLE_TIMEOUT`] without use.
+    /// Closes the connection after it has been unused for [`IDLE_TIMEOUT`].
     async fn close_when_idle(self: Arc<Self>) {
         loop {
             sleep(CHECK_INTERVAL).await;
@@ -137,7 +141,7 @@ fn control_path(socket: &str) -> String {
     format!("ControlPath={socket}")
 }
 
-/// The destination of an upstream URL as arguments of ssh. `None` unless the URL is unambiguous.
+/// The arguments of ssh that name the destination in an upstream's URL. `None` if the URL is ambiguous.
 fn destination(url: &str) -> Option<Vec<String>> {
     let (to, port) = match url.strip_prefix("ssh://") {
         Some(rest) => {
@@ -149,7 +153,7 @@ fn destination(url: &str) -> Option<Vec<String>> {
         }
         None => {
             let (to, path) = url.split_once(':')?;
-            // A URL of another scheme, or a remote helper's address (`helper::address`).
+            // Rejects a URL of another scheme, and the address of a remote helper (`helper::address`).
             (Some(to).filter(|_| !path.starts_with("//") && !path.starts_with(':'))?, None)
         }
     };

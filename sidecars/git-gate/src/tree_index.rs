@@ -1,50 +1,51 @@
-//! Indexes new trees, to find the path and commit of a new blob.
+//! Indexes new trees, so that the path and the commit of a new blob can be found.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 use bottle_scan::Finding;
 
-/// Most levels from a commit's root tree.
+/// The maximum depth of a path below a commit's root tree.
 const DEEPEST: usize = 512;
 
-/// Most entries in the cache of seen ones. Others are scanned again in each tree.
+/// The maximum number of tree entries that are remembered as scanned. Any further entry is scanned again in
+/// each tree that contains it.
 const MOST_SEEN: usize = 1 << 20;
 
 /// An object id, padded with zeros to 32 bytes.
 pub(crate) type Id = [u8; 32];
 
-/// A tree entry: its folder if the rule depends on it, its name, and its object.
+/// A tree entry: its folder if a rule depends on the folder, its name, and its object id.
 pub(crate) type Entry = (Box<[u8]>, Box<[u8]>, Id);
 
-/// Parents of new objects, and entries with findings.
+/// Maps new objects to the trees and commits that contain them, and collects entries with findings.
 #[derive(Default)]
 pub(crate) struct TreeIndex {
-    /// Tree and name of each new object.
+    /// For each new object: a tree that contains it, and its name there.
     pub(crate) parents: HashMap<Id, (Id, Box<[u8]>)>,
-    /// Commit of each root tree.
+    /// For each root tree: its commit.
     pub(crate) roots: HashMap<Id, Id>,
-    /// Names with a finding, each with a tree that has it.
+    /// The names with a finding, each with a tree that contains the name.
     pub(crate) flagged_names: HashMap<Box<[u8]>, (Id, Finding)>,
-    /// Entries that hold secrets by their name, each with a tree that has it.
+    /// The entries whose names indicate secrets, each with a tree that contains the entry.
     pub(crate) secret_files: HashMap<Entry, Id>,
-    /// Folders on whose name a rule depends, each with a tree that has it.
+    /// The folders to which a rule for names applies, each with a tree that contains the folder.
     pub(crate) secret_folders: HashMap<(Box<[u8]>, Id), Id>,
-    /// Bytes of an id.
+    /// The number of bytes in an object id.
     pub(crate) width: usize,
-    /// Seen entries, by a hash with a random key: an attacker cannot produce collisions.
+    /// Hashes of scanned entries. The hash has a random key, so an attacker cannot produce collisions.
     seen: HashSet<u64>,
     hashes: RandomState,
 }
 
 impl TreeIndex {
-    /// Whether no earlier tree had this entry: a tree shares most entries with its previous version.
+    /// Whether no earlier tree contained this entry. Most entries of a tree are also in its previous version.
     pub(crate) fn is_first_seen(&mut self, name: &[u8], child: &[u8]) -> bool {
         let hash = self.hashes.hash_one((name, child));
         if self.seen.len() < MOST_SEEN { self.seen.insert(hash) } else { !self.seen.contains(&hash) }
     }
 
-    /// The commit and path of a new object.
+    /// The commit of a new object, and its path in that commit.
     pub(crate) fn path(&self, id: &Id) -> (Option<String>, Vec<u8>) {
         let mut names: Vec<&[u8]> = Vec::new();
         let mut at = *id;
@@ -78,7 +79,7 @@ pub(crate) fn id_from_hex(hex: &str) -> Option<Id> {
     Some(id)
 }
 
-/// An object id from its bytes.
+/// Converts the bytes of an object id.
 pub(crate) fn id_from_bytes(bytes: &[u8]) -> Id {
     let mut id = [0; 32];
     for (to, from) in id.iter_mut().zip(bytes) {
@@ -87,8 +88,8 @@ pub(crate) fn id_from_bytes(bytes: &[u8]) -> Id {
     id
 }
 
-/// Parses a tree: name and object of each entry, and whether it is a folder. git's fsck has refused
-/// malformed trees.
+/// Parses a tree. Each entry has a name, an object id, and whether it is a folder. git's fsck has already
+/// refused malformed trees.
 pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
     std::iter::from_fn(move || {
         let space = bytes.iter().position(|byte| *byte == b' ')?;
@@ -101,7 +102,7 @@ pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&
     })
 }
 
-/// Whether git takes a mode for a folder. git parses octal digits and compares only the type bits
+/// Whether git treats a mode as that of a folder. git parses octal digits and compares only the type bits
 /// (`40755` is a folder).
 fn is_folder(mode: &[u8]) -> bool {
     let digit = |mode: u32, byte: &u8| (mode << 3).wrapping_add(u32::from(byte.wrapping_sub(b'0')));

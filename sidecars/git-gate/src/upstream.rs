@@ -1,7 +1,7 @@
-//! Parses the refs of an upstream: the default branch, and symbolic refs that alias another one.
+//! Parses the refs of an upstream, its default branch, and symbolic refs, which are aliases of other refs.
 //!
-//! Protocol version 2 reports every symbolic ref, older versions only `HEAD`. git's own trace (`trace2`)
-//! shows which version it negotiated.
+//! Protocol version 2 reports every symbolic ref; older versions report only `HEAD`. git's own trace
+//! (`trace2`) shows the version that git negotiated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use bottle_daemon::remove_if_present;
 use serde_json::Value;
 
-/// Most refs of an upstream: more take too long to list.
+/// The maximum number of refs of an upstream. Listing more would take too long.
 const MOST_REFS: usize = 200_000;
 
-/// Bytes of a trace that are read; the trace of an `ls-remote` has a few thousand.
+/// The number of bytes of a trace that are read. The trace of an `ls-remote` has a few thousand bytes.
 const MOST_TRACE: u64 = 256 << 10;
 
 /// The hash algorithm of a repository's object ids.
@@ -31,23 +31,23 @@ impl ObjectFormat {
     }
 }
 
-/// An upstream has too many refs.
+/// An error: an upstream has too many refs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MOST_REFS} refs")]
 pub(crate) struct TooManyRefs;
 
-/// The state of an upstream, from its list of refs.
+/// The state of an upstream, as its list of refs shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Upstream {
-    /// Full name of the default branch, if the upstream reports one.
+    /// The full name of the default branch, if the upstream reports it.
     pub(crate) default: Option<String>,
     /// The commit of `HEAD`, if it has one.
     pub(crate) head: Option<String>,
-    /// Object ids by ref name.
+    /// Maps ref names to object ids.
     pub(crate) refs: BTreeMap<String, String>,
-    /// Targets of the reported symbolic refs, by ref name.
+    /// Maps the names of reported symbolic refs to their targets.
     pub(crate) aliases: HashMap<String, String>,
-    /// Whether the upstream reports every symbolic ref.
+    /// Whether the upstream reports all symbolic refs.
     pub(crate) reports_aliases: bool,
     pub(crate) format: ObjectFormat,
 }
@@ -56,7 +56,7 @@ impl Upstream {
     /// Parses the output of `ls-remote --symref`.
     ///
     /// # Errors
-    /// [`TooManyRefs`].
+    /// [`TooManyRefs`] if the upstream has more than [`MOST_REFS`] refs.
     pub(crate) fn parse(text: &str) -> Result<Self, TooManyRefs> {
         let mut upstream = Self::default();
         for line in text.lines() {
@@ -84,38 +84,38 @@ pub(crate) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A trace file of one git command, removed on drop.
+/// A trace file of one git command. It is removed on drop.
 pub(crate) struct Trace {
     variable: &'static str,
     path: PathBuf,
 }
 
 impl Trace {
-    /// Events of `trace2`.
+    /// The variable that makes git write `trace2` events.
     pub(crate) const EVENTS: &str = "GIT_TRACE2_EVENT";
 
-    /// Packets sent and received.
+    /// The variable that makes git write the packets that it sends and receives.
     pub(crate) const PACKETS: &str = "GIT_TRACE_PACKET";
 
-    /// A trace at `path`, where any older file is removed.
+    /// Prepares a trace at `path`, where it removes any older file.
     pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
         remove_if_present(&path)?;
         Ok(Self { variable, path })
     }
 
-    /// The environment variable that makes git write the trace.
+    /// The environment variable and value that make git write the trace.
     pub(crate) fn env(&self) -> (String, String) {
         (self.variable.to_owned(), self.path.to_string_lossy().into_owned())
     }
 
-    /// The first [`MOST_TRACE`] bytes; empty if there is no file.
+    /// Reads the first [`MOST_TRACE`] bytes of the trace; empty if there is no file.
     pub(crate) fn read(&self) -> String {
         let mut text = Vec::new();
         let read = fs::File::open(&self.path).and_then(|file| file.take(MOST_TRACE).read_to_end(&mut text));
         if read.is_ok() { String::from_utf8_lossy(&text).into_owned() } else { String::new() }
     }
 
-    /// Whether git negotiated protocol version 2 and no other. False if the trace shows none.
+    /// Whether git negotiated only protocol version 2. False if the trace shows no version.
     pub(crate) fn shows_version_2(&self) -> bool {
         shows_version_2(&self.read())
     }
@@ -123,7 +123,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // A file that cannot be removed now is removed before the next trace.
+        // If the file cannot be removed now, it is removed before the next trace.
         let _ = remove_if_present(&self.path);
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(upstream.refs.keys().collect::<Vec<_>>(), ["refs/heads/main", "refs/tags/v1"]);
         assert_eq!(upstream.refs["refs/tags/v1"], id);
         assert_eq!(upstream.head.as_ref(), Some(&id));
-        // A dangling HEAD, beside a branch named HEAD.
+        // HEAD names a branch that does not exist, and another branch is called HEAD.
         let unborn = Upstream::parse(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
         assert_eq!((unborn.default, unborn.head, unborn.refs.len()), (None, None, 1));
         let upstream = Upstream::parse(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n"))

@@ -1,4 +1,4 @@
-//! Generates files without secrets, and lines that look like secrets.
+//! Generates files without secrets, and lines that only look like secrets.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ const WORDS: &[&str] = &[
     "version", "view", "window", "worker", "writer",
 ];
 
-/// A file without secrets of about `length` bytes, and its extension.
+/// Generates a file of about `length` bytes without secrets. Returns its extension and content.
 pub(crate) fn file(dice: &mut Dice, length: usize) -> (&'static str, Vec<u8>) {
     match dice.below(100) {
         0..50 => ("rs", code(dice, length).into()),
@@ -38,7 +38,7 @@ fn name(dice: &mut Dice) -> String {
     format!("{}_{}", dice.pick(WORDS), dice.pick(WORDS))
 }
 
-/// A few functions.
+/// Generates a few functions of source code.
 pub(crate) fn code(dice: &mut Dice, length: usize) -> String {
     let mut text = String::new();
     while text.len() < length {
@@ -101,7 +101,7 @@ fn table(dice: &mut Dice, length: usize) -> String {
     text
 }
 
-/// One long line in every few thousand bytes.
+/// Generates minified code: every few thousand bytes, one long line.
 fn minified(dice: &mut Dice, length: usize) -> String {
     let mut text = String::new();
     while text.len() < length {
@@ -133,11 +133,11 @@ fn sums(dice: &mut Dice, length: usize) -> String {
     text
 }
 
-/// Number of kinds of look-alikes.
+/// The number of kinds of lines that look like secrets.
 pub(crate) const KINDS: usize = 26;
 
-/// Lines that look like a secret and are none: names of secrets, placeholders, patterns, public keys and
-/// random numbers.
+/// Generates a line that looks like a secret but is none: the name of a secret, a placeholder, a pattern, a
+/// public key or a random number.
 pub(crate) fn look_alike(dice: &mut Dice, kind: usize) -> String {
     match kind % KINDS {
         0 => format!("sha256 = \"{}\"", dice.text(HEX, 64)),

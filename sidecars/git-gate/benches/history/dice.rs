@@ -1,4 +1,4 @@
-//! A deterministic random number generator.
+//! Implements a deterministic random number generator.
 
 /// Letters and digits.
 pub(crate) const WORD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
@@ -26,7 +26,7 @@ impl Dice {
         self.0
     }
 
-    /// Less than `end`, which is not zero.
+    /// Returns a random number less than `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let number = (self.next() >> 32) as usize;
         number % end
@@ -36,7 +36,7 @@ impl Dice {
         &of[self.below(of.len())]
     }
 
-    /// So many of these characters.
+    /// Returns a text of `count` random characters from `of`.
     pub(crate) fn text(&mut self, of: &[u8], count: usize) -> String {
         (0..count).map(|_| char::from(*self.pick(of))).collect()
     }

@@ -1,4 +1,5 @@
-//! Generates the benchmark history: clean files, labelled secrets and look-alikes.
+//! Generates the history for the benchmark from clean files, labelled secrets, and lines that look like
+//! secrets.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,34 +16,34 @@ use crate::clean::{self, KINDS, code};
 use crate::dice::Dice;
 use crate::secrets::{FAMILIES, Values};
 
-/// Files of one commit.
+/// The number of files in one commit.
 const FILES: usize = 32;
 
-/// Most files that a later commit may modify.
+/// The maximum number of files that later commits may modify.
 const KEPT: usize = 256;
 
-/// Look-alikes of each kind.
+/// The number of lines that look like secrets, for each kind.
 const LOOK_ALIKES: usize = 10;
 
-/// Lines of a log with a secret in the middle.
+/// The number of lines in a log that has a secret in its middle.
 const LOG_LINES: usize = 30_000;
 
-/// The location of a secret.
+/// Where a secret is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A line of code.
+    /// In a line of source code.
     Source,
-    /// A value in JSON.
+    /// In a JSON value.
     Settings,
-    /// A script that the next commit deletes.
+    /// In a script that the next commit deletes.
     Removed,
-    /// The middle of a log of some megabytes.
+    /// In the middle of a log of several megabytes.
     Log,
-    /// A file in UTF-16.
+    /// In a UTF-16 file.
     Wide,
-    /// Base64 in a Kubernetes manifest.
+    /// Encoded as base64 in a Kubernetes manifest.
     Encoded,
-    /// A commit's message.
+    /// In a commit message.
     Message,
 }
 
@@ -63,31 +64,32 @@ impl Place {
     }
 }
 
-/// A planted secret.
+/// A planted secret and where it is.
 #[derive(Debug)]
 pub(crate) struct Label {
-    /// Index in [`FAMILIES`].
+    /// The index of its kind in [`FAMILIES`].
     pub(crate) family: usize,
     pub(crate) place: Place,
-    /// Its file, which has no other secret; empty for a message.
+    /// The file with the secret, which contains no other secret; empty for a commit message.
     pub(crate) path: String,
-    /// Its lines, from 1.
+    /// The lines of the secret, counted from 1.
     pub(crate) lines: RangeInclusive<u64>,
-    /// The commit that adds it.
+    /// The commit that adds the secret.
     pub(crate) commit: String,
 }
 
 /// A generated history with its labels.
 pub(crate) struct History {
-    /// A bare repository.
+    /// The path of the history's bare repository.
     pub(crate) repo: PathBuf,
-    /// Every file of every commit, in one folder a commit, for scanners of files.
+    /// A folder with every file of every commit, in a subfolder for each commit. It serves scanners that
+    /// support only files.
     pub(crate) files: PathBuf,
     pub(crate) labels: Vec<Label>,
     pub(crate) look_alikes: usize,
     pub(crate) commits: usize,
     pub(crate) count: usize,
-    /// Total size of all files in the history.
+    /// The total size of all files in the history.
     pub(crate) bytes: u64,
 }
 
@@ -112,7 +114,7 @@ impl History {
             }
         }
         ensure!(planted.is_empty(), "{bytes} bytes are too few for all that is planted");
-        // The second commit deletes the files that the first may still have added.
+        // The second commit deletes files that the first one may have added.
         maker.commit()?;
         maker.commit()?;
         maker.finish()
@@ -124,7 +126,7 @@ enum Planted {
     LookAlike(usize),
 }
 
-/// Everything to plant, in random order.
+/// All secrets and look-alikes to plant, in random order.
 fn plan(dice: &mut Dice) -> Vec<Planted> {
     let secrets =
         (0..FAMILIES.len()).flat_map(|family| Place::ALL.map(|place| Planted::Secret(family, place)));
@@ -135,7 +137,7 @@ fn plan(dice: &mut Dice) -> Vec<Planted> {
     all
 }
 
-/// A file of the next commit; `None` deletes it.
+/// A change to a file in the next commit; `None` as content deletes the file.
 type Change = (String, Option<Vec<u8>>);
 
 struct Maker {
@@ -143,13 +145,13 @@ struct Maker {
     import: Child,
     into: BufWriter<ChildStdin>,
     changes: Vec<Change>,
-    /// Message lines of the next commit.
+    /// The lines of the next commit's message.
     message: Vec<String>,
-    /// Files to delete in the commit after the next.
+    /// The files that the commit after the next one deletes.
     removed: Vec<String>,
-    /// Files that a later commit may modify, with their text.
+    /// Paths and texts of the files that later commits may modify.
     kept: Vec<(String, String)>,
-    /// The commit number of each label.
+    /// The number of the commit of each label.
     numbers: Vec<usize>,
     planted: u64,
     history: History,
@@ -194,17 +196,17 @@ impl Maker {
         self.changes.push((path, Some(content)));
     }
 
-    /// A path for another file.
+    /// A path for a new file.
     fn path(&mut self, end: &str) -> String {
         format!("src/part{:02}/file{}.{end}", self.dice.below(100), self.history.count)
     }
 
-    /// Adds a new file, or every third time modifies a few lines of an old one.
+    /// Adds a new file. In one of three calls, modifies a few lines of an old file instead.
     fn clean_file(&mut self) -> Result<()> {
         if self.kept.len() == KEPT && self.dice.below(3) == 0 {
             let at = self.dice.below(KEPT);
             let (path, text) = &mut self.kept[at];
-            // Only once in a commit.
+            // A commit modifies each file at most once.
             if self.changes.iter().all(|(other, _)| other != path) {
                 let middle = text[..text.len() / 2].rfind('\n').map_or(0, |at| at + 1);
                 text.insert_str(middle, &code(&mut self.dice, 400));
@@ -241,7 +243,7 @@ impl Maker {
     fn secret(&mut self, family: usize, place: Place) -> Result<()> {
         let values = FAMILIES[family].make(&mut self.dice)?;
         if place == Place::Message {
-            // A separate commit.
+            // The secret gets a separate commit.
             self.commit()?;
             let lines = values.iter().map(|(name, value)| format!("{name}: {value}"));
             self.message = [vec!["It works with these".to_owned(), String::new()], lines.collect()].concat();
@@ -255,7 +257,7 @@ impl Maker {
         let first = before.matches('\n').count() as u64 + 1;
         let lines = first..=first + middle.trim_end().matches('\n').count() as u64;
         let text = before + &middle + &after;
-        // A Kubernetes manifest counts as a whole.
+        // In a Kubernetes manifest, every line is accepted as the finding's line.
         let lines = if place == Place::Encoded { 1..=text.lines().count() as u64 } else { lines };
         let content = if place == Place::Wide { wide(&text) } else { text.into_bytes() };
         let path = self.path(end);
@@ -330,7 +332,7 @@ fn git(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A file's extension, and its text before, with and after the secret.
+/// The extension of a file, and its text before the secret, with the secret, and after the secret.
 fn written(dice: &mut Dice, place: Place, values: &Values) -> (&'static str, String, String, String) {
     let lines = |line: &dyn Fn(&str, &str) -> String| -> String {
         values.iter().map(|(name, value)| line(name, value) + "\n").collect()

@@ -1,12 +1,14 @@
-//! Compares the gate's scan of a push with other scanners: time, memory, recall and false positives.
+//! Compares the gate's scan of a push with other secret scanners by time, memory, recall and false positives.
 //!
-//! The bench generates a deterministic history. It has clean files of several kinds (two thirds new, one
-//! third modified), secrets of twelve families in seven locations each, one a file, and look-alikes. The
-//! gate scans it as one push, with its own code. The other scanners read the repository, or every file of
-//! it if they support only files. Each runs alone on all cores.
+//! The benchmark generates a deterministic history. The history contains clean files of several kinds, of
+//! which two thirds are new and one third modified. It also contains secrets of twelve families at seven
+//! kinds of locations, at most one in each file, and lines that look like secrets. The gate scans the history
+//! as one push. The other scanners read the repository, or all of its files if they support only files. Each
+//! scanner runs alone and may use all cores.
 //!
-//! `cargo bench -p bottle-git-gate --bench history`; append `-- 1024` for that many MiB (default 64).
-//! `BOTTLE_BENCH_SCANNERS` lists the folders of the other scanners, separated by `:`.
+//! Run it with `cargo bench -p bottle-git-gate --bench history`. Append `-- 1024` for a history of that many
+//! MiB (default 64). `BOTTLE_BENCH_SCANNERS` lists the folders with the other scanners' programs, separated
+//! by `:`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 mod clean;
@@ -18,7 +20,7 @@ mod run;
 mod score;
 mod secrets;
 
-/// Compiles files of the gate into the bench: the scan is not part of its public API.
+/// Compiles source files of the gate into the benchmark, because the scan is not part of the public API.
 macro_rules! gate_modules {
     ($($name:ident = $path:literal),+ $(,)?) => {
         $(
@@ -54,16 +56,16 @@ use run::{Ran, run};
 use score::Score;
 use secrets::FAMILIES;
 
-/// The argument that runs this program as the gate's scan.
+/// The argument with which this program runs the gate's scan.
 const READ: &str = "__read";
 
-/// Time limit for a scanner.
+/// The time limit for one scanner.
 const WITHIN: Duration = Duration::from_secs(600);
 
-/// Default size of the history in MiB.
+/// The default size of the history, in MiB.
 const SIZE: u64 = 64;
 
-/// False positives that are printed for each scanner.
+/// The maximum number of false positives that are printed for each scanner.
 const SHOWN: usize = 3;
 
 fn main() -> ExitCode {
@@ -120,7 +122,7 @@ fn compare(mebibytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Runs another scanner.
+/// Runs and scores another scanner.
 fn run_peer(peer: &Peer, program: PathBuf, history: &History, output: &Path, ours: Duration) -> Result<()> {
     let version = Command::new(&program).arg(peer.version).output()?;
     let version = String::from_utf8_lossy(&version.stdout);

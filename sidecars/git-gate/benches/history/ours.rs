@@ -1,4 +1,4 @@
-//! Runs the gate's scan on the whole history, as one push to an empty upstream.
+//! Runs the gate's scan on the complete history, as one push to an empty upstream.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ use crate::new_objects::KNOWN;
 use crate::refs::Update;
 use crate::{put, read};
 
-/// Known secrets, which the scanner finds in every spelling.
+/// The number of known secrets, which the scanner searches in every spelling.
 const SECRETS: usize = 10;
 
 /// Scans the history and prints each finding as a line of JSON.

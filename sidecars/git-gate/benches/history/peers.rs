@@ -1,4 +1,4 @@
-//! Other scanners: their command lines, and parsers of their output.
+//! Describes other scanners by their command lines and the parsers of their output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,18 +12,19 @@ use crate::history::History;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Finding {
     pub(crate) commit: Option<String>,
-    /// `None` for the commit's message.
+    /// The path of the file; `None` for a commit message.
     pub(crate) path: Option<String>,
     pub(crate) line: Option<u64>,
     pub(crate) rule: String,
 }
 
-/// A scanner.
+/// Another secret scanner.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// The argument that prints its version.
+    /// The argument with which the scanner prints its version.
     pub(crate) version: &'static str,
-    /// It supports files only: it scans every file of every commit, without messages.
+    /// Whether the scanner supports only files. It then scans every file of every commit, but no commit
+    /// messages.
     pub(crate) files: bool,
     pub(crate) command: fn(PathBuf, &History) -> Command,
     pub(crate) read: fn(&str, &History) -> Result<Vec<Finding>>,
@@ -71,7 +72,7 @@ pub(crate) const PEERS: [Peer; 6] = [
 fn gitleaks(program: PathBuf, history: &History) -> Command {
     let mut command = Command::new(program);
     command.args(["git", "--no-banner", "--report-format", "json", "--report-path", "-"]);
-    // The gate scans archives too.
+    // Archives are included, because the gate scans them too.
     command.args(["--max-archive-depth", "1"]).arg(&history.repo);
     command
 }
@@ -121,7 +122,7 @@ fn trufflehog(program: PathBuf, history: &History) -> Command {
     command
 }
 
-/// One finding a line, and no lines of files.
+/// The output has one finding on each line, and no line numbers for files.
 fn read_trufflehog(output: &str, _: &History) -> Result<Vec<Finding>> {
     let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
@@ -153,7 +154,7 @@ fn secretlint(program: PathBuf, history: &History) -> Command {
     command
 }
 
-/// `file:line:column: words`.
+/// Each line has the form `file:line:column: words`.
 fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
     let folder = format!("{}/", history.files.canonicalize()?.display());
     let found = output.lines().filter_map(|line| {
@@ -165,7 +166,7 @@ fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
     Ok(found.collect())
 }
 
-/// A file's path without the folder of its commit.
+/// Removes the folder of the commit from a file's path.
 fn below(file: &str) -> Value {
     file.trim_start_matches("./").split_once('/').map_or(file, |(_, path)| path).into()
 }
@@ -179,7 +180,7 @@ fn finding(commit: &Value, path: &Value, line: &Value, rule: &Value) -> Finding 
     }
 }
 
-/// Parses the output of this program itself.
+/// Parses the output of the gate's scan, which this program prints.
 pub(crate) fn read_ours(output: &str) -> Result<Vec<Finding>> {
     let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
@@ -188,7 +189,7 @@ pub(crate) fn read_ours(output: &str) -> Result<Vec<Finding>> {
     found.collect()
 }
 
-/// Finds a scanner in one of these folders.
+/// Finds the program of a scanner in one of the folders.
 pub(crate) fn program(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
     folders.iter().map(|folder: &PathBuf| folder.join(name)).find(|path: &PathBuf| Path::is_file(path))
 }

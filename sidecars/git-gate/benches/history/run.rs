@@ -1,4 +1,4 @@
-//! Runs a program and measures its time and memory.
+//! Runs a program and measures its duration and memory.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -10,19 +10,19 @@ use anyhow::{Context, Result};
 use bottle_test_support::measure::held;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Interval between measurements.
+/// The interval between two measurements of memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The measurements of one run.
 pub(crate) struct Ran {
     pub(crate) took: Duration,
-    /// Peak memory of the program and its children in bytes, without mapped files.
+    /// The peak memory of the program and its children in bytes, without mapped files.
     pub(crate) memory: u64,
-    /// Whether it exited in time.
+    /// Whether the program exited within the time limit.
     pub(crate) ended: bool,
 }
 
-/// Runs a command with its output in a file.
+/// Runs a command and writes its output to a file.
 pub(crate) fn run(command: &mut Command, output: &Path, within: Duration) -> Result<Ran> {
     let began = Instant::now();
     let mut child = command

@@ -1,4 +1,4 @@
-//! Scores a scanner's findings against the labels.
+//! Scores the findings of a scanner against the labels of the history.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,9 @@ use crate::peers::Finding;
 
 /// The recall and precision of one scanner.
 pub(crate) struct Score {
-    /// For each label, whether it was found.
+    /// For each label: whether the scanner found it.
     pub(crate) hit: Vec<bool>,
-    /// False positives.
+    /// The findings that match no label.
     pub(crate) wrong: Vec<Finding>,
 }
 
@@ -31,13 +31,13 @@ impl Score {
         self.hit.iter().filter(|hit| **hit).count()
     }
 
-    /// The share of true findings.
+    /// The share of findings that are correct.
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     pub(crate) fn precision(&self) -> f64 {
         self.found() as f64 / (self.found() + self.wrong.len()).max(1) as f64
     }
 
-    /// Found labels and all labels that match `which`.
+    /// The number of labels that were found, and of all labels, for which `which` is true.
     pub(crate) fn recall(&self, history: &History, which: impl Fn(&Label) -> bool) -> (usize, usize) {
         let chosen = history.labels.iter().zip(&self.hit).filter(|(label, _)| which(label));
         chosen.fold((0, 0), |(found, all), (_, hit)| (found + usize::from(*hit), all + 1))

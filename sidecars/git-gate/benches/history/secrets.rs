@@ -1,4 +1,4 @@
-//! Generates secrets of twelve families in their issuers' formats; none is in use.
+//! Generates secrets of twelve families in their issuers' formats. None of them is in use.
 
 use anyhow::Result;
 use base64::Engine;
@@ -7,7 +7,7 @@ use rcgen::KeyPair;
 
 use crate::dice::{ADDRESS, BASE32, BASE64, DIGITS, Dice, WORD};
 
-/// Names and values that belong together.
+/// Pairs of name and value that form one secret.
 pub(crate) type Values = Vec<(&'static str, String)>;
 
 /// A kind of secret.
@@ -17,7 +17,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// Generates another secret.
+    /// Generates a new secret of this family.
     pub(crate) fn make(&self, dice: &mut Dice) -> Result<Values> {
         (self.make)(dice)
     }
@@ -55,7 +55,7 @@ fn database(dice: &mut Dice) -> Result<Values> {
     one("database_url", format!("postgres://app:{}@db1.internal.net:5432/app", dice.text(WORD, 20)))
 }
 
-/// A token with its checksum in the last six characters.
+/// Generates a token whose last six characters are its checksum.
 fn checked(dice: &mut Dice, prefix: &str) -> String {
     let body = dice.text(WORD, 30);
     let mut sum = flate2::Crc::new();
@@ -92,7 +92,7 @@ fn npm(dice: &mut Dice) -> Result<Values> {
     one("npm_token", checked(dice, "npm_"))
 }
 
-/// Not deterministic; nothing depends on that.
+/// This key is not deterministic, but no result depends on its value.
 fn private_key(_: &mut Dice) -> Result<Values> {
     one("private_key", KeyPair::generate()?.serialize_pem())
 }

@@ -1,4 +1,4 @@
-//! Approval of findings by the user.
+//! Tests the user's approval of findings.
 
 use std::process::Command;
 
@@ -10,8 +10,8 @@ use bottle_test_support::sshd::run;
 
 use crate::scene::{Scene, TOKEN};
 
-/// A gate, its channel, and a clone whose last commit has a marked token. A marked finding needs approval
-/// even in a repository that otherwise blocks findings.
+/// Starts a gate with a channel for questions, and makes a clone whose last commit contains a token marked as
+/// harmless. A marked finding needs approval even in a repository that blocks other findings.
 pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -22,12 +22,12 @@ pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     Ok((scene, channel))
 }
 
-/// Answers the next question as the user.
+/// Answers the next question of the gate as the user would.
 pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {
     decide_after(channel, status, || Ok(())).await
 }
 
-/// The same after `meanwhile` has run.
+/// Answers the next question after running `meanwhile`.
 pub(crate) async fn decide_after(
     channel: Channel,
     status: Status,
@@ -46,7 +46,7 @@ pub(crate) async fn decide_after(
         decided_by: "me".to_owned(),
     };
     stream.message(&Answer::Decided(Box::new(response))).await?;
-    // The recipient may have disconnected after the answer.
+    // The gate may have disconnected after the answer.
     let _ = stream.end().await;
     Ok(*question)
 }
@@ -68,9 +68,9 @@ pub(crate) async fn decided() -> Result<()> {
     let output = scene.shell("cd clone; git push origin HEAD:yes")?;
     ensure!(output.contains("the user approved the push"), "{output}");
     yes.await??;
-    // The same finding in another commit needs no further approval.
+    // The same finding in another commit needs no new approval.
     scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
-    // Another push during the decision succeeds and is not lost.
+    // Another push succeeds while the user decides, and is not lost.
     let beside = scene.folder.path().to_owned();
     scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
     scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;
@@ -82,7 +82,7 @@ pub(crate) async fn decided() -> Result<()> {
     waiting.await??;
     let up = scene.upstream()?;
     ensure!(["refs/heads/beside", "refs/heads/waited"].iter().all(|name| up.contains(name)), "{up}");
-    // A finding in .gitleaksignore needs approval, too.
+    // A finding that `.gitleaksignore` lists also needs approval.
     let ignored = tokio::spawn(decide(channel, Status::Approved));
     scene.shell(
         "cd clone; echo $T > g; echo g:aws-access-key-id:1 > .gitleaksignore; git add .; git commit -qm y; git push origin HEAD:ignored",
@@ -95,7 +95,7 @@ pub(crate) async fn decided() -> Result<()> {
     Ok(())
 }
 
-/// An approval covers only the reported findings, not one of the same format in UTF-16.
+/// An approval covers only the reported findings. It does not cover a token of the same format in UTF-16.
 pub(crate) async fn scope() -> Result<()> {
     let (scene, channel) = marked().await?;
     let yes = tokio::spawn(decide(channel, Status::Approved));
@@ -112,7 +112,7 @@ pub(crate) async fn scope() -> Result<()> {
         &format!("cd clone; git reset -q --hard origin/yes; echo {other} >> f; git commit -qam y; git push origin HEAD:yes"),
         &["f, line 2"],
     )?;
-    // Nor the same value in another file.
+    // The approval does not cover the same value in another file either.
     scene.refused(
         "cd clone; git reset -q --hard origin/yes; echo $T > g; git add .; git commit -qm y; git push origin HEAD:yes",
         &["g, line 1"],

@@ -1,4 +1,4 @@
-//! Submodules, libgit2, and an upstream over https.
+//! Tests submodules, the library libgit2 as a client, and an upstream over https.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use bottle_test_support::{python, skip};
 
 use crate::scene::{Scene, connect, until};
 
-/// Writes the `~/.gitconfig` of a bottle, which redirects the upstream's URL to the gate.
+/// Writes the `~/.gitconfig` of a bottle, which replaces the upstream's URL by that of the gate.
 fn configure(scene: &Scene) -> Result<String> {
     let url = scene.repo(|_| ())?.url;
     let gate = format!("http://{}:9420/tool.git", scene.address);
@@ -41,7 +41,7 @@ pub(crate) async fn submodules() -> Result<()> {
     Ok(())
 }
 
-/// A client that uses libgit2.
+/// A Python script that uses libgit2.
 const LIBGIT2: &str = r#"
 import os, sys, pygit2
 url = sys.argv[1]
@@ -89,7 +89,7 @@ pub(crate) async fn libgit2() -> Result<()> {
     Ok(())
 }
 
-/// Serves smart HTTP over TLS through `git http-backend`, to clients with the token.
+/// A server of smart HTTP over TLS. It runs `git http-backend` for clients that send the token.
 const SERVER: &str = r#"
 import base64, http.server, os, ssl, subprocess, sys
 root, token = sys.argv[1:]
@@ -143,7 +143,7 @@ pub(crate) async fn https() -> Result<()> {
     connect((std::net::Ipv4Addr::LOCALHOST, port))?;
     let url = format!("https://127.0.0.1:{port}/up.git");
     let key = |token: &str| GateKey::Token { token: token.into() };
-    // An untrusted root, then a wrong token.
+    // Tests an untrusted root certificate, then a wrong token.
     scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
     scene.refused("git clone -q $GATE clone", &["cannot reach the upstream of tool", "certificate"])?;
     scene.roots = made.cert.pem();

@@ -1,4 +1,4 @@
-//! Clients, gates and upstreams that stop halfway, and two pushes at once.
+//! Tests clients, gates and upstreams that stop halfway, and concurrent pushes.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ use bottle_test_support::sshd::run;
 use crate::approval::{decide_after, marked};
 use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, until};
 
-/// Number of git processes of this gate.
+/// The number of git processes that this gate runs.
 fn gits(scene: &Scene) -> Result<usize> {
     let group = scene.at("gate/tool.git").canonicalize()?;
     let processes = fs::read_dir("/proc")?.flatten();
@@ -26,12 +26,12 @@ fn gits(scene: &Scene) -> Result<usize> {
     Ok(own.count())
 }
 
-/// Temporary files and locks that an incomplete push left in the mirror.
+/// The temporary files and locks that an incomplete push left in the mirror.
 fn leftovers(scene: &Scene) -> Result<String> {
     scene.shell("find gate/tool.git -name 'tmp_*' -o -name '*.lock'")
 }
 
-/// Starts a push and stops halfway.
+/// Starts a push and sends only part of its body.
 fn half_push(scene: &Scene) -> Result<TcpStream> {
     let mut socket = scene.begin(RECEIVE, "", 100_000)?;
     socket.write_all(&head(&[format!("{ZERO} {} refs/heads/y", "1".repeat(40))]))?;
@@ -44,13 +44,14 @@ pub(crate) async fn half() -> Result<()> {
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     let begun = || half_push(&scene);
-    // These connections stay open with half a push each and block no one else.
+    // These connections stay open after half a push, and must not block other clients.
     let stay: Vec<_> = (0..8).map(|_| begun()).collect::<Result<_>>()?;
     for socket in stay.iter().take(4) {
         socket.shutdown(Shutdown::Write)?;
     }
     scene.shell("cd clone; git push -q origin HEAD:x; git fetch -q")?;
-    // These disconnect, more than are served at once, and leave nothing behind.
+    // These connections are more than the gate serves concurrently. They disconnect and must leave nothing
+    // behind.
     drop((0..40).map(|_| begun()).collect::<Result<Vec<_>>>()?);
     drop(stay);
     scene.shell("cd clone; git push -q origin HEAD:z")?;
@@ -58,7 +59,7 @@ pub(crate) async fn half() -> Result<()> {
     until(|| leftovers(&scene).is_ok_and(|files| files.is_empty()))
 }
 
-/// As many connections as are served at once, which all stay open.
+/// Opens as many connections as the gate serves concurrently and keeps them open.
 pub(crate) async fn full() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -75,7 +76,7 @@ pub(crate) async fn full() -> Result<()> {
 pub(crate) async fn race() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
-    // The gate scans both before it forwards either.
+    // The gate scans both pushes before it forwards either of them.
     hook(&scene, "pre-receive", "sleep 0.3")?;
     scene
         .shell("for c in a b; do git clone -q $GATE $c; (cd $c; git commit -q --allow-empty -m $c); done")?;
@@ -98,7 +99,7 @@ pub(crate) async fn race() -> Result<()> {
 
 pub(crate) async fn client() -> Result<()> {
     let (scene, channel) = marked().await?;
-    // Kill the client while the user decides; the user then approves.
+    // The client is killed while the user decides. The user then approves the push.
     let folder = scene.folder.path().to_owned();
     let address = format!("http://{}:9420/tool.git", scene.address);
     let mut push = Command::new("git")
@@ -111,12 +112,12 @@ pub(crate) async fn client() -> Result<()> {
     let question = decide_after(channel, Status::Approved, || {
         run(Command::new("kill").args(["-9", "--", &group]))?;
         push.wait()?;
-        // The gate's processes for this push exit.
+        // All git processes of this push exit.
         until(|| gits(&scene).is_ok_and(|gits| gits == 0))
     });
-    // The gate withdraws the question meanwhile.
+    // The gate withdraws the question when the client disconnects.
     ensure!(question.await.is_err(), "the question was not withdrawn");
-    // Another push comes after it.
+    // A later push succeeds.
     scene.shell("cd clone; git checkout -q -b other origin/main; git commit -q --allow-empty -m o; git push -q origin other")?;
     ensure!(!scene.upstream()?.contains("refs/heads/x"), "the push reached the upstream");
     until(|| leftovers(&scene).is_ok_and(|files| files.is_empty()))?;
@@ -140,7 +141,7 @@ pub(crate) async fn gate() -> Result<()> {
     })?;
     let message = String::from_utf8_lossy(&pushing.stderr);
     ensure!(!pushing.status.success() && scene.upstream()? == before, "{message}");
-    // Leftovers of a power failure.
+    // Creates files as a power failure leaves them behind.
     scene.shell(
         "cd gate/tool.git; mkdir -p objects/tmp_objdir-incoming-a/pack; \
          touch packed-refs.lock HEAD.lock refs/heads/main.lock objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
@@ -152,14 +153,14 @@ pub(crate) async fn gate() -> Result<()> {
          git checkout -q -b y origin/main; git commit -q --allow-empty -m y; git push -q origin y",
     )?;
     ensure!(leftovers(&scene)?.is_empty(), "{}", leftovers(&scene)?);
-    // Leftovers of an interrupted refresh, while the gate keeps running.
+    // Creates files as an interrupted refresh leaves them behind, while the gate keeps running.
     scene.shell(
         "git -C up.git branch gone main; cd clone; git fetch -q; git -C ../up.git branch -q -D gone; \
          touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/refs/heads/main.lock; \
          cd ../seed; git commit -q --allow-empty -m unlocked; git push -q ../up.git main; cd ../clone; \
          git fetch -q --prune; test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main)",
     )?;
-    // The gate recreates a damaged mirror.
+    // The gate replaces a damaged mirror.
     scene.shell(
         "cd gate/tool.git; for p in objects/pack/*.pack; do chmod u+w $p; : > $p; done; : > refs/heads/y; \
          cd ../../seed; git commit -q --allow-empty -m again; git push -q ../up.git main; cd ../clone; git fetch -q; \
@@ -191,7 +192,8 @@ pub(crate) async fn upstream() -> Result<()> {
     Ok(())
 }
 
-/// The shared connection: one for all runs of git, reopened when lost, closed with the gate.
+/// Tests the shared ssh connection. All git commands use it; the gate reopens it if it is lost, and closes it
+/// on exit.
 pub(crate) async fn connection() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -208,7 +210,7 @@ pub(crate) async fn connection() -> Result<()> {
     let second = scene.masters()?;
     ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
     ensure!(!scene.shell("ls gate")?.contains("tool.line."), "ssh left a temporary socket behind");
-    // The gate detects a silently dead connection and replaces it.
+    // The gate detects that the connection is dead although nobody closed it, and replaces it.
     scene.sshd.as_ref().context("a server")?.freeze();
     scene.shell("cd clone; git push -q origin HEAD:z")?;
     let third = scene.masters()?;

@@ -1,4 +1,4 @@
-//! Guesses at credentials: what a verdict reveals, and when the bottle is locked.
+//! Tests guesses at credentials: what a verdict reveals, and when the gate locks the bottle.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn any_topic(repo: &mut bottle_contract::session::gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 
-/// A script that makes a commit with the commands `make` and pushes it.
+/// A script that commits the result of the commands `make` and pushes the commit.
 fn push_script(make: &str) -> String {
     format!("cd clone; git checkout -q origin/main; {make}; git push origin HEAD:refs/heads/topic/x")
 }
@@ -32,7 +32,7 @@ fn is_locked(scene: &Scene) -> Result<()> {
     scene.refused(&push_script("git commit -q --allow-empty -m harmless"), &[SENTENCE])?;
     scene.refused("cd clone; git fetch origin", &[SENTENCE])?;
     scene.refused("git clone $GATE another", &[SENTENCE])?;
-    // A push after an earlier ref advertisement.
+    // A client may push without listing the refs again.
     let answer = scene.post("/tool.git/git-receive-pack", "", b"0000")?;
     ensure!(answer.contains(LOCKED) && answer.contains("unpack refused"), "{answer}");
     let answer = scene.post("/tool.git/git-upload-pack", "", b"0000")?;
@@ -45,7 +45,8 @@ pub(crate) async fn locked() -> Result<()> {
     scene.lock_after = Some(HITS);
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
-    // A secret that the agent has, in any spelling, and one repeated guess do not lock the bottle.
+    // The bottle is not locked by a secret that the agent has, in any spelling, nor by one guess that is
+    // repeated.
     for number in 0..HITS + 1 {
         let known = SECRET.replace('-', &"-".repeat(number + 1));
         scene.refused(
@@ -57,7 +58,7 @@ pub(crate) async fn locked() -> Result<()> {
         scene.refused(&push_script(&again), &["never passes"])?;
     }
     let part = |number: usize| &KEY[number..number + 16];
-    // A push that is refused for another reason counts as a guess, too.
+    // A push that is refused for another reason also counts as a guess.
     let lfs = "printf 'version https://git-lfs.github.com/spec/v1\\n' > l";
     let beside =
         format!("git commit -q --allow-empty -m 'm {}'; {lfs}; git add .; git commit -qm x", part(1));
@@ -86,9 +87,10 @@ pub(crate) async fn notified() -> Result<()> {
     is_locked(&scene)
 }
 
-/// Pushes files with the end of a credential's public part and the next letters, right or wrong
-/// (`BOTTLE_ORACLE_REQUESTS` files, or 1,000). All pass, with and without the lock-out, so no verdict
-/// reveals the right ones. A push of the whole credential is refused.
+/// Pushes files that contain the end of a credential's public part and some further letters, which are right
+/// or wrong guesses. `BOTTLE_ORACLE_REQUESTS` sets the number of files (default 1,000). The gate accepts all
+/// files, with and without the lock-out, so no verdict reveals which letters are right. The gate refuses a
+/// push that contains the complete credential.
 pub(crate) async fn guesses() -> Result<()> {
     const PUBLIC: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
     let count = std::env::var("BOTTLE_ORACLE_REQUESTS").map_or(Ok(1_000), |count| count.parse::<usize>())?;
@@ -109,7 +111,7 @@ pub(crate) async fn guesses() -> Result<()> {
             fs::write(scene.at(&format!("clone/guesses/{number}")), format!("{end}{letters}\n{number}"))?;
         }
         scene.shell(&push_script("git add .; git commit -qm guesses"))?;
-        // In a further commit.
+        // The complete credential is in another commit.
         let whole = format!("cd clone; echo {} > f; git add .; git commit -qm x", scene.credential);
         scene.refused(&format!("{whole}; git push origin HEAD:refs/heads/topic/x"), &["never passes"])?;
         scene.shell("git -C up.git update-ref -d refs/heads/topic/x")?;
@@ -117,8 +119,8 @@ pub(crate) async fn guesses() -> Result<()> {
     Ok(())
 }
 
-/// The verdict is the same for a part of a credential and for all of it, for one guess in a file and for
-/// many, at any offset, and with or without marks.
+/// The verdict is the same for a part of a credential and for all of it, and for one guess in a file and for
+/// many. It does not depend on offsets or marks either.
 pub(crate) async fn verdicts() -> Result<()> {
     let mut scene = Scene::new()?;
     scene
@@ -145,7 +147,7 @@ pub(crate) async fn verdicts() -> Result<()> {
     ] {
         let verdict = scene.refused(&push_script(&file(&text)), &["never passes"])?;
         let lines = verdict.lines().filter(|line| line.starts_with("remote: "));
-        // The commit id differs each time.
+        // The commit id differs in each push.
         let plain = lines.map(|line| match line.split_once(" in commit ") {
             Some((before, after)) => format!("{before} in commit {}", after.get(12..).unwrap_or_default()),
             None => line.trim_end().to_owned(),
@@ -155,7 +157,8 @@ pub(crate) async fn verdicts() -> Result<()> {
     for (text, verdict) in &verdicts {
         ensure!(*verdict == verdicts[0].1, "{text}: {verdict:?} is not {:?}", verdicts[0].1);
     }
-    // The same for names of files: the name or its length would reveal where the match starts.
+    // The verdict is also the same for file names, because a name or its length would reveal where the match
+    // starts.
     let name = |name: &str| format!("touch {name}; git add .; git commit -qm x");
     let one = scene.refused(&push_script(&name(&KEY[..16])), &["the name of a file"])?;
     ensure!(!one.contains("characters"), "{one}");

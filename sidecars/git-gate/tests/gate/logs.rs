@@ -1,4 +1,4 @@
-//! Logs of every crate at every level: spans of pushes and fetches, and no secret.
+//! Tests the logs of every crate at every level: they contain the spans of pushes and fetches, and no secret.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::scene::{KEY, SECRET, Scene, TOKEN};
 
-/// Makes a gate log everything to its standard error, unredacted.
+/// An environment variable that makes a gate log everything to its standard error, without redaction.
 const ASKED: &str = "LOG_EVERYTHING";
 
-/// Replaces the gate's own logging, if the test asks for it.
+/// Replaces the gate's logging if [`ASKED`] is set.
 pub(crate) fn start_if_asked() {
     if std::env::var_os(ASKED).is_some() {
         let all =
@@ -34,7 +34,7 @@ pub(crate) async fn levels() -> Result<()> {
         ("echo $T > f", "HEAD:y HEAD:z"),
         ("echo fine > $T", "HEAD:y"),
         ("git commit -q --allow-empty -m $SECRET", "HEAD:y"),
-        // git itself prints the name.
+        // git itself prints the name of the ref.
         ("echo fine > f", "HEAD:$SECRET 2> e || { echo refused >&2; exit 1; }"),
     ] {
         let script = format!(

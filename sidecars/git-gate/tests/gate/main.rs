@@ -1,21 +1,21 @@
-//! Tests the gate as a real process, between real clients and a real OpenSSH server.
+//! Tests the gate as a separate process, between real git clients and a real OpenSSH server.
 //!
-//! Started as `__git-gate`, this program is the daemon; otherwise it runs the tests. Without an OpenSSH
-//! server it reports them as skipped.
+//! If this program is started as `__git-gate`, it is the daemon; otherwise it runs the tests. Without an
+//! OpenSSH server, it reports all tests as skipped.
 //!
 //! ```text
 //! pushes           pushes and fetches
-//! secrets          secrets in every location
-//! ref_rules        ref rules, and the limit on refs
+//! secrets          secrets at every location in a push
+//! ref_rules        ref rules, and the limit on the number of refs
 //! protocol         malformed packs, bodies and requests
 //! interruptions    clients, gates and upstreams that stop halfway
 //! messages         errors and their messages
-//! approval         approval by the user
+//! approval         approval of findings by the user
 //! lock_out         guesses at credentials
-//! logs             what every level of the log shows
-//! mount_namespace  a gate that root starts, in its mount namespace
-//! clients          other clients than git, and an upstream over https
-//! scene            the fixture
+//! logs             the contents of the log at every level
+//! mount_namespace  a gate that root starts, in its private mount namespace
+//! clients          clients other than git, and an upstream over https
+//! scene            the test fixture
 //! ```
 
 mod approval;

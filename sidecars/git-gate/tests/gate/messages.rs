@@ -1,4 +1,4 @@
-//! Errors: their messages, and that they change nothing.
+//! Tests errors: their messages, and that they change nothing.
 
 use std::fs;
 use std::process::Command;
@@ -32,7 +32,7 @@ pub(crate) async fn upstream() -> Result<()> {
     scene.refused("git clone $GATE c2", &["host key is not the trusted one"])?;
     scene.open(|repo| repo.url = repo.url.replace("up.git", "gone.git")).await?;
     scene.refused("git clone $GATE c3", &["cannot reach the upstream of tool"])?;
-    // A stale mirror is served only if the user allows it.
+    // The gate serves a stale mirror only if the user allows it.
     scene.open(|repo| repo.stale_ok = true).await?;
     scene.shell(
         "git clone -q $GATE c4 && mv up.git away.git && git clone -q $GATE c5 && mv away.git up.git",
@@ -66,11 +66,11 @@ pub(crate) async fn push() -> Result<()> {
     scene.refused("git clone ${GATE%tool.git}other.git c9", &words)?;
     scene.shell("git clone -q $GATE clone")?;
     scene.refused("cd clone; git push ${GATE%tool.git}other.git HEAD:x", &words)?;
-    // A push without new commits does nothing.
+    // A push without new commits changes nothing.
     let before = scene.upstream()?;
     let output = scene.shell("cd clone; git push origin HEAD:refs/heads/main")?;
     ensure!(output.contains("Everything up-to-date") && scene.upstream()? == before, "{output}");
-    // File names that are not UTF-8.
+    // A file name may be invalid UTF-8.
     let named = "cd clone; f=$(printf 'caf\\351'); echo $T > \"$f\"; git add .; git commit -qm x";
     let message = scene.refused(
         &format!("{named}; git push origin HEAD:x"),
@@ -81,13 +81,13 @@ pub(crate) async fn push() -> Result<()> {
     // The LFS client prints the gate's response.
     let response = scene.post("/tool.git/info/lfs/objects/batch", "", b"{}")?;
     ensure!(response.contains("the git gate does not support Git LFS; commit the file itself"), "{response}");
-    // A ref at a commit that does not exist, from a client that did not list the refs.
+    // A client that did not list the refs names a commit that does not exist.
     let none = "1".repeat(40);
     scene.refused_raw(&head(&[format!("{ZERO} {none} refs/heads/y")]), "unpack ")?;
     Ok(())
 }
 
-/// A mirror on a disk of eight megabytes.
+/// Tests a mirror on a disk of eight megabytes.
 pub(crate) async fn full() -> Result<()> {
     let mut scene = Scene::new()?;
     let folder = scene.at("gate");
@@ -107,11 +107,11 @@ pub(crate) async fn full() -> Result<()> {
     )?;
     let words = ["No space left on device", "the disk of the git gate's mirror is full; push or fetch less"];
     scene.refused("cd clone; git push origin HEAD:x", &words)?;
-    // A smaller push succeeds.
+    // A smaller push still succeeds.
     scene.shell(
         "cd clone; git reset -q --hard HEAD^; git commit -q --allow-empty -m y; git push -q origin HEAD:y",
     )?;
-    // The same for a fetch after the upstream has grown.
+    // A fetch fails too if the upstream has grown beyond the disk.
     scene.shell(
         "cd seed; head -c 12000000 /dev/urandom > f; git add .; git commit -qm f; git push -q ../up.git main",
     )?;

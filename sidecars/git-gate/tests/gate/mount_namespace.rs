@@ -1,4 +1,5 @@
-//! Replaces files of the machine while the gate runs, as `useradd` replaces `/etc/passwd`.
+//! Tests that the gate keeps working while files of the host are replaced, as `useradd` replaces
+//! `/etc/passwd`.
 
 use std::fs;
 use std::io::Write;
@@ -8,11 +9,11 @@ use bottle_harden::identity::Identity;
 
 use crate::scene::Scene;
 
-/// Runs the command that follows in a mount namespace with a copy of `/etc`. Changes to the copy outside
-/// are visible inside; the machine's `/etc` does not change.
+/// Runs the following command in a mount namespace, in which a copy of `/etc` is mounted. Changes to the copy
+/// are visible in the namespace, and the host's `/etc` does not change.
 const WITH_A_COPY: &str = "mount --make-rprivate / && mount --bind \"$0\" /etc && exec \"$@\"";
 
-/// A user id that the machine does not know.
+/// A user id without an entry in the host's `/etc/passwd`.
 const STRANGER: Identity = Identity { uid: 64_321, gid: 64_321 };
 
 pub(crate) async fn as_root() -> Result<()> {
@@ -35,7 +36,7 @@ async fn survives_replaced_files(identity: Option<Identity>) -> Result<()> {
     scene.wrapper = ["unshare", "-m", "sh", "-c", WITH_A_COPY, &copy].map(str::to_owned).into();
     scene.identity = identity;
     scene.open(|repo| repo.refs.allow = Some(vec!["refs/heads/**".into()])).await?;
-    // Replace each file by a new one of the same name.
+    // Replaces each file by a new file with the same name.
     for name in ["passwd", "group", "nsswitch.conf", "hosts"] {
         let new = etc.join(format!("{name}+"));
         fs::copy(etc.join(name), &new)?;

@@ -1,4 +1,4 @@
-//! Malformed packs, bodies and requests.
+//! Tests malformed packs, bodies and requests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 
 use crate::scene::{RECEIVE, Scene, ZERO, connect, head};
 
-/// A scene with a commit to push, as a body.
+/// Creates a scene, and the body of a push with one commit.
 async fn with_body() -> Result<(Scene, Vec<u8>)> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -66,15 +66,15 @@ pub(crate) async fn bodies() -> Result<()> {
         ensure!(!answer.contains("ok refs/heads/x"), "{name}: {answer}");
         ensure!(scene.upstream()? == before, "{name}: the upstream has changed");
     }
-    // A valid push succeeds.
+    // The gate accepts a valid push.
     let answer = scene.post(RECEIVE, gz, &packed)?;
     ensure!(answer.contains("ok refs/heads/x"), "{answer}");
     ensure!(scene.upstream()?.contains("refs/heads/x"));
     Ok(())
 }
 
-/// A delta of a kilobyte with a result of 8 GiB, and a chain in which each result is sixteen times as
-/// large as its base.
+/// Tests a delta of one kilobyte whose result has 8 GiB, and a chain of deltas in which each result is
+/// sixteen times as large as its base.
 pub(crate) async fn delta() -> Result<()> {
     let (scene, _) = with_body().await?;
     let new = scene.shell("git -C clone rev-parse HEAD")?;
@@ -156,7 +156,7 @@ pub(crate) async fn endpoints() -> Result<()> {
         ("GET /%74ool.git/info/refs?service=git-upload-pack HTTP/1.1", "404"),
         ("GET /tool.git/hooks/pre-receive HTTP/1.1", "404"),
         ("DELETE /tool.git/git-receive-pack HTTP/1.1", "404"),
-        // A push has one endpoint, even if servers behind the gate are more lenient.
+        // The push endpoint has only one spelling, even if servers behind the gate accept others.
         ("POST /tool.git/git-receive-pack/ HTTP/1.1", "404"),
         ("POST /tool.git//git-receive-pack HTTP/1.1", "404"),
         ("POST /tool.git/Git-Receive-Pack HTTP/1.1", "404"),
@@ -178,7 +178,7 @@ pub(crate) async fn endpoints() -> Result<()> {
         socket.read_to_string(&mut answer)?;
         ensure!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
     }
-    // An endless head.
+    // Sends a request head that never ends.
     let mut socket = connect((scene.address, 9420))?;
     let _ = socket.write_all(&[b"GET / HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat());
     let mut answer = Vec::new();
@@ -188,7 +188,8 @@ pub(crate) async fn endpoints() -> Result<()> {
     Ok(())
 }
 
-/// Spellings of the push endpoint that some servers accept: the gate scans the push or refuses the request.
+/// Tests spellings of the push endpoint that some servers accept. The gate scans the push or refuses the
+/// request.
 pub(crate) async fn spellings() -> Result<()> {
     let (scene, _) = with_body().await?;
     let made = scene.shell(
@@ -235,7 +236,7 @@ pub(crate) async fn spellings() -> Result<()> {
             ensure!(!answer.contains("ok refs/heads/x"), "{path}: {answer}");
         }
     }
-    // Other spellings of the ref advertisement: the gate's own, or an error.
+    // Other spellings of the ref listing yield the gate's own list or an error.
     for query in [
         "info/refs/?service=git-receive-pack",
         "info/refs//?service=git-receive-pack",
@@ -257,14 +258,14 @@ pub(crate) async fn spellings() -> Result<()> {
         let none = ["404", "403"].iter().any(|status| answer.starts_with(&format!("HTTP/1.1 {status}")));
         ensure!(none || answer.contains("# service=git-"), "{query}: {answer}");
     }
-    // Requests to other endpoints did not reach a receive-pack.
+    // Requests to other endpoints must not start a receive-pack.
     ensure!(scene.upstream()? == before, "the upstream has changed");
     let kept = scene.shell("ls gate/tool.git/objects")?;
     ensure!(!kept.contains("incoming"), "{kept}");
     Ok(())
 }
 
-/// URLs from which git or ssh could run a command.
+/// Tests URLs that could make git or ssh run a command.
 pub(crate) async fn injection() -> Result<()> {
     let mut scene = Scene::new()?;
     let mark = scene.at("mark").display().to_string();

@@ -1,4 +1,4 @@
-//! Pushes and fetches through the gate.
+//! Tests pushes and fetches through the gate.
 
 use std::fs;
 
@@ -17,19 +17,19 @@ pub(crate) async fn round_trip() -> Result<()> {
              && test $(git -C ../up.git rev-parse topic-{version}) = $(git rev-parse HEAD)"
         ))?;
     }
-    // The next fetch has the pushes of other clients; shallow and partial clones work.
+    // The next fetch includes pushes of other clients. Shallow and partial clones work too.
     scene.shell(
         "cd seed && echo more > more && git add . && git commit -qm more && git push -q ../up.git main && cd .. \
          && git -C v2 pull -q --rebase origin main && test -e v2/more \
          && git clone -q --depth 1 $GATE shallow && git clone -q --filter=blob:none $GATE partial && test -e partial/more \
          && git -C up.git branch -q -D topic-0 && git -C v0 fetch -q --prune && ! git -C v0 rev-parse -q --verify origin/topic-0",
     )?;
-    // A shallow clone can push, too.
+    // A shallow clone can also push.
     scene.shell(
         "cd shallow && git checkout -qb shallow && git commit -q --allow-empty -m s && git push -q origin HEAD \
          && test $(git -C ../up.git rev-parse shallow) = $(git rev-parse HEAD)",
     )?;
-    // Streams a large push and decodes gzip bodies.
+    // The gate streams a large push and decodes gzip bodies.
     scene.shell(
         "cd v1 && head -c 5000000 /dev/urandom > big && git add . && git commit -qm big && git push -q origin HEAD \
          && for n in $(seq 300); do git update-ref refs/heads/n$n HEAD; done && git fetch -q origin",
@@ -37,7 +37,7 @@ pub(crate) async fn round_trip() -> Result<()> {
     Ok(())
 }
 
-/// SHA-256 upstreams, with commits and without.
+/// Tests SHA-256 upstreams with and without commits.
 pub(crate) async fn sha256() -> Result<()> {
     let mut scene = Scene::new()?;
     for (made, branch) in [("", "first"), ("git -C seed2 push -q ../up.git main", "second")] {
@@ -54,7 +54,7 @@ pub(crate) async fn sha256() -> Result<()> {
         let secret = format!("cd {branch}; echo $T > f; git commit -qam y; git push origin HEAD:{branch}");
         scene.refused(&secret, &["f, line 1 in commit"])?;
     }
-    // SHA-1 again, after the upstream is replaced by another repository.
+    // The upstream is replaced by another repository, which uses SHA-1.
     scene.shell(
         "rm -rf up.git; git clone -q --bare seed up.git; git clone -q $GATE third; cd third; \
          test $(git rev-parse --show-object-format) = sha1; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
@@ -68,7 +68,7 @@ pub(crate) async fn atomic() -> Result<()> {
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     scene.refused("cd clone; git push origin HEAD:good HEAD:refs/tags/bad", &["refs.tags"])?;
     hook(&scene, "update", "test $1 != refs/heads/second")?;
-    // The upstream's own hook runs when it has the objects already; no ref changes.
+    // The upstream's own hook runs after the upstream has received the objects. No ref changes.
     let before = scene.shell("git -C up.git for-each-ref")?;
     let output = scene.output("cd clone; git push origin HEAD:first HEAD:second")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -89,11 +89,11 @@ pub(crate) async fn key_is_hidden() -> Result<()> {
         for file in ["cmdline", "environ"] {
             let text = fs::read(entry.path().join(file)).unwrap_or_default();
             let has = text.windows(piece.len()).any(|window| window == piece.as_bytes());
-            // The grep above has exited.
+            // The `grep` above has already exited, so no process contains its argument.
             ensure!(!has, "{}/{file}", entry.path().display());
         }
     }
-    // When the gate is killed, so is the agent that has the key.
+    // If the gate is killed, the ssh-agent that holds the key exits too.
     let folder = scene.at("gate").canonicalize()?;
     let agents = || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! Ref rules, and the limit on refs.
+//! Tests the ref rules, and the limit on the number of refs.
 
 use std::fs;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use crate::scene::{PATIENCE, Scene, ZERO, head};
 
 pub(crate) async fn refs() -> Result<()> {
-    // ssh forwards the request for protocol version 2, which reports aliases.
+    // This ssh server forwards the request for protocol version 2, which reports aliases.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell(
         "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch Topic main",
@@ -19,7 +19,7 @@ pub(crate) async fn refs() -> Result<()> {
          git rev-parse HEAD | git pack-objects -q --stdout > ../pack",
     )?;
     let (new, pack) = (made.trim(), fs::read(scene.at("pack"))?);
-    // No git client sends these.
+    // git clients never send these names.
     for (name, word) in [
         ("refs/heads/../x", "is not a valid ref name"),
         ("refs/heads/x.lock", "is not a valid ref name"),
@@ -45,12 +45,13 @@ pub(crate) async fn refs() -> Result<()> {
             &["the git gate refused the push", word],
         )?;
     }
-    // An existing ref may be updated, even if a look-alike exists.
+    // A push may update an existing ref even if another ref has a similar name.
     scene.shell("cd clone; git push -q origin HEAD:refs/heads/Topic")?;
     Ok(())
 }
 
-/// An upstream whose ssh forwards no request for a newer protocol, and that does not report aliases.
+/// Tests an upstream that reports no aliases, because its ssh server does not forward the request for
+/// protocol version 2.
 pub(crate) async fn aliases() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell(
@@ -60,7 +61,7 @@ pub(crate) async fn aliases() -> Result<()> {
     )?;
     scene.open(|repo| repo.refs.force = true).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    // An alias and a branch at the same commit look the same.
+    // An alias cannot be distinguished from a branch at the same commit.
     for name in ["alias", "same"] {
         let words = [
             "the git gate refused the push",
@@ -69,14 +70,14 @@ pub(crate) async fn aliases() -> Result<()> {
         ];
         scene.refused(&format!("cd clone; git push origin HEAD:refs/heads/{name}"), &words)?;
     }
-    // A branch at another commit is no alias, nor is a branch that the gate created.
+    // A branch at another commit cannot be an alias, nor can a branch that the gate created.
     scene.shell(
         "cd clone; git push -q origin HEAD:older HEAD:new origin/main:refs/heads/made; \
          git commit -q --allow-empty -m y; git push -q origin HEAD:older HEAD:new HEAD:made",
     )?;
     let main = scene.shell("git -C seed rev-parse main; git -C up.git rev-parse main")?;
     ensure!(main.lines().collect::<std::collections::HashSet<_>>().len() == 1, "main has moved: {main}");
-    // The newer protocol reports aliases.
+    // Protocol version 2 reports aliases.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell("git -C up.git branch same main")?;
     scene.open(|_| ()).await?;
@@ -86,7 +87,7 @@ pub(crate) async fn aliases() -> Result<()> {
     Ok(())
 }
 
-/// A branch named `HEAD`, and an upstream whose own `HEAD` is dangling or detached.
+/// Tests a branch named `HEAD`, and an upstream whose `HEAD` names a missing branch or a commit.
 pub(crate) async fn heads() -> Result<()> {
     for lines in ["", "AcceptEnv GIT_PROTOCOL\n"] {
         let mut scene = Scene::with(lines)?;
@@ -98,11 +99,11 @@ pub(crate) async fn heads() -> Result<()> {
             let words = ["the git gate refused the push", "the name is ambiguous to git"];
             scene.refused(&format!("cd clone; git push origin HEAD:{name}"), &words)?;
         }
-        // An existing branch of that name does not affect others, and the default branch stays the same.
+        // An existing branch named `HEAD` affects neither other branches nor the default branch.
         scene.shell("git -C up.git update-ref refs/heads/HEAD refs/heads/main")?;
         scene.shell("cd clone; git fetch -q; git push -q origin HEAD:refs/heads/fine")?;
         scene.refused("cd clone; git push origin HEAD:refs/heads/main", &["default branch"])?;
-        // A dangling HEAD: creating the branch that it names creates the default branch.
+        // If `HEAD` names a missing branch, creating that branch would create the default branch.
         scene.shell(
             "git -C up.git update-ref -d refs/heads/HEAD; git -C up.git symbolic-ref HEAD refs/heads/next",
         )?;
@@ -113,7 +114,7 @@ pub(crate) async fn heads() -> Result<()> {
             )?;
         }
         scene.shell("git clone -q $GATE unborn; cd clone; git commit -q --allow-empty -m y; git push -q origin HEAD:fine")?;
-        // A detached HEAD names no branch either.
+        // A detached `HEAD` names no branch.
         scene.shell("git -C up.git symbolic-ref HEAD refs/heads/main; git -C up.git update-ref --no-deref HEAD refs/heads/main")?;
         scene.refused(
             "cd clone; git push origin HEAD:refs/heads/main",
@@ -128,7 +129,7 @@ pub(crate) async fn heads() -> Result<()> {
     Ok(())
 }
 
-/// Sent raw, since git takes minutes to prepare so many refs.
+/// Sends a raw request, because git takes minutes to prepare so many refs.
 pub(crate) async fn many() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -142,7 +143,7 @@ pub(crate) async fn many() -> Result<()> {
     let began = Instant::now();
     scene.refused_raw(&body, "at most 256 refs in a push; push fewer at once")?;
     ensure!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
-    // The maximum, sent by git itself.
+    // git itself sends the maximum number of refs.
     scene.shell(
         "cd clone; for n in $(seq 256); do echo create refs/heads/n$n HEAD; done | git update-ref --stdin",
     )?;

@@ -1,4 +1,4 @@
-//! The test fixture: an upstream behind OpenSSH, a gate, and a folder for clients.
+//! Provides the test fixture: an upstream behind OpenSSH, a gate, and a folder for clients.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,10 +23,10 @@ use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// Time limit for one step on a busy machine.
+/// The time limit for one step. It allows for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A token in the format of an AWS key; not in use.
+/// A token in the format of an AWS key, which is not in use.
 pub(crate) const TOKEN: &str = "AKIAQWERTYUIOPASDFG2";
 
 /// A known secret of the bottle.
@@ -35,7 +35,7 @@ pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 /// A credential that the agent does not have.
 pub(crate) const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// The endpoint for a push.
+/// The endpoint that receives pushes.
 pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 
 /// The null object id.
@@ -49,29 +49,29 @@ pub(crate) struct Scene {
     pub(crate) channel: Option<Channel>,
     pub(crate) sshd: Option<Sshd>,
     pub(crate) gate: Option<Ends>,
-    /// Time limit for a push to the upstream, in seconds.
+    /// The time limit for the upstream to accept a push, in seconds.
     pub(crate) forward: u64,
     /// A credential that the agent does not have.
     pub(crate) credential: String,
-    /// Hits that lock the bottle; `None` disables the lock-out.
+    /// The number of hits that lock the bottle; `None` disables the lock-out.
     pub(crate) lock_after: Option<usize>,
-    /// The user that the gate switches to, if root runs the test.
+    /// The user to which the gate switches if root runs the test.
     pub(crate) identity: Option<Identity>,
-    /// A command that starts the gate, before the gate's own.
+    /// A command that precedes the gate's command line and starts the gate.
     pub(crate) wrapper: Vec<String>,
-    /// Trust roots for https.
+    /// The trusted root certificates for https.
     pub(crate) roots: String,
 }
 
 static NUMBER: AtomicU8 = AtomicU8::new(2);
 
 impl Scene {
-    /// A scene whose upstream has one commit.
+    /// Creates a scene whose upstream has one commit.
     pub(crate) fn new() -> Result<Self> {
         Self::with("")
     }
 
-    /// The same with additional lines in `sshd_config`.
+    /// Creates a scene with additional lines in `sshd_config`.
     pub(crate) fn with(lines: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -128,7 +128,7 @@ impl Scene {
             std::os::unix::fs::chown(self.at("gate"), Some(uid), Some(gid))?;
         }
         let proxy = ListenerConfig::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
-        // Stop an earlier gate first.
+        // An earlier gate must stop first.
         drop(self.gate.take());
         let config = GateConfig {
             proxy,
@@ -145,7 +145,8 @@ impl Scene {
             .args(["__git-gate", "home", "slug"])
             .arg(serde_json::to_string(&config)?)
             .env_clear()
-            // A coverage run sets it. The profile needs `%c` (mapped at start): a confined gate opens no file at its end.
+            // A coverage run sets this variable. The profile's name must contain `%c`, so that the file is
+            // mapped at start: a confined gate cannot open a file when it exits.
             .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
@@ -174,7 +175,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Runs a script as the agent.
+    /// Runs a shell script as the agent would.
     pub(crate) fn output(&self, script: &str) -> Result<Output> {
         let output = Command::new("sh")
             .args(["-ec", script])
@@ -191,7 +192,7 @@ impl Scene {
         Ok(output)
     }
 
-    /// Runs a script that has to succeed.
+    /// Runs a shell script that must succeed.
     pub(crate) fn shell(&self, script: &str) -> Result<String> {
         let output = self.output(script)?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -199,7 +200,7 @@ impl Scene {
         Ok(String::from_utf8(output.stdout)? + &stderr)
     }
 
-    /// Runs a script whose push has to be refused with these words.
+    /// Runs a shell script whose push must be refused with a message that contains `words`.
     pub(crate) fn refused(&self, script: &str, words: &[&str]) -> Result<String> {
         let before = self.upstream()?;
         let output = self.output(script)?;
@@ -218,7 +219,7 @@ impl Scene {
     /// Sends a raw request and returns the response.
     pub(crate) fn post(&self, path: &str, headers: &str, body: &[u8]) -> Result<String> {
         let mut socket = self.begin(path, headers, body.len())?;
-        // The gate may respond before it has read the whole body.
+        // The gate may respond before it has read the complete body.
         let _ = socket.write_all(body);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -236,10 +237,10 @@ impl Scene {
         Ok(socket)
     }
 
-    /// Sends a raw push, which has to be refused with this word.
+    /// Sends a raw push that must be refused with a message that contains `word`.
     pub(crate) fn refused_raw(&self, body: &[u8], word: &str) -> Result<()> {
         let before = self.upstream()?;
-        // As a client, which lists the refs first.
+        // Lists the refs first, as a git client does.
         self.shell("git ls-remote -q $GATE")?;
         let answer = self.post(RECEIVE, "", body)?;
         ensure!(answer.contains(word), "no {word:?} in {answer}");
@@ -252,7 +253,7 @@ impl Scene {
         Ok(self.gate.as_ref().context("a gate")?.0.id())
     }
 
-    /// Process ids of the ssh control masters of this gate.
+    /// The process ids of this gate's ssh control masters.
     pub(crate) fn masters(&self) -> Result<Vec<String>> {
         let mirror = self.at("gate/tool.git").canonicalize()?;
         let processes = fs::read_dir("/proc")?.flatten().map(|process| process.path());
@@ -265,7 +266,7 @@ impl Scene {
         Ok(masters.filter_map(|process| Some(process.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    /// Every ref and every object of the upstream.
+    /// Lists all refs and objects of the upstream.
     pub(crate) fn upstream(&self) -> Result<String> {
         self.shell(
             "cd up.git; git for-each-ref; git cat-file --batch-all-objects --batch-check='%(objectname)' | sort",
@@ -277,7 +278,7 @@ pub(crate) fn connect(to: (Ipv4Addr, u16)) -> Result<TcpStream> {
     Ok(TcpStream::connect_timeout(&to.into(), PATIENCE)?)
 }
 
-/// Waits for a condition.
+/// Waits until a condition is true.
 pub(crate) fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !condition() {
@@ -289,7 +290,7 @@ pub(crate) fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// The head of a push: raw lines and a flush packet.
+/// Encodes the head of a push from raw lines and a flush packet.
 pub(crate) fn head(lines: &[String]) -> Vec<u8> {
     let mut head = Vec::new();
     for (number, line) in lines.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Secrets in every location of a push.
+//! Tests secrets at every location in a push.
 
 use std::fs;
 
@@ -129,7 +129,8 @@ pub(crate) async fn locations() -> Result<()> {
     ] {
         scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
     }
-    // Clean pushes pass, but not a non-fast-forward. The user rule allows a folder of samples.
+    // The gate accepts clean pushes, but no non-fast-forward update. The allowlist of a user rule exempts a
+    // folder of samples.
     scene.shell(&format!(
         "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
     ))?;
@@ -141,10 +142,11 @@ pub(crate) async fn locations() -> Result<()> {
     Ok(())
 }
 
-/// Files that hold secrets by their name: the gate checks every tree entry, even with known content.
+/// Tests files whose names indicate secrets. The gate checks every tree entry, even if the upstream already
+/// has the content.
 pub(crate) async fn file_names() -> Result<()> {
     let mut scene = Scene::new()?;
-    // The upstream has settings under a harmless name, and files that hold secrets by their name.
+    // The upstream has settings under a harmless name, and files whose names indicate secrets.
     scene.shell(
         "cd seed; mkdir conf aws; echo a=b > conf/settings; echo c=d > aws/credentials; echo e=f > .netrc; \
          git add -f .; git commit -qm files; git push -q ../up.git main; git checkout -q -b side; \
@@ -202,7 +204,8 @@ pub(crate) async fn file_names() -> Result<()> {
             .refused(&script, &["the git gate refused the push", words, file])
             .with_context(|| name.to_owned())?;
     }
-    // Files that the upstream has under such a name are not reported again, and a folder is not a file.
+    // The gate does not report a name again if the upstream already has the file under this name, and does
+    // not report a folder as a file.
     scene.shell(
         "cd clone; git checkout -qfB work origin/main; git clean -qfdx; echo x > more; mkdir .env; echo x > .env/x; \
          git add -f .; git commit -qm more; git merge -q -m m origin/side; git push -q origin HEAD:refs/heads/fine",
@@ -210,7 +213,7 @@ pub(crate) async fn file_names() -> Result<()> {
     Ok(())
 }
 
-/// Objects that ordinary git commands do not make.
+/// Tests objects that ordinary git commands do not create.
 pub(crate) async fn encodings() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.tags = true).await?;
@@ -226,7 +229,7 @@ pub(crate) async fn encodings() -> Result<()> {
     ))?;
     scene.refused("cd clone; git push origin $(cat ../commit):refs/heads/x", &["nulInCommit"])?;
     scene.refused("cd clone; git push origin $(cat ../tag):refs/tags/v", &["the tag's message"])?;
-    // Not `refused`: the client prints the name of the ref.
+    // `refused` cannot be used here, because the client prints the name of the ref.
     let before = scene.upstream()?;
     for name in ["$T", "$SECRET", "a/$T/b"] {
         let output = scene.output(&format!("cd clone; git push origin HEAD:refs/heads/{name}"))?;
@@ -234,7 +237,7 @@ pub(crate) async fn encodings() -> Result<()> {
         ensure!(stderr.contains("the name of a ref looks like it contains a secret"), "{stderr}");
         ensure!(!output.status.success() && scene.upstream()? == before, "{name}");
     }
-    // A name that the upstream has is not reported again, even if other files change.
+    // The gate does not report a name again if the upstream has it, even if other files change.
     scene.shell(
         "cd seed; echo x > $T; git add .; git commit -qm named; git push -q ../up.git main; \
          cd ../clone; git pull -q; git checkout -qb named; echo y > $T; echo z > z; git add .; git commit -qm y; \
@@ -243,8 +246,8 @@ pub(crate) async fn encodings() -> Result<()> {
     Ok(())
 }
 
-/// Packs that git does not make: with an unreachable blob, with a commit of a deleted branch, and with an
-/// unrequested signature.
+/// Tests packs that git does not create: with an unreachable blob, with a commit of a deleted branch, and
+/// with a signature although the gate did not offer signed pushes.
 pub(crate) async fn unreachable() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.delete = true).await?;
@@ -284,7 +287,8 @@ pub(crate) async fn unreachable() -> Result<()> {
     Ok(())
 }
 
-/// A loose object in the mirror that is not from the upstream, as receive-pack writes for a signed push.
+/// Tests a loose object in the mirror that is not from the upstream. receive-pack writes such an object for a
+/// signed push.
 pub(crate) async fn loose() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -293,14 +297,14 @@ pub(crate) async fn loose() -> Result<()> {
          git -C ../gate/tool.git hash-object -w --stdin < f",
     )?;
     scene.refused("cd clone; git push origin HEAD:x", &["f, line 1"])?;
-    // The same without the blob, which the mirror could complete.
+    // The pack lacks the blob, which the mirror could supply.
     let new = scene.shell("git -C clone rev-parse HEAD")?;
     scene.shell("cd clone; git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > ../pack")?;
     let body = [head(&[format!("{ZERO} {} refs/heads/x", new.trim())]), fs::read(scene.at("pack"))?].concat();
     scene.refused_raw(&body, "f, line 1")
 }
 
-/// A file larger than git buffers, and than the gate's memory limit.
+/// Tests a file that exceeds both git's buffer limit and the gate's memory limit.
 pub(crate) async fn large() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;

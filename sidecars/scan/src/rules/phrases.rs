@@ -2,10 +2,11 @@
 //! in several languages.
 //!
 //! The first word of a rule's id is its class:
-//! - `override`: ignore earlier instructions. `conceal`: hide this from the user.
-//! - `persona`: act without rules. `authority`: this comes from your maker or operator.
-//! - `exfiltrate`: send secrets. `execute`: run this. `reveal`: show your instructions.
-//! - `turn`: forged speaker changes, with chat template markers.
+//! - `override`: an order to ignore earlier instructions. `conceal`: an order to hide something from the user.
+//! - `persona`: an order to act without rules. `authority`: a claim to be the model's vendor or operator.
+//! - `exfiltrate`: an order to send secrets. `execute`: an order to run a command. `reveal`: an order to show
+//!   the model's instructions.
+//! - `turn`: a forged change of speaker, with the markers of a chat template.
 //! - `hidden`: text that is invisible to a user.
 
 use super::row::{Row, row};
