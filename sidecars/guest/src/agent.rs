@@ -1,4 +1,4 @@
-//! The agent: the main process of a bottle, its state and its terminal.
+//! Manages the agent, which is the main process of a bottle, with its state and its terminal.
 //!
 //! ```text
 //!   Waiting ── start ──► Running ──── process exits ────► Exited
@@ -19,7 +19,7 @@ use crate::guest::Guest;
 use crate::output::OutputLog;
 use crate::process::{Input, Output, READ, Running, Terminal};
 
-/// The agent's process, output and attached client.
+/// The agent's process, its output, and the client that controls its terminal.
 #[derive(Default)]
 pub(crate) struct Agent {
     pub(crate) log: OutputLog,
@@ -41,13 +41,14 @@ enum Stage {
     },
 }
 
-/// Control of the agent's terminal, which at most one client has.
+/// The control of the agent's terminal. At most one client controls it.
 #[derive(Default)]
 struct Control {
-    /// Counts take-overs, so that a detached client does not release its successor's control.
+    /// The number of times that a client took control. It prevents a detached client from releasing the
+    /// control of a later client.
     turn: u64,
     client: Option<StreamSender>,
-    /// The size of the client's terminal.
+    /// The size of the controlling client's terminal.
     size: Option<Size>,
 }
 
@@ -60,7 +61,7 @@ impl Agent {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The agent's state, with its exit status.
+    /// The agent's state, which includes the exit status if the agent has exited.
     pub(crate) fn state(&self) -> AgentState {
         match &*self.stage() {
             Stage::Waiting => AgentState::Waiting,
@@ -68,7 +69,8 @@ impl Agent {
         }
     }
 
-    /// Starts the agent, once. The terminal gets the size of an attached client.
+    /// Starts the agent; fails if it was started before. The agent's terminal gets the size of the
+    /// controlling client's terminal.
     pub(crate) fn start(guest: &Arc<Guest>, mut process: Process) -> Outcome<(Pid, ExitWatch)> {
         let agent = &guest.agent;
         let mut stage = agent.stage();
@@ -89,7 +91,8 @@ impl Agent {
         Ok((pid, exit))
     }
 
-    /// Gives the client control of the terminal and resets the previous client's stream. Returns the turn.
+    /// Gives a client control of the terminal, and resets the stream of the previous client. Returns the
+    /// number of this take-over, which identifies the client.
     pub(crate) async fn take_control(&self, client: StreamSender, size: Option<Size>) -> u64 {
         let (turn, before) = {
             let mut control = self.control();
@@ -102,13 +105,13 @@ impl Agent {
         }
         if let (Some(size), Some(terminal)) = (size, self.terminal()) {
             terminal.resize(size);
-            // An unchanged size sends no signal, and the new client's screen is empty.
+            // The new client's screen is empty, and setting an unchanged size would not make programs redraw.
             terminal.redraw();
         }
         turn
     }
 
-    /// Releases control, unless another client has taken it.
+    /// Releases a client's control, unless another client has taken it.
     pub(crate) fn release_control(&self, turn: u64) {
         let mut control = self.control();
         if control.turn == turn {
@@ -118,15 +121,15 @@ impl Agent {
         }
     }
 
-    /// Stops buffering output for a first client that has not attached.
+    /// Stops buffering output for a first client that has not attached yet.
     pub(crate) fn expect_no_client(&self) {
         if self.control().client.is_none() {
             self.log.set_controller(None);
         }
     }
 
-    /// Waits until no client has control: after the agent's exit, until its last output and exit
-    /// status are sent.
+    /// Waits until no client controls the terminal. After the agent's exit, this means that the last output
+    /// and the exit status were sent.
     pub(crate) async fn released(&self) {
         loop {
             let mut released = std::pin::pin!(self.released.notified());
@@ -138,15 +141,15 @@ impl Agent {
         }
     }
 
-    /// Records how far the client of this turn has read.
+    /// Records how far a client has read, if it still has control.
     pub(crate) fn record_read(&self, turn: u64, cursor: u64) {
         if self.control().turn == turn {
             self.log.set_controller(Some(cursor));
         }
     }
 
-    /// The agent's input, for the client with control. Waits until the agent has started, so that no
-    /// piped input is lost.
+    /// The agent's standard input, for the controlling client. Waits until the agent has started, so that no
+    /// input is lost.
     pub(crate) async fn input(&self) -> Input {
         loop {
             let mut started = std::pin::pin!(self.started.notified());
@@ -165,7 +168,8 @@ impl Agent {
         }
     }
 
-    /// Applies a new size of the controlling client's terminal. Stores it if the agent has not started.
+    /// Applies a new size of the controlling client's terminal. If the agent has not started, the size is
+    /// stored for its start.
     pub(crate) fn resize(&self, turn: u64, size: Size) {
         let mut control = self.control();
         if control.turn == turn {
@@ -185,7 +189,7 @@ impl Agent {
         }
     }
 
-    /// Signals the agent's process group.
+    /// Sends a signal to the agent's process group.
     pub(crate) fn signal(&self, guest: &Guest, signal: Signal) {
         if let Some((pid, _)) = self.process() {
             guest.children.signal_group(pid, signal);
@@ -193,7 +197,7 @@ impl Agent {
     }
 }
 
-/// Copies the agent's output to the log and ends the log after the last byte.
+/// Copies the agent's output to the log. Ends the log after the last byte.
 async fn record(guest: Arc<Guest>, outputs: Vec<Output>, mut exit: ExitWatch) {
     let streams: Vec<_> = outputs
         .into_iter()
@@ -212,7 +216,7 @@ async fn record(guest: Arc<Guest>, outputs: Vec<Output>, mut exit: ExitWatch) {
         })
         .collect();
     for stream in streams {
-        // A cancelled reader has no more output.
+        // If the reading task was cancelled, it has no more output.
         let _ = stream.await;
     }
     guest.agent.log.end(exit.ended().await);

@@ -1,8 +1,9 @@
-//! Parses an untrusted tar archive, member by member, within bounds.
+//! Parses an untrusted tar archive one member at a time, with limits on memory.
 //!
-//! The guest parses incoming archives, the host outgoing ones; neither trusts the writer. The library
-//! would read a long name of any length into memory. This module parses the extension headers itself,
-//! each with a limit, and refuses everything that it does not need.
+//! The guest parses archives that the host sends, and the host parses archives that the guest sends. Neither
+//! trusts the writer of an archive. The `tar` library would read a name of any length into memory. This
+//! module therefore parses the extension headers itself, with a limit for each, and rejects all unsupported
+//! ones.
 
 mod sparse;
 
@@ -16,75 +17,77 @@ use tar::{Entries, Entry, EntryType};
 use self::sparse::Map;
 pub use self::sparse::{Content, append_file};
 
-/// Most nested folders, each an open descriptor while a tree is read.
+/// The maximum depth of nested folders. Each level needs an open descriptor while a tree is read.
 pub const MAX_DEPTH: usize = 128;
 
-/// Most bytes of a name or link target: the kernel's PATH_MAX.
+/// The maximum length of a name or link target in bytes, which is the kernel's PATH_MAX.
 const MAX_NAME: u64 = 4096;
 
-/// Most bytes of an extended header: two names and some numbers.
+/// The maximum size of an extended header in bytes, which is enough for two names and some numbers.
 const MAX_EXTENSIONS: u64 = 64 * 1024;
 
-/// Prefix of the name of an extended attribute in an extended header.
+/// The prefix of keys that store extended attributes in an extended header.
 const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
-/// Most members of an archive.
+/// The maximum number of members in an archive.
 const MAX_MEMBERS: usize = 1_000_000;
 
-/// Most bytes of all names and headers of an archive: unpacking keeps the names of folders in memory.
+/// The maximum size of all names and headers of an archive in bytes. Unpacking keeps the names of folders in
+/// memory.
 const MAX_NAMES: u64 = 256 << 20;
 
-/// The type of a member.
+/// The type of an archive member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A regular file.
     File,
     /// A folder.
     Folder,
-    /// A symlink with this target.
+    /// A symlink, with its target.
     Link(PathBuf),
-    /// A hard link to the member of this name.
+    /// A hard link, with the name of the member that it links to.
     HardLink(PathBuf),
-    /// Another type, such as a device or a pipe.
+    /// Any other type, such as a device or a pipe.
     Other(EntryType),
 }
 
 /// A member of an archive.
 pub struct Member<'a, R: Read> {
-    /// The name in the archive, unchecked; [`Member::place`] is safe to use as a path.
+    /// The name in the archive, which is not checked. [`Member::place`] returns a path that is safe to use.
     pub name: PathBuf,
-    /// Its type.
+    /// The type of the member.
     pub what: What,
-    /// Permission bits, without set-id and sticky bits.
+    /// The permission bits, without set-id and sticky bits.
     pub mode: u32,
-    /// Seconds since the epoch.
+    /// The modification time, in seconds since the epoch.
     pub mtime: u64,
-    /// Extended attributes, by name.
+    /// The extended attributes, as pairs of name and value.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A file's bytes.
+    /// The content of a file.
     pub content: Content<'a, R>,
 }
 
 impl<R: Read> Member<'_, R> {
-    /// Its path relative to the target folder: not absolute, without `..`, not too deep.
+    /// Returns the member's path relative to the target folder. The path is not absolute, contains no `..`,
+    /// and is at most [`MAX_DEPTH`] levels deep.
     ///
     /// # Errors
-    /// If its name is not such a path.
+    /// If the member's name is not such a path.
     pub fn place(&self) -> io::Result<PathBuf> {
         place(&self.name)
     }
 }
 
-/// The members of an archive.
+/// Reads the members of an archive in order.
 pub struct Members<'a, R: Read> {
     entries: Entries<'a, R>,
     seen: usize,
-    /// Bytes of names and headers.
+    /// The total size of names and headers so far, in bytes.
     names: u64,
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    /// Parses `entries`, of which none has been read.
+    /// Parses the members in `entries`, of which none may have been read.
     #[must_use]
     pub fn new(entries: Entries<'a, R>) -> Self {
         Self { entries: entries.raw(true), seen: 0, names: 0 }
@@ -105,7 +108,7 @@ impl<'a, R: Read> Members<'a, R> {
             }
             let kind = entry.header().entry_type();
             let header = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader);
-            // A name in the header itself counts as its fixed size.
+            // The name in a member's own header counts with its fixed size.
             self.names = self.names.saturating_add(if header { entry.size() } else { 100 });
             if self.names > MAX_NAMES {
                 return Err(io::Error::other(format!(
@@ -116,7 +119,7 @@ impl<'a, R: Read> Members<'a, R> {
                 EntryType::GNULongName => extensions.name = Some(long_name(&mut entry)?),
                 EntryType::GNULongLink => extensions.link = Some(long_name(&mut entry)?),
                 EntryType::XHeader => extensions.extend(&mut entry)?,
-                // Irrelevant here; its bytes are skipped.
+                // Global headers do not matter here, and their bytes are skipped.
                 EntryType::XGlobalHeader => {}
                 kind => return member(entry, kind, extensions).map(Some),
             }
@@ -125,7 +128,7 @@ impl<'a, R: Read> Members<'a, R> {
     }
 }
 
-/// The extension headers before a member.
+/// The contents of the extension headers that precede a member.
 #[derive(Default)]
 struct Extensions {
     name: Option<PathBuf>,
@@ -134,19 +137,19 @@ struct Extensions {
     holes: Holes,
 }
 
-/// The description of a sparse file in an extended header.
+/// The description of a sparse file in its extended header.
 #[derive(Default)]
 struct Holes {
-    /// Format 1.0, whose map precedes the data.
+    /// Whether the file has format 1.0, in which the map precedes the data.
     major: bool,
-    /// The map of format 0.1.
+    /// The map of the file in format 0.1.
     map: Option<Vec<u8>>,
-    /// The size of the file.
+    /// The size of the file, including its holes.
     size: Option<u64>,
 }
 
 impl Holes {
-    /// The map of the file's data; `None` for a file without holes.
+    /// Returns the map of the file's data; `None` if the file has no holes.
     fn map(self, entry: &mut Entry<'_, impl Read>, kind: EntryType) -> io::Result<Option<Map>> {
         let stored = entry.size();
         let missing = || io::Error::other("a sparse file has no size");
@@ -228,8 +231,9 @@ fn long_name<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<PathBuf> {
 }
 
 impl Extensions {
-    /// Parses the POSIX form of long names, and extended attributes. Refuses a size, which could
-    /// differ from the header's that delimits the member.
+    /// Parses an extended header (POSIX), which may contain long names and extended attributes. A `size`
+    /// record is rejected, because it could differ from the size in the member's header, which determines
+    /// where the member ends.
     fn extend<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> io::Result<()> {
         let bytes = bounded(entry, MAX_EXTENSIONS)?;
         let mut rest = &bytes[..];
@@ -248,7 +252,7 @@ impl Extensions {
                     let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
                     self.holes.size = Some(size.ok_or_else(unsupported_sparse)?);
                 }
-                // Redundant with the map.
+                // The map already contains this number.
                 b"GNU.sparse.numblocks" => {}
                 key if key.starts_with(b"GNU.sparse.") => return Err(unsupported_sparse()),
                 b"size" => return Err(io::Error::other("the archive has a size in an extended header")),
@@ -267,8 +271,8 @@ fn unsupported_sparse() -> io::Error {
     io::Error::other("the archive has a sparse file in an unsupported format")
 }
 
-/// Parses the next `LENGTH KEY=VALUE\n` of an extended header. The length includes the whole record; a
-/// value has arbitrary bytes.
+/// Parses the next record of an extended header, which has the form `LENGTH KEY=VALUE\n`. The length is that
+/// of the complete record. The value may contain any bytes.
 fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let digits = rest.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
@@ -279,7 +283,7 @@ fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((&record[..equals], &record[equals + 1..]))
 }
 
-/// Adds a member's path to an error.
+/// Makes an error that names a member's path and the cause.
 pub(crate) fn about(path: &Path, why: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{path:?}: {why}"))
 }

@@ -1,4 +1,4 @@
-//! Attaches one client to the agent's terminal, with control or read-only.
+//! Attaches one client to the agent's terminal, either with control or read-only.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use crate::guest::Guest;
 use crate::output::Piece;
 
-/// Serves the client until the agent exits or the client detaches. Detaching (an end, a reset, a lost
-/// connection) does not affect the agent.
+/// Serves the client until the agent exits or the client detaches. Detaching does not affect the agent. A
+/// client detaches by ending or resetting its stream, or by losing its connection.
 pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
     let (sender, receiver) = stream.split();
     let cursor = guest.agent.log.beginning();
@@ -33,11 +33,11 @@ pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
 }
 
 async fn end(sender: &StreamSender) {
-    // Fails if the client has disconnected.
+    // This fails if the client has disconnected.
     let _ = sender.end().await;
 }
 
-/// Sends the agent's output from `cursor` to its end.
+/// Sends the agent's output, beginning at `cursor`, until the agent has exited.
 async fn send_output(guest: &Guest, sender: &StreamSender, mut cursor: u64, turn: Option<u64>) {
     loop {
         let sent = match guest.agent.log.next(&mut cursor).await {
@@ -65,7 +65,7 @@ async fn wait_for_detach(mut receiver: StreamReceiver) {
     }
 }
 
-/// Handles input, sizes and signals of the controlling client until it detaches.
+/// Handles the input, the terminal sizes and the signals of the controlling client until it detaches.
 async fn receive_input(guest: &Guest, mut receiver: StreamReceiver, turn: u64) {
     while let Some(event) = receiver.next().await {
         match event {

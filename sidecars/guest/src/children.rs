@@ -1,8 +1,9 @@
-//! Reaps every process whose parent is the guest: its own children and orphans.
+//! Reaps every process whose parent is the guest: processes that the guest started, and orphans.
 //!
-//! One loop reaps all of them. Spawning takes the loop's lock from before the fork until after the
-//! registration. So no exit status is lost or taken by other code, and no signal goes to a reused pid. No
-//! other code in the guest may wait for a process, neither `std::process::Child` nor `tokio::process`.
+//! A single loop reaps all of them. Spawning holds a lock from before the fork until the new process is
+//! registered, and reaping takes the same lock. Therefore no exit status is lost or consumed by other code,
+//! and no signal is sent to a reused process id. No other code in the guest may wait for a process, neither
+//! with `std::process::Child` nor with `tokio::process`.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,31 +16,31 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_p
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The exit status of a child, for any number of readers.
+/// Gives the exit status of a child to any number of readers.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
 
 impl ExitWatch {
-    /// Waits for the exit.
+    /// Waits until the child has exited.
     pub(crate) async fn ended(&mut self) -> Exit {
         loop {
             if let Some(exit) = self.now() {
                 return exit;
             }
             if self.0.changed().await.is_err() {
-                // The registry never drops a sender before it has sent.
+                // The registry sends an exit status before it drops a sender, so this line is never reached.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// The exit status, if the child has exited.
+    /// The exit status; `None` while the child runs.
     pub(crate) fn now(&self) -> Option<Exit> {
         *self.0.borrow()
     }
 }
 
-/// The registry of running children.
+/// Registers all running children.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     alive: Mutex<HashMap<Pid, watch::Sender<Option<Exit>>>>,
@@ -50,10 +51,10 @@ impl Children {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts `command` and registers it.
+    /// Starts `command` and registers the new process.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<(Pid, std::process::Child, ExitWatch)> {
         let mut alive = self.alive();
-        // `spawn` itself reaps the child of a failed exec, under the lock.
+        // If exec fails, `spawn` itself reaps the child while it holds the lock.
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let (sender, receiver) = watch::channel(None);
@@ -61,10 +62,10 @@ impl Children {
         Ok((pid, child, ExitWatch(receiver)))
     }
 
-    /// Sends `signal` to the process group of `pid`, if it is still a child.
+    /// Sends `signal` to the process group of `pid`, if that process is a registered child.
     pub(crate) fn signal_group(&self, pid: Pid, signal: Signal) {
         let alive = self.alive();
-        // The group may outlive its leader, but its id is reserved only until the leader is reaped.
+        // The process group may outlive its leader, but its id is reserved only until the leader is reaped.
         if alive.contains_key(&pid)
             && let Err(error) = kill_process_group(pid, signal)
         {
@@ -72,7 +73,7 @@ impl Children {
         }
     }
 
-    /// Reaps forever.
+    /// Reaps children until the guest exits.
     pub(crate) async fn reap(&self) -> io::Result<()> {
         let mut signals = signal(SignalKind::child())?;
         loop {
@@ -94,8 +95,8 @@ impl Children {
         }
     }
 
-    /// Kills all processes of the bottle except the guest and waits for them. Gives up after a
-    /// second, when the rest is stuck in the kernel.
+    /// Kills all processes of the bottle except the guest, and waits for their exit. Gives up after a second,
+    /// because the remaining processes are then stuck in the kernel.
     pub(crate) async fn kill_all(&self) {
         for _ in 0..100 {
             let left = kill_round();
@@ -108,9 +109,9 @@ impl Children {
     }
 }
 
-/// Kills once and returns the number of processes. As pid 1, one call reaches all. In a shared pid
-/// namespace it kills the guest's children; the guest is a subreaper, so their children become its own
-/// and the next round kills them.
+/// Sends SIGKILL to the processes of the bottle. Returns 0 if there was none. If the guest is pid 1, one call
+/// reaches all processes. In a shared pid namespace, it kills the guest's children. The guest is a subreaper,
+/// so it becomes the parent of their children, which the next round kills.
 fn kill_round() -> usize {
     if std::process::id() == 1 {
         let everything = nix::unistd::Pid::from_raw(-1);
@@ -136,8 +137,8 @@ fn own_children() -> Vec<Pid> {
         .collect()
 }
 
-/// The parent's pid: the fourth field of `stat`, after a name in parentheses with arbitrary text
-/// (proc(5)). `None` for zombies.
+/// The parent's process id, which is the fourth field of `stat`. The second field is a name in parentheses
+/// that may contain any text (proc(5)). `None` for a zombie.
 fn parent_of(pid: i32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

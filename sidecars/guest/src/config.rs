@@ -1,4 +1,4 @@
-//! The guest's configuration from the backend.
+//! Defines the configuration that the backend passes to the guest.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -8,72 +8,76 @@ use serde::{Deserialize, Serialize};
 
 use crate::forward::ForwardConfig;
 
-/// The configuration for [`run`](crate::run). The backend sets up the sandbox (namespaces, mounts,
-/// capabilities, seccomp, the user) first.
+/// The configuration for [`run`](crate::run). The backend must first set up the sandbox: namespaces, mounts,
+/// capabilities, seccomp and the user.
 #[derive(Debug)]
 pub struct GuestConfig {
-    /// The transport to the host.
+    /// The byte stream between guest and host.
     pub transport: Transport,
-    /// The bottle's root: `/`, unless the backend does not isolate. Every path of a request is
-    /// resolved inside it.
+    /// The root folder of the bottle, which is `/` unless the backend does not isolate files. Every path in a
+    /// request is resolved inside this folder.
     pub root: PathBuf,
-    /// The proxy's address and sockets, if the guest forwards to it.
+    /// The address and the sockets of the proxy, if the guest forwards connections to it.
     pub proxy: Option<ForwardConfig>,
-    /// Whether to serve DNS at the proxy's address.
+    /// Whether the guest serves DNS at the proxy's address.
     pub resolver: bool,
-    /// The allowed programs, which run as the guest's own user.
+    /// The programs that requests may run. They run as the guest's user.
     pub programs: Programs,
-    /// Limits that the guest itself watches.
+    /// The limits that the guest enforces.
     pub limits: Limits,
-    /// A folder with the bottle's changes to its system, which counts toward its disk use and is
-    /// invisible inside.
+    /// A folder with the bottle's changes to its system files. It counts toward the bottle's disk use, and
+    /// processes of the bottle cannot see it.
     pub changed: Option<OwnedFd>,
 }
 
-/// Limits that the guest polls. Fast growth can exceed a limit before the guest detects it.
+/// Limits on memory and disk, which the guest checks by polling. A bottle whose use grows fast can exceed a
+/// limit before the guest detects it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of memory, for all processes and for files in memory.
+    /// The limit on memory in bytes, for all processes together with files in memory.
     pub memory: Option<Limit>,
-    /// Bytes that the bottle's own folders may take on the disk.
+    /// The limit on the disk space in bytes that the bottle's folders may use.
     pub disk: Option<Limit>,
-    /// The bottle's own folders on the disk. If set, the guest also ends a bottle that uses much of a
-    /// nearly full disk.
+    /// The bottle's folders on the disk. If the list is not empty, the guest also stops the bottle if it uses
+    /// much of a nearly full disk.
     pub folders: Vec<PathBuf>,
-    /// Bytes in these folders that do not count, as they came with the bottle's copy of the system.
+    /// The number of bytes in these folders that came with the bottle's copy of the system. They do not count
+    /// toward the limit.
     pub given: u64,
 }
 
-/// One limit.
+/// A limit on memory or disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// The limit in bytes.
     pub bytes: u64,
-    /// Whether the manifest sets it; otherwise it protects the machine.
+    /// Whether the manifest sets the limit. Otherwise, the limit protects the host.
     pub asked: bool,
 }
 
-/// The byte stream to the host.
+/// The byte stream between guest and host.
 #[derive(Debug)]
 pub enum Transport {
-    /// A listener for consecutive host connections; a new one replaces the old, and the bottle keeps
-    /// running in between. It must be inaccessible from inside the bottle.
+    /// A listener to which hosts connect one after another. A new connection replaces the previous one, and
+    /// the bottle keeps running between connections. Processes of the bottle must not be able to access the
+    /// listener.
     Listener(UnixListener),
-    /// This process's standard input and output, for consecutive host connections
-    /// ([`bottle_channel::rejoin()`]). They end when the engine exits or stops the bottle; then the
-    /// guest stops too, since no host could connect again.
+    /// This process's standard input and output, over which hosts connect one after another
+    /// ([`bottle_channel::rejoin()`]). Both streams end when the container engine exits or stops the bottle.
+    /// The guest then stops too, because no host could connect again.
     Stdio,
 }
 
 /// The programs that a request may run.
 #[derive(Debug, Clone)]
 pub enum Programs {
-    /// Any program of the bottle.
+    /// Any program in the bottle's file system.
     Any,
-    /// Only the test backend's programs, which are built into this one: `ARGV` becomes `exe __fake-program ARGV…`.
+    /// Only the programs of the test backend, which are built into this binary. The command `ARGV` becomes
+    /// `exe __fake-program ARGV…`.
     #[cfg(feature = "test-parts")]
     BuiltIn {
-        /// The program itself.
+        /// The path of this binary.
         exe: PathBuf,
     },
 }

@@ -1,5 +1,5 @@
-//! Non-blocking pipes and terminals on the async runtime.
-#![allow(unsafe_code)] // `AsyncFd::register` asks for a promise that `OwnedFd` keeps.
+//! Makes non-blocking pipes and terminals usable on the async runtime.
+#![allow(unsafe_code)] // `AsyncFd::register` is unsafe because its caller must guarantee a property that `OwnedFd` has.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,22 +8,22 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-/// One end of a pipe, or a terminal's master side. Reads and writes can run concurrently.
+/// One end of a pipe, or the master side of a terminal. Reads and writes can run concurrently.
 #[derive(Debug)]
 pub(crate) struct Descriptor(AsyncFd<OwnedFd>);
 
 impl Descriptor {
-    /// Takes ownership of `fd` and makes it non-blocking; the child's end is not affected.
+    /// Takes ownership of `fd` and makes it non-blocking. The end of the child process is not affected.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = fcntl_getfl(&fd)?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
-        // SAFETY: an `OwnedFd` is valid and answers the same number until it is dropped, and the
-        // `AsyncFd` owns it and never gives it away.
+        // SAFETY: an `OwnedFd` is valid and returns the same number until it is dropped, and the `AsyncFd`
+        // owns it and never releases it.
         Ok(Self(unsafe { AsyncFd::register(fd)? }))
     }
 
-    /// Reads available bytes; 0 at the end. EIO of a terminal means that its last process has exited,
-    /// which counts as the end.
+    /// Reads the available bytes; 0 at the end of the stream. A terminal returns EIO when its last process
+    /// has exited, which counts as the end of the stream.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut guard = self.0.readable().await?;
@@ -36,7 +36,7 @@ impl Descriptor {
         }
     }
 
-    /// Writes all bytes; waits for the reader.
+    /// Writes all bytes, and waits while the reader is slow.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut guard = self.0.writable().await?;

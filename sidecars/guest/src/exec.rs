@@ -1,4 +1,4 @@
-//! Runs a process beside the agent, for one client.
+//! Runs a process in addition to the agent, for one client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::guest::Guest;
 use crate::host::answer;
 use crate::process::{Input, Output, READ, Running, Terminal};
 
-/// Time between SIGHUP and SIGKILL for a process whose client has disconnected.
+/// The time between SIGHUP and SIGKILL for a process whose client has disconnected.
 const HANGUP_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs the process until it exits. Hangs it up if the client disconnects, since no other client can
-/// attach to it.
+/// Runs the process until it exits. If the client disconnects, the process is hung up, because no other
+/// client can attach to it.
 pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
     let Running { pid, mut exit, input, outputs, terminal } = match guest.start(&request) {
         Ok(running) => running,
@@ -29,7 +29,7 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
         sent &= send_all(&sender, outputs).await;
         let ended = exit.ended().await;
         if sent && sender.message(&GuestEvent::Exited(ended)).await.is_ok() {
-            // Fails if the client has disconnected.
+            // This fails if the client has disconnected.
             let _ = sender.end().await;
         }
     };
@@ -40,13 +40,13 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
     receiving.abort();
 }
 
-/// The event for a started process.
+/// The event that reports a started process.
 pub(crate) fn started(pid: Pid) -> GuestEvent {
     GuestEvent::Started { pid: u32::try_from(pid.as_raw_pid()).unwrap_or_default() }
 }
 
-/// Hangs the process up when its client disconnects, and kills it after [`HANGUP_GRACE`]. Never returns:
-/// the caller detects the exit.
+/// When the client disconnects, sends SIGHUP to the process, and SIGKILL after [`HANGUP_GRACE`]. Never
+/// returns; the caller detects the exit.
 async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
     sender.closed().await;
     guest.children.signal_group(pid, Signal::HUP);
@@ -55,10 +55,10 @@ async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
     std::future::pending().await
 }
 
-/// Sends all output. Returns whether the client received it.
+/// Sends all output of the process to the client. Returns whether the client received all of it.
 async fn send_all(sender: &StreamSender, outputs: Vec<Output>) -> bool {
     let mut outputs = outputs.into_iter();
-    // A terminal has one output, pipes have two.
+    // A terminal has one output stream, and pipes have two.
     match (outputs.next(), outputs.next()) {
         (Some(one), Some(two)) => {
             let (one, two) = tokio::join!(send_output(sender, one), send_output(sender, two));
@@ -69,8 +69,8 @@ async fn send_all(sender: &StreamSender, outputs: Vec<Output>) -> bool {
     }
 }
 
-/// Sends one output. Keeps reading after the client disconnects, so that a process that cleans up after
-/// SIGHUP does not die of SIGPIPE.
+/// Sends one output stream to the client. Reading continues after the client disconnects. Otherwise, a
+/// process that cleans up after SIGHUP would be killed by SIGPIPE.
 async fn send_output(sender: &StreamSender, mut output: Output) -> bool {
     let mut buffer = vec![0; READ];
     let mut received = true;
@@ -83,7 +83,8 @@ async fn send_output(sender: &StreamSender, mut output: Output) -> bool {
     }
 }
 
-/// Handles input, sizes and signals of the client. The end of the stream closes the input.
+/// Handles the input, the terminal sizes and the signals of the client. The end of the client's stream closes
+/// the process's input.
 async fn receive(
     guest: Arc<Guest>,
     mut receiver: StreamReceiver,

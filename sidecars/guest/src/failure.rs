@@ -1,23 +1,24 @@
-//! Failures that are sent to the host.
+//! Builds the failures that the guest sends to the host.
 
 use std::fmt::Display;
 
 use bottle_contract::session::guest::{Failure, FailureKind};
 
-/// The result of a request.
+/// The result of handling a request.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// A failure of `kind`; `message` is a lower-case fragment with its subject.
+/// Makes a failure of the given kind; `message` is a part of a sentence that begins in lower case and
+/// contains the subject.
 pub(crate) fn failed(kind: FailureKind, message: impl Display) -> Failure {
     Failure { kind, message: message.to_string() }
 }
 
-/// The request is invalid in the current state.
+/// Makes a failure for a request that is invalid in the guest's current state.
 pub(crate) fn bad_state(message: impl Display) -> Failure {
     failed(FailureKind::BadState, message)
 }
 
-/// A failure of no other kind.
+/// Makes a failure without a specific kind.
 pub(crate) fn other(message: impl Display) -> Failure {
     failed(FailureKind::Other, message)
 }

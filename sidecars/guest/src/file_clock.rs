@@ -1,26 +1,28 @@
-//! Timestamps that are comparable with the change times of files.
+//! Takes timestamps that can be compared with the change times of files.
 //!
-//! The kernel stamps files with its coarse clock, which lags behind the precise one by up to a tick of
-//! one to ten milliseconds. A file that was read since its last change gets the precise time (Linux 6.13
-//! and later). So consecutive writes can have the same time, and a timestamp between them needs care.
+//! The kernel takes change times from its coarse clock, which lags behind the precise clock by up to one tick
+//! (one to ten milliseconds). If a file was read since its last change, its next change time comes from the
+//! precise clock (Linux 6.13 and later). Successive writes may therefore have equal change times, and a
+//! timestamp between two writes needs care.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Interval between reads of the coarse clock.
+/// The interval at which the coarse clock is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A timestamp older than every later change. A change within the previous tick may be newer than it, too.
+/// Takes a timestamp that is older than every later change of a file. Changes during the previous tick may
+/// also be newer than the timestamp.
 #[must_use]
 pub fn before_any_change() -> Timestamp {
     let tick = now(ClockId::RealtimeCoarse);
     tick.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(tick)
 }
 
-/// A timestamp that is not older than any earlier change, and older than every change after this returns.
-/// Waits for the next tick.
+/// Takes a timestamp that is not older than any earlier change of a file, and is older than every change
+/// after this function returns. The function waits for the next tick of the coarse clock.
 pub async fn between() -> Timestamp {
     let moment = now(ClockId::Realtime);
     while !is_past(moment) {
@@ -29,7 +31,7 @@ pub async fn between() -> Timestamp {
     moment
 }
 
-/// As [`between`], without an async runtime.
+/// Like [`between`], but without an async runtime.
 #[must_use]
 pub fn between_blocking() -> Timestamp {
     let moment = now(ClockId::Realtime);
@@ -39,15 +41,15 @@ pub fn between_blocking() -> Timestamp {
     moment
 }
 
-/// Whether the coarse clock has passed a timestamp. Also true if the clock was set back, so that no
-/// caller waits for it to catch up.
+/// Whether the coarse clock is past a timestamp. Also true if the clock was set back, so that callers do not
+/// wait for it to catch up.
 fn is_past(moment: Timestamp) -> bool {
     now(ClockId::RealtimeCoarse) > moment || now(ClockId::Realtime) < moment
 }
 
 fn now(clock: ClockId) -> Timestamp {
     let now = clock_gettime(clock);
-    // Fails only for an absurd clock.
+    // This fails only if the clock's value is out of range.
     Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
@@ -69,7 +71,7 @@ mod tests {
         let path = here.path().join("file");
         for round in 0..50 {
             std::fs::write(&path, "x").expect("written");
-            // After a read, the next change gets the precise time.
+            // After a file is read, its next change time comes from the precise clock.
             let first = changed(&path);
             let before = before_any_change();
             std::fs::write(&path, "y").expect("written");

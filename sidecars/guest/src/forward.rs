@@ -1,11 +1,11 @@
-//! Forwards connections at the proxy's address inside the bottle to the bundle's unix sockets.
+//! Forwards connections from the proxy's address inside the bottle to unix sockets of the bundle.
 //!
 //! ```text
-//!  agent ──tcp──► 127.9.9.9:443 ══ this ══► /run/bottle/proxy/443 ──unix──► egress
+//!  agent ──tcp──► 127.9.9.9:443 ══ forwarder ══► /run/bottle/proxy/443 ──unix──► egress
 //! ```
-//! The forwarder inspects nothing: the bundle decides and trusts no byte of it. It forwards half-closes.
-//! It has no idle timeout, because event streams and WebSockets can be silent for long, and the bundle
-//! has its own timeouts.
+//! The forwarder inspects no bytes. The bundle decides about each request, and does not trust anything that
+//! it receives. Half-closed connections are forwarded as such. There is no idle timeout, because event
+//! streams and WebSockets can be silent for a long time, and the bundle has its own timeouts.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -16,29 +16,29 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-/// The proxy's address inside the bottle, and its sockets.
+/// The proxy's address inside the bottle, and the bundle's sockets.
 #[derive(Debug, Clone)]
 pub struct ForwardConfig {
-    /// The address inside the bottle.
+    /// The proxy's address inside the bottle.
     pub address: Ipv4Addr,
     /// The ports to listen on.
     pub ports: Vec<u16>,
-    /// The folder with one unix socket for each port, named by its number.
+    /// The folder that contains a unix socket for each port. Each socket is named by its port number.
     pub sockets: PathBuf,
 }
 
-/// Most connections at once on all ports. Others wait in the kernel's backlog; only an attacker inside
-/// needs more, and harms only the bottle itself.
+/// The maximum number of concurrent connections on all ports. Further connections wait in the kernel's
+/// backlog. Only an attacker inside the bottle needs more, and then harms only that bottle.
 const CONNECTIONS: usize = 1024;
 
-/// Buffer for each direction of a connection, in bytes.
+/// The size of the buffer for each direction of a connection, in bytes.
 const BUFFER: usize = 16 * 1024;
 
-/// Pause after a failed accept, as when out of descriptors.
+/// The pause after a failed accept, for example if no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Starts listening on every port, on tasks of the current runtime. Returns a message for each port that
-/// cannot be bound; the others work.
+/// Listens on every port with tasks on the current runtime. Returns a message for each port that cannot be
+/// bound. The other ports are not affected.
 pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut problems = Vec::new();
@@ -57,7 +57,7 @@ pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
 async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
     let socket: Arc<Path> = socket.into();
     loop {
-        // The semaphore lives as long as this task and is never closed.
+        // The semaphore exists as long as this task, and is never closed.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((connection, _)) => {
@@ -72,11 +72,11 @@ async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
     }
 }
 
-/// Forwards one connection. If the proxy is down, the agent sees a closed connection.
+/// Forwards one connection. If the proxy is not running, the agent sees that the connection is closed.
 async fn forward(mut inside: TcpStream, socket: &Path) {
     let _ = inside.set_nodelay(true);
     let Ok(mut proxy) = UnixStream::connect(socket).await else { return };
-    // Either side may reset at any time, with no one to notify.
+    // Each side may reset the connection at any time, which needs no report.
     let _ = copy_bidirectional_with_sizes(&mut inside, &mut proxy, BUFFER, BUFFER).await;
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// A free port on the loopback address.
+    /// Finds a free port on the loopback address.
     fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         listener.local_addr().expect("its address").port()

@@ -1,4 +1,4 @@
-//! The guest's state, shared by all requests.
+//! Defines the guest's state, which all requests share.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -19,18 +19,18 @@ use crate::failure::{Outcome, bad_state};
 use crate::process::Running;
 use crate::{process, program};
 
-/// Fixed settings of the backend.
+/// The settings from the backend that never change.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) root: PathBuf,
     pub(crate) programs: Programs,
-    /// The original limit on open files, which processes of the bottle get.
+    /// The limit on open files that the guest was started with. Processes of the bottle get this limit.
     pub(crate) files: Rlimit,
 }
 
 impl Facts {
-    /// The path of a request as the guest sees it; a relative one starts in the workspace. It
-    /// resolves only text; code that opens files for the host uses `rooted` instead.
+    /// Converts a path in a request to a path of the guest. A relative path begins in the workspace. The
+    /// conversion is purely textual. Code that opens files for the host must use `rooted` instead.
     pub(crate) fn inside(&self, path: &str) -> PathBuf {
         let mut found = self.root.clone();
         found.push(relative_to_root(path));
@@ -38,7 +38,7 @@ impl Facts {
     }
 }
 
-/// A request's path without its leading slash, with `..` resolved as text and never above the root.
+/// Removes the leading slash of a path in a request, and resolves `..` as text, never above the root.
 pub(crate) fn relative_to_root(path: &str) -> PathBuf {
     let absolute = Path::new(WORKSPACE).join(path);
     let mut found = PathBuf::new();
@@ -54,7 +54,7 @@ pub(crate) fn relative_to_root(path: &str) -> PathBuf {
     found
 }
 
-/// The guest's state.
+/// The state of the guest.
 pub(crate) struct Guest {
     pub(crate) facts: Facts,
     pub(crate) children: Children,
@@ -82,46 +82,46 @@ impl Guest {
         }
     }
 
-    /// The provisioned environment.
+    /// The environment variables that the host provisioned.
     pub(crate) fn environment(&self) -> Outcome<&BTreeMap<String, Secret>> {
         self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
     }
 
-    /// Stores the environment, once.
+    /// Stores the environment variables; fails if they are already stored.
     pub(crate) fn set_environment(&self, environment: BTreeMap<String, Secret>) -> Outcome<()> {
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 
-    /// Starts a process of a request.
+    /// Starts the process that a request describes.
     pub(crate) fn start(&self, request: &Process) -> Outcome<Running> {
         let command = program::command(&self.facts, self.environment()?, request)?;
         process::start(&self.children, command, request.terminal, request.stdin, self.facts.files)
     }
 
-    /// Records a failure of the guest's own services.
+    /// Logs and records a failure in a service of the guest, such as the forwarder.
     pub(crate) fn report_problem(&self, message: String) {
         tracing::warn!("{message}");
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
-    /// All recorded failures.
+    /// All failures that were recorded.
     pub(crate) fn problems(&self) -> Vec<String> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the bottle because a limit is exceeded: kills all processes.
+    /// Stops the bottle because it exceeds a limit. Kills all processes.
     pub(crate) async fn end_for(&self, overrun: Overrun) {
         tracing::warn!(?overrun, "a limit is exceeded");
         let _ = self.overrun.set(overrun);
         self.children.kill_all().await;
     }
 
-    /// The exceeded limit, if any.
+    /// The limit that the bottle has exceeded, if any.
     pub(crate) fn overrun(&self) -> Option<Overrun> {
         self.overrun.get().copied()
     }
 
-    /// Sets the connection to the host and closes the previous one.
+    /// Sets the connection to the host, and closes the previous connection.
     pub(crate) fn connect_host(&self, host: Channel) {
         let before = self.host.lock().unwrap_or_else(PoisonError::into_inner).replace(host);
         if let Some(before) = before {
@@ -129,7 +129,7 @@ impl Guest {
         }
     }
 
-    /// Closes the host's connection after all queued data is sent.
+    /// Closes the connection to the host after all queued data has been sent.
     pub(crate) async fn disconnect_host(&self) {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(host) = host {
@@ -138,14 +138,14 @@ impl Guest {
         }
     }
 
-    /// Marks the bottle as stopped; pid 1 may exit.
+    /// Marks the bottle as stopped, so that pid 1 may exit.
     pub(crate) fn finish(&self) {
         self.stopped.send_replace(true);
     }
 
     /// Waits for [`Guest::finish`].
     pub(crate) async fn finished(&self) {
-        // The sender lives in `self`, so this returns only when the value is set.
+        // The sender belongs to `self`, so waiting cannot fail before the value is set.
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Serves the host: consecutive connections, one task for each request.
+//! Serves the host, which connects several times in succession. Each request is handled by its own task.
 //!
-//! A new connection replaces the old one. Neither affects the state of the bottle (the agent, its output,
-//! its environment).
+//! A new connection replaces the previous one. Connecting and disconnecting do not affect the agent, its
+//! output or its environment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,10 +30,10 @@ use crate::provision::provision;
 use crate::stop::stop;
 use crate::work;
 
-/// Pause after a failed accept, as with too many open files.
+/// The pause after a failed accept, for example if too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves hosts: forever on a listener, or until the standard streams end.
+/// Serves connections of the host. A listener is served forever, standard streams until they end.
 pub(crate) async fn serve(guest: &Arc<Guest>, transport: Opened) -> io::Result<()> {
     match transport {
         Opened::Listener(listener) => accept(guest, listener).await,
@@ -46,14 +46,14 @@ pub(crate) async fn serve(guest: &Arc<Guest>, transport: Opened) -> io::Result<(
     Ok(())
 }
 
-/// An opened transport on the runtime.
+/// A transport that is registered with the async runtime.
 pub(crate) enum Opened {
     Listener(UnixListener),
     Stdio(Rejoinable<Receiver, Sender>),
 }
 
 impl Opened {
-    /// Takes ownership of the transport, before any process is started.
+    /// Takes ownership of the transport. Must be called before any process is started.
     pub(crate) fn open(transport: Transport) -> io::Result<Self> {
         Ok(match transport {
             Transport::Listener(listener) => {
@@ -77,7 +77,7 @@ async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
     }
 }
 
-/// Performs the handshake and makes this connection the current one.
+/// Performs the handshake on a new connection, and makes it the current one.
 async fn serve_host<IO>(guest: &Arc<Guest>, stream: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -108,7 +108,7 @@ where
 
 async fn serve_requests(guest: Arc<Guest>, mut incoming: Incoming) {
     while let Some(request) = incoming.next().await {
-        // The channel limits the number of open streams.
+        // The channel limits the number of open streams, and thereby the number of tasks.
         tokio::spawn(handle(guest.clone(), request));
     }
 }
@@ -152,7 +152,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         }
         GuestRequest::Probe(request) => {
             let probed = match guest.environment() {
-                // The isolation can be probed before provisioning.
+                // Isolation can be probed before the bottle is provisioned.
                 Err(_) if request.isolation_only => Ok(probe::run(&request, &BTreeMap::new()).await),
                 Ok(environment) => Ok(probe::run(&request, environment).await),
                 Err(failure) => Err(failure),
@@ -171,7 +171,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
     }
 }
 
-/// Searches the workspace for changes, on a blocking thread since it may be large.
+/// Searches the workspace for changes. This runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
     let workspace = guest.facts.inside(WORKSPACE);
     let search = tokio::task::spawn_blocking(move || work::changed_since(&workspace, request.since));
@@ -185,7 +185,7 @@ async fn finish(stream: &Stream, outcome: Outcome<GuestEvent>) {
     answer(stream, &outcome.unwrap_or_else(GuestEvent::Failed)).await;
 }
 
-/// Sends the last event of a stream and ends it.
+/// Sends the last event of a stream, and ends the stream.
 pub(crate) async fn answer(stream: &Stream, event: &GuestEvent) {
     let sent = async {
         stream.message(event).await?;

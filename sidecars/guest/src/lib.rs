@@ -1,29 +1,32 @@
-//! The guest: pid 1 of every bottle.
+//! Implements the guest, which is the first process (pid 1) of every bottle.
 //!
-//! It owns every process of the bottle, the agent's terminal and its scrollback, the bottle's side of the
-//! proxy, and the resolver. It serves the host over one byte stream. It is independent of the backend,
-//! which makes the sandbox and passes a transport and a few settings ([`GuestConfig`]).
+//! The guest starts and reaps all processes of the bottle. It owns the agent's terminal and scrollback, runs
+//! the resolver, and forwards connections to the proxy. It serves the host over one byte stream. The guest
+//! does not depend on the backend. The backend sets up the sandbox, and passes a transport and a few settings
+//! ([`GuestConfig`]).
 //!
 //! ```text
-//!   host ══ transport ══► host ─► agent     one process; output log ─► attached clients, logs
-//!           (reconnects)           exec      other processes
-//!                                  copy      tar streams, confined to the root
+//!   host ══ transport ══► host ─► agent     the main process; output log ─► attached clients, logs
+//!           (reconnects)           exec      additional processes
+//!                                  copy      files as tar streams, confined to the root
 //!                                  provision, probe, stop
 //!   agent ── 127.9.9.9:port ─► forward ── unix socket ──► the bundle
-//!   agent ── 127.9.9.9:53   ─► resolver (every name is the proxy)
-//!   orphans ─────────────────► children (reaped)
+//!   agent ── 127.9.9.9:53   ─► resolver (answers every name with the proxy's address)
+//!   orphaned processes ──────► children (reaps them)
 //! ```
 //!
-//! The guest has the agent's secrets in memory, so it is not dumpable and `/proc/1` does not show them.
-//! One thread runs everything but copies, and every buffer, queue and connection is bounded.
+//! The guest keeps the agent's secrets in memory. It is therefore not dumpable, and `/proc/1` does not reveal
+//! them. One thread runs everything except copies, searches for changes and the watch on limits. Every buffer, every queue and the
+//! number of connections are bounded.
 //!
-//! - `config`: settings of the backend · `life`: startup and shutdown
+//! - - `config`: settings from the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and its output
-//! - `host`: consecutive connections of the host, one task for each request
-//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: changes in the workspace, by [`file_clock`]
+//! - - `host`: successive connections of the host, and one task for each request
+//! - - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: changes in the workspace, based on
+//!   [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
-//! - `forward`: the path to the proxy, with [`bottle_resolver`] beside it · `probe`: the isolation probe
+//! - - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
 
 mod agent;
 pub mod archive;

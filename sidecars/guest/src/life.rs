@@ -1,4 +1,4 @@
-//! Startup and shutdown of the guest.
+//! Starts and stops the guest.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,18 +18,19 @@ use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, spawn, watch};
 
-/// The guest's own limit on open files: two for every connection through the proxy, and some for the rest.
+/// The guest's limit on open files, which allows two for each connection to the proxy and some for other
+/// purposes.
 const OPEN_FILES: u64 = 4096;
 
-/// Lifetime of an idle thread; copies are rare.
+/// How long an idle thread is kept. Copies are rare.
 const THREAD_KEEP: Duration = Duration::from_secs(1);
 
-/// Runs the guest until the bottle stops: after [`Stop`](bottle_contract::session::guest::Stop), after
-/// SIGTERM, or when its transport is the standard streams and they end. Then no other process of the
-/// bottle runs.
+/// Runs the guest until the bottle stops. The bottle stops after
+/// [`Stop`](bottle_contract::session::guest::Stop), after SIGTERM, or when the transport is the standard
+/// streams and they end. When this function returns, no other process of the bottle is running.
 ///
-/// Call it in a single-threaded process. If it is not pid 1 it becomes a subreaper, so that it can still
-/// kill all processes of the bottle.
+/// The calling process must have a single thread. If the guest is not pid 1, it becomes a subreaper, so that
+/// it can still kill all processes of the bottle.
 #[must_use]
 pub fn run(config: GuestConfig) -> ExitCode {
     bottle_sidecar_log::start();
@@ -43,7 +44,7 @@ pub fn run(config: GuestConfig) -> ExitCode {
 }
 
 fn start(config: GuestConfig) -> std::io::Result<()> {
-    // First: from here on no process of the same user can read this memory.
+    // This comes first. From here on, no process of the same user can read this process's memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     spawn::close_on_exec_from(3)?;
@@ -54,12 +55,12 @@ fn start(config: GuestConfig) -> std::io::Result<()> {
         .thread_keep_alive(THREAD_KEEP)
         .build()?;
     let result = runtime.block_on(serve(config, files));
-    // A copy that waits for a client must not delay the exit.
+    // A copy that is waiting for a client must not delay the exit.
     runtime.shutdown_background();
     result
 }
 
-/// Raises the soft limit on open files. Returns the original limits, for the bottle's processes.
+/// Raises the soft limit on open files. Returns the previous limits, which processes of the bottle get.
 fn raise_open_files() -> Rlimit {
     let files = getrlimit(Resource::Nofile);
     let most = files.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
@@ -83,7 +84,7 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     if let Some(overrun) = watch::start(limits, changed)? {
         let guest = guest.clone();
         tokio::spawn(async move {
-            // Fails only when this process exits.
+            // This fails only while the guest exits.
             if let Ok(overrun) = overrun.await {
                 guest.end_for(overrun).await;
             }
@@ -114,11 +115,11 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     ended
 }
 
-/// Ignores signals of a terminal that the guest shares, on backends without a pid namespace. It installs
-/// handlers, since processes would inherit an ignored signal.
+/// Ignores the signals of a terminal that the guest shares with other processes, on backends without a pid
+/// namespace. Handlers are installed for this, because child processes would inherit ignored signals.
 fn ignore_others() -> std::io::Result<()> {
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit()] {
-        // The handler stays when the stream is dropped.
+        // The handler remains installed after the stream is dropped.
         drop(signal(kind)?);
     }
     Ok(())

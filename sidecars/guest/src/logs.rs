@@ -1,4 +1,4 @@
-//! Sends the agent's buffered output, and optionally follows it.
+//! Sends the agent's buffered output to a client, and optionally follows it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use bottle_contract::session::guest::Logs;
 use crate::guest::Guest;
 use crate::output::Piece;
 
-/// Sends the buffered output, or its last lines, and with `follow` all further output until the agent exits.
+/// Sends the buffered output, or only its last lines. If the client asked to follow, sends further output
+/// until the agent exits.
 pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
     let log = &guest.agent.log;
     let mut cursor = request.tail.map_or_else(|| log.beginning(), |lines| log.last_lines(lines));
@@ -19,7 +20,8 @@ pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
             let piece = if request.follow {
                 Some(log.next(&mut cursor).await)
             } else {
-                // Stop at the end at the time of the request: later output could be endless.
+                // Without following, sending stops at the last byte that existed at the time of the request.
+                // Later output could be endless.
                 if cursor < end { log.try_next(&mut cursor) } else { None }
             };
             match piece {

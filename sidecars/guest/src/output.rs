@@ -1,14 +1,16 @@
-//! The agent's output log: the last [`SCROLLBACK`] bytes, for any number of readers at their own pace.
+//! Keeps the last [`SCROLLBACK`] bytes of the agent's output. Any number of readers can read them, each at
+//! its own speed.
 //!
 //! ```text
 //!   agent ─► push ─► │ start ……… segments ……… end │ ─► next(cursor) per reader
 //!                ▲                     ▲
-//!                └─ waits while the controller's cursor is more than AHEAD behind
+//!                └─ waits while the controller is more than AHEAD bytes behind
 //! ```
-//! The *controller* is the client that controls the terminal: the agent writes no faster than it reads.
-//! Other readers may fall behind and then continue with the oldest buffered byte. Without a controller
-//! the agent never waits, so a detached agent keeps running. An agent whose first client is about to
-//! attach has a controller at byte 0.
+//! The *controller* is the client that controls the terminal. The agent cannot write faster than the
+//! controller reads. Other readers may fall behind. If the bytes that they need were dropped, they continue
+//! with the oldest buffered byte. Without a controller, the agent never waits for a reader, so it keeps
+//! running while no client is attached. If the agent's first client is about to attach, the agent already has
+//! a controller, whose position is byte 0.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,39 +19,39 @@ use bottle_contract::session::guest::{Exit, SCROLLBACK};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Most bytes that the agent may be ahead of the controller.
+/// The maximum number of bytes that the agent may write before the controller reads them.
 const AHEAD: u64 = 256 * 1024;
 
-/// Most bytes of one segment, which a reader gets at once.
+/// The maximum size of a segment in bytes. A reader gets one segment in each step.
 const SEGMENT: usize = 16 * 1024;
 
-/// Most segments. Output that switches between the two streams at every byte would otherwise need a
-/// segment for each.
+/// The maximum number of segments. Output that alternates between the two streams at every byte would need a
+/// segment for each byte.
 const MAX_SEGMENTS: usize = 4096;
 
-/// A piece of output for a reader.
+/// What a reader gets in one step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Bytes of a descriptor.
+    /// Output bytes of the descriptor `fd`.
     Bytes { fd: u8, bytes: Bytes },
     /// The agent has exited and all output has been read.
     End(Exit),
 }
 
-/// A bounded log of the agent's output.
+/// A log of the agent's output with limited size.
 #[derive(Debug, Default)]
 pub(crate) struct OutputLog {
     buffer: Mutex<Buffer>,
-    /// Notified when output is added or ends.
+    /// Notifies readers when output is added or the log ends.
     grown: Notify,
-    /// Notified when the controller has read or is gone.
+    /// Notifies writers when the controller has read or has detached.
     read: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Buffer {
     segments: VecDeque<Segment>,
-    /// Position after the last byte, from the agent's first byte.
+    /// The position after the last byte, counted from the agent's first byte.
     end: u64,
     bytes: usize,
     ended: Option<Exit>,
@@ -74,7 +76,7 @@ impl OutputLog {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds output; waits while the controller is too far behind.
+    /// Adds output to the log. Waits while the controller is too far behind.
     pub(crate) async fn push(&self, fd: u8, bytes: &[u8]) {
         loop {
             let mut read = std::pin::pin!(self.read.notified());
@@ -92,14 +94,14 @@ impl OutputLog {
         self.grown.notify_waiters();
     }
 
-    /// Ends the log with the agent's exit status.
+    /// Ends the log and stores the agent's exit status.
     pub(crate) fn end(&self, exit: Exit) {
         self.buffer().ended = Some(exit);
         self.grown.notify_waiters();
     }
 
-    /// Returns the next piece after `cursor` and advances it; waits for output. A reader that has
-    /// fallen behind the buffer continues with its oldest byte.
+    /// Returns the next piece after `cursor`, and advances `cursor`. Waits if there is no more output yet. A
+    /// reader that has fallen behind the buffer continues with the oldest buffered byte.
     pub(crate) async fn next(&self, cursor: &mut u64) -> Piece {
         loop {
             let mut grown = std::pin::pin!(self.grown.notified());
@@ -111,7 +113,7 @@ impl OutputLog {
         }
     }
 
-    /// As [`OutputLog::next`], but returns `None` instead of waiting.
+    /// Like [`OutputLog::next`], but returns `None` instead of waiting.
     pub(crate) fn try_next(&self, cursor: &mut u64) -> Option<Piece> {
         let buffer = self.buffer();
         let found = buffer.segments.partition_point(|segment| segment.end() <= *cursor);
@@ -122,8 +124,8 @@ impl OutputLog {
         Some(Piece::Bytes { fd: segment.fd, bytes })
     }
 
-    /// The start for a new reader: the oldest byte, or the first line if older output is dropped
-    /// (half an escape sequence would corrupt the screen).
+    /// The position at which a new reader begins. This is the oldest byte, or the first complete line if
+    /// older output was dropped, because half an escape sequence would corrupt the screen.
     pub(crate) fn beginning(&self) -> u64 {
         let buffer = self.buffer();
         let Some(first) = buffer.segments.front() else { return buffer.end };
@@ -134,7 +136,7 @@ impl OutputLog {
         first.start + line_break.map_or(0, |at| at as u64 + 1)
     }
 
-    /// The start of the last `lines` lines. An unfinished last line counts as one.
+    /// The position at which the last `lines` lines begin. A last line without a newline counts as a line.
     pub(crate) fn last_lines(&self, lines: u64) -> u64 {
         let buffer = self.buffer();
         let mut wanted = lines;
@@ -144,7 +146,7 @@ impl OutputLog {
         for segment in buffer.segments.iter().rev() {
             for (at, byte) in segment.bytes.iter().enumerate().rev() {
                 let position = segment.start + at as u64;
-                // The newline at the end of the output starts no further line.
+                // A newline at the end of the output does not begin another line.
                 if *byte == b'\n' && position + 1 != buffer.end {
                     wanted -= 1;
                     if wanted == 0 {
@@ -156,12 +158,12 @@ impl OutputLog {
         buffer.segments.front().map_or(buffer.end, |first| first.start)
     }
 
-    /// The current end.
+    /// The position after the last byte written so far.
     pub(crate) fn now(&self) -> u64 {
         self.buffer().end
     }
 
-    /// Sets how far the controller has read; `None` if there is no controller.
+    /// Sets the position up to which the controller has read; `None` if there is no controller.
     pub(crate) fn set_controller(&self, cursor: Option<u64>) {
         self.buffer().controller = cursor;
         self.read.notify_waiters();

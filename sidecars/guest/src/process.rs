@@ -1,4 +1,4 @@
-//! Starts a process with a terminal or three pipes.
+//! Starts a process whose standard streams are a terminal or three pipes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,25 +18,25 @@ use crate::descriptor::Descriptor;
 use crate::failure::Outcome;
 use crate::{program, spawn};
 
-/// Bytes read from a process at once.
+/// The maximum number of bytes that are read from a process in one step.
 pub(crate) const READ: usize = 16 * 1024;
 
-/// Most queued chunks of input (a frame each, up to 32 KiB) for a process that does not read; then the
-/// client waits.
+/// The maximum number of queued input chunks (one frame each, up to 32 KiB) for a process that does not read.
+/// If the queue is full, the client waits.
 const INPUT_QUEUE: usize = 4;
 
-/// After a process has exited, how long its streams must be idle to count as ended while another process
-/// has them open.
+/// How long the output streams of an exited process must be idle before they count as ended, if another
+/// process keeps them open.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Most bytes that are read after a process has exited while another one has its streams open. It exceeds
-/// the capacity of any pipe or terminal, so it includes all output of the first process.
+/// The maximum number of bytes that are read after a process has exited, if another process keeps its streams
+/// open. This exceeds the capacity of any pipe or terminal, so all output of the exited process is read.
 const MOST_AFTER_EXIT: usize = 2 << 20;
 
-/// Closes a terminal's input: the default `VEOF` character.
+/// The character that closes the input of a terminal by default (`VEOF`).
 const END_OF_INPUT: &[u8] = &[4];
 
-/// A started process.
+/// A process that was started.
 pub(crate) struct Running {
     pub(crate) pid: Pid,
     pub(crate) exit: ExitWatch,
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     pub(crate) terminal: Option<Terminal>,
 }
 
-/// Starts `command` with a terminal of this size, or with pipes.
+/// Starts `command` with a terminal of the given size, or with pipes.
 pub(crate) fn start(
     children: &Children,
     mut command: Command,
@@ -73,7 +73,8 @@ fn start_on_terminal(children: &Children, command: &mut Command, size: Size) -> 
     command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
     let (pid, child, exit) = children.spawn(command)?;
     drop(child);
-    // The command still has the child's side open, so the terminal would never end.
+    // `command` still holds the child's side of the terminal. Without this line, the terminal's output would
+    // never end.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let outputs = vec![Output::new(STDOUT, master.clone(), exit.clone())];
     let input = Input::feeding(master, true);
@@ -114,7 +115,7 @@ impl Output {
         Self { fd, source, exit, left_after_exit: MOST_AFTER_EXIT }
     }
 
-    /// Reads the next bytes; 0 if the process has exited and all of its output is read.
+    /// Reads the next bytes; 0 if the process has exited and all of its output has been read.
     pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> usize {
         let exited = self.exit.now().is_some();
         let read = tokio::select! {
@@ -137,12 +138,12 @@ async fn quiet_after(exit: &mut ExitWatch) {
     tokio::time::sleep(QUIET).await;
 }
 
-/// A process's standard input. Cheap to clone.
+/// The standard input of a process. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Input(mpsc::Sender<Bytes>);
 
 impl Input {
-    /// A closed input.
+    /// An input that is already closed.
     fn closed() -> Self {
         Self(mpsc::channel(1).0)
     }
@@ -153,8 +154,8 @@ impl Input {
         Self(sender)
     }
 
-    /// Queues bytes; an empty chunk closes the input. Waits while the queue is full, and drops the
-    /// bytes if the process no longer reads.
+    /// Queues bytes for the process. An empty chunk closes the input. Waits while the queue is full. If the
+    /// process no longer reads, the bytes are dropped.
     pub(crate) async fn write(&self, bytes: Bytes) {
         if self.0.send(bytes).await.is_err() {
             tracing::trace!("input after its end");
@@ -175,12 +176,12 @@ async fn feed(mut queue: mpsc::Receiver<Bytes>, target: Arc<Descriptor>, termina
     }
 }
 
-/// A process's terminal, to set its size.
+/// The terminal of a process, whose size can be set.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal(Arc<Descriptor>);
 
 impl Terminal {
-    /// Sets the size; the kernel signals the foreground processes if it changes.
+    /// Sets the size. If the size changes, the kernel sends a signal to the foreground processes.
     pub(crate) fn resize(&self, size: Size) {
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         if let Err(error) = tcsetwinsize(&*self.0, size) {
@@ -191,7 +192,7 @@ impl Terminal {
     /// Makes the foreground processes redraw.
     pub(crate) fn redraw(&self) {
         if let Ok(group) = tcgetpgrp(&*self.0) {
-            // Fails if the group has just exited.
+            // This fails if the process group has just exited.
             let _ = rustix::process::kill_process_group(group, Signal::WINCH);
         }
     }

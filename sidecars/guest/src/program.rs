@@ -1,4 +1,4 @@
-//! Builds the command for a request: program, environment, working directory, user.
+//! Builds the command for a request, with its program, environment, working directory and user.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,16 +15,17 @@ use crate::config::Programs;
 use crate::failure::{Outcome, failed, other};
 use crate::guest::Facts;
 
-/// `PATH`, unless the provisioned environment or the request sets it.
+/// The value of `PATH` if neither the provisioned environment nor the request sets it.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// `TERM` of a process with a terminal, unless set.
+/// The value of `TERM` for a process with a terminal, if neither the provisioned environment nor the request
+/// sets it.
 const DEFAULT_TERM: &str = "xterm-256color";
 
-/// Most bytes of the user database that are read.
+/// The maximum number of bytes that are read from the user database.
 const PASSWD_MAX: u64 = 1 << 20;
 
-/// The command for `process`, without its standard streams.
+/// Builds the command for `process`, without its standard streams.
 pub(crate) fn command(
     facts: &Facts,
     provisioned: &BTreeMap<String, Secret>,
@@ -58,7 +59,7 @@ pub(crate) fn command(
         let account = look_up(facts, user)?;
         let own = rustix::process::geteuid();
         if account.uid != own.as_raw() {
-            // A clearer message than the kernel's error.
+            // This message is clearer than the kernel's error.
             if !own.is_root() {
                 return Err(other(format!("the bottle has one user, and cannot run a program as {user:?}")));
             }
@@ -68,7 +69,7 @@ pub(crate) fn command(
     Ok(command)
 }
 
-/// A user by number.
+/// A user and a group, as numbers.
 #[derive(Debug, Clone, Copy)]
 struct Account {
     uid: u32,
@@ -86,19 +87,19 @@ fn environment<'a>(
     merged.extend(provisioned.iter().map(|(key, value)| (key.as_str(), value.expose())));
     merged.extend(process.env.iter().map(|(key, value)| (key.as_str(), value.as_str())));
     match merged.iter().find(|(key, value)| !is_variable(key, value)) {
-        // Only the name: the value may be secret.
+        // The message contains only the name, because the value may be secret.
         Some((key, _)) => Err(other(format!("cannot set the environment variable {key:?}"))),
         None => Ok(merged.into_iter().collect()),
     }
 }
 
-/// Whether the kernel can represent a variable as `key=value`.
+/// Whether the kernel can represent an environment variable as `key=value`.
 pub(crate) fn is_variable(key: &str, value: &str) -> bool {
     !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
 }
 
-/// Finds a program as a shell does: a name with a slash is a path relative to `folder`; any other is
-/// searched in `path`. The first executable file wins.
+/// Finds a program as a shell does. A name with a slash is a path relative to `folder`; any other name is
+/// searched in the folders of `path`. The first executable file is used.
 fn find(name: &str, path: &str, folder: &Path) -> Outcome<PathBuf> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
         vec![folder.join(name)]
@@ -120,7 +121,7 @@ fn is_executable(file: &Path) -> bool {
     file.is_file() && accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// Finds a user by name or number in the bottle's own database; a number needs no entry.
+/// Finds a user by name or number in the bottle's user database. A number is accepted without an entry.
 fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
     let database = read_bounded(&facts.inside("/etc/passwd"));
     let number = user.parse::<u32>().ok();
@@ -139,7 +140,7 @@ fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
 fn read_bounded(file: &Path) -> String {
     use std::io::Read;
     let mut text = String::new();
-    // A database that is missing or not UTF-8 has no users.
+    // A database that does not exist or is not UTF-8 has no users.
     if let Ok(file) = std::fs::File::open(file)
         && file.take(PASSWD_MAX).read_to_string(&mut text).is_err()
     {
@@ -148,10 +149,10 @@ fn read_bounded(file: &Path) -> String {
     text
 }
 
-/// Converts the error of a program that was found but did not start.
+/// Converts the error of a program that was found but could not be started.
 pub(crate) fn explain(program: &OsStr, error: &std::io::Error) -> bottle_contract::session::guest::Failure {
     let kind = match error.kind() {
-        // The file exists, so its interpreter is missing.
+        // The program's file exists, so its interpreter is missing.
         std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => FailureKind::NotExecutable,
         _ if error.raw_os_error() == Some(nix::libc::ENOEXEC) => FailureKind::NotExecutable,
         _ => FailureKind::Other,

@@ -1,4 +1,5 @@
-//! Provisions the bottle before its first process: stores the environment in memory and writes files.
+//! Provisions the bottle before its first process starts. Stores the environment variables in memory, and
+//! writes files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +15,8 @@ use crate::guest::{Guest, relative_to_root};
 use crate::program::is_variable;
 use crate::rooted::{make_folder, open_beneath};
 
-/// Provisions the bottle, once. After a failure the bottle is unprovisioned and starts no process.
+/// Provisions the bottle; fails if it is already provisioned. If provisioning fails, the bottle starts no
+/// process.
 pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     if guest.environment().is_ok() {
         return Err(bad_state("the bottle is provisioned already"));
@@ -34,14 +36,15 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     guest.set_environment(environment)
 }
 
-/// Writes one file. Follows links to its folder, which belong to the image, but none at the file itself.
+/// Writes one provisioned file. Symlinks in the path of its folder are followed, because they belong to the
+/// image. If the file itself is a symlink, writing fails.
 fn write(root: &Path, file: &ProvisionedFile) -> std::io::Result<()> {
     let path = relative_to_root(&file.path);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::IsADirectory.into());
     };
     let folder = make_folder(root, folder)?;
-    // Other users cannot read it before it has its final mode.
+    // The file gets its final mode later, so other users cannot read it before.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
     let opened = open_beneath(&folder, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
     let mut opened = File::from(opened);

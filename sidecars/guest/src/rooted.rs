@@ -1,7 +1,7 @@
-//! Opens files inside the bottle, so that no path escapes from it.
+//! Opens files inside the bottle in such a way that no path leads outside.
 //!
-//! Every open uses `openat2`: from the root with `RESOLVE_IN_ROOT`, where `..` and symlinks stop at the
-//! root, or from a folder with `RESOLVE_BENEATH` and no symlinks.
+//! Every file is opened with `openat2`. From the root, the flag `RESOLVE_IN_ROOT` stops `..` and symlinks at
+//! the root; from another folder, `RESOLVE_BENEATH` is used and symlinks are rejected.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,20 +10,20 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
 use rustix::io::Errno;
 
-/// Opens a path relative to the bottle's root and follows symlinks within it.
+/// Opens a path relative to the bottle's root. Symlinks are followed within the root.
 pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(&root, named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a path beneath a folder; any symlink in it is an error.
+/// Opens a path beneath a folder. A symlink anywhere in the path is an error.
 pub(crate) fn open_beneath(folder: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(folder.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
 }
 
-/// Opens a folder of the bottle and creates missing components.
+/// Opens a folder of the bottle, and creates the components of its path that do not exist.
 pub(crate) fn make_folder(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     let folder = OFlags::RDONLY | OFlags::DIRECTORY;
     match open_in_root(root, path, folder) {
@@ -41,12 +41,12 @@ pub(crate) fn make_folder(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     open_in_root(root, path, folder)
 }
 
-/// Replaces an empty path, which means the folder itself, by `.`.
+/// Replaces an empty path, which stands for the folder itself, by `.`.
 fn named(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// Retries `openat2`, which fails with EAGAIN during a concurrent rename (openat2(2)).
+/// Repeats an `openat2` call that fails with EAGAIN because of a concurrent rename (openat2(2)).
 fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<OwnedFd> {
     for _ in 0..16 {
         match open() {

@@ -1,5 +1,5 @@
-//! Sets up a child process between fork and exec.
-#![allow(unsafe_code)] // Only `pre_exec` runs code there, and it is unsafe.
+//! Prepares a child process between fork and exec.
+#![allow(unsafe_code)] // Only `pre_exec` can run code there, and it is an unsafe function.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,8 +8,9 @@ use std::process::Command;
 use nix::libc;
 use rustix::process::{Resource, Rlimit, ioctl_tiocsctty, setrlimit, setsid};
 
-/// Gives the child a new session (with its standard input as the controlling terminal, if it is one), the
-/// guest's original limit on open files, and none of the guest's descriptors.
+/// Gives the child process a new session and the limit on open files that the guest was started with. The
+/// child inherits none of the guest's descriptors. If its standard input is a terminal, that becomes the
+/// controlling terminal.
 pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit) {
     let in_child = move || -> io::Result<()> {
         setsid()?;
@@ -19,17 +20,18 @@ pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit) {
         setrlimit(Resource::Nofile, files)?;
         close_on_exec_from(3)
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes four
-    // system calls, allocates nothing, takes no lock and touches no state of the parent.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes four system
+    // calls, allocates no memory, takes no lock, and does not access state of the parent process.
     unsafe {
         command.pre_exec(in_child);
     }
 }
 
-/// Marks every descriptor from `first` on as close-on-exec. The guest opens its own descriptors that way;
-/// this covers those that a backend left open.
+/// Marks all descriptors from `first` on as close-on-exec. The guest opens its own descriptors as
+/// close-on-exec. This call covers descriptors that a backend left open.
 pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
-    // SAFETY: three integers, no memory; with CLOEXEC it only sets flags on this process's descriptors.
+    // SAFETY: the call receives three integers and no pointer. With CLOEXEC it only sets flags on descriptors
+    // of this process.
     let result =
         unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,12 +1,12 @@
-//! Watches memory and disk use by polling, where the backend cannot limit them.
+//! Watches memory and disk use by polling, for backends that cannot limit them.
 //!
-//! Memory includes all processes and files in memory. The watch first counts shared memory once for each
-//! process, which is fast and never too little; only beyond the limit does it count exactly. It misses
-//! memory that no process has mapped (a file of `memfd_create`, an unused segment). Disk use is that of
-//! the bottle's folders; a scan takes longer the larger they are, and is then less frequent. A nearly
-//! full disk ends the bottles that use much of it.
+//! Memory use includes all processes, and files in memory. The watch first counts shared memory once for each
+//! process, which is fast and never too low. Only if this sum exceeds the limit does it count exactly. The
+//! watch does not see memory that no process has mapped, such as a file of `memfd_create` or an unused shared
+//! memory segment. Disk use is that of the bottle's folders. Large folders take longer to scan, and are then
+//! scanned less often. If the disk is nearly full, the watch stops bottles that use much of it.
 //!
-//! The watch has its own thread, so that a scan of many processes or files does not block the session.
+//! The watch runs on its own thread, so that scanning many processes or files does not block the session.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -22,28 +22,31 @@ use tokio::sync::oneshot;
 
 use crate::config::{Limit, Limits};
 
-/// Interval between scans of memory.
+/// The interval between measurements of memory use.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval between scans of the disk.
+/// The interval between measurements of disk use.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
-/// The pause after a scan is at least this many times its duration, to limit the CPU time.
+/// The pause after a measurement is at least this many times the measurement's duration, which limits the CPU
+/// time.
 const PAUSE_FACTOR: u32 = 15;
 
-/// Minimum free disk space in bytes, or on a small disk its size divided by `SPARE_PART`.
+/// The minimum free disk space in bytes. On a small disk, the minimum is the size of the disk divided by
+/// `SPARE_PART`.
 const SPARE: u64 = 1 << 30;
 const SPARE_PART: u64 = 50;
 
-/// Folders whose files are in memory.
+/// Folders whose files are kept in memory.
 const IN_MEMORY: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
-/// Most folder levels, each an open descriptor. No build nests so deep, and the host still watches a disk
-/// on which an attacker does.
+/// The maximum depth of folders. Each level needs an open descriptor. No build nests folders as deep. If an
+/// attacker does, the host still watches the disk.
 const DEEPEST: usize = 256;
 
 /// The unit of `st_blocks` on every file system (stat(2)).
 const BLOCK: u64 = 512;
 
-/// Starts the watch. The receiver gets the exceeded limit. `None` without limits.
+/// Starts the watch on its own thread. The receiver gets the limit that is exceeded. `None` if there are no
+/// limits.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -58,7 +61,7 @@ pub(crate) fn start(
     let own = Own { folders, changed, given };
     let (found, overrun) = oneshot::channel();
     std::thread::Builder::new().name("watch".to_owned()).stack_size(512 << 10).spawn(move || {
-        // Fails if the guest is exiting.
+        // This fails if the guest is exiting.
         let _ = found.send(watch(memory, disk, &own));
     })?;
     Ok(Some(overrun))
@@ -82,23 +85,24 @@ fn watch(memory: Option<Limit>, disk: Option<Limit>, own: &Own) -> Overrun {
     }
 }
 
-/// Bytes of the disk that must stay free for its user.
+/// The number of bytes that must remain free on the disk of `folder`.
 fn spare(folder: &Path) -> u64 {
     let size = rustix::fs::statvfs(folder).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     SPARE.min(size / SPARE_PART)
 }
 
-/// A bottle's folders on the disk.
+/// The folders that a bottle has on the disk.
 struct Own {
     folders: Vec<PathBuf>,
-    /// One more folder, without a path.
+    /// An additional folder, for which only a descriptor is known.
     changed: Option<OwnedFd>,
-    /// Bytes in the folders that do not count.
+    /// The number of bytes in the folders that are not counted.
     given: u64,
 }
 
 impl Own {
-    /// Disk use in bytes. Counts a file with several names once, and skips unreadable entries.
+    /// Measures the disk use of the folders in bytes. A file with several names is counted once, and
+    /// unreadable entries are skipped.
     fn use_of_disk(&self) -> u64 {
         let mut seen = HashSet::new();
         let changed = self.changed.as_ref().map_or(0, |folder| take(folder, Path::new("."), &mut seen));
@@ -106,7 +110,7 @@ impl Own {
         others.fold(changed, u64::saturating_add).saturating_sub(self.given)
     }
 
-    /// Whether less than `spare` is free on the disk and the folders use more than that.
+    /// Whether the disk has less than `spare` bytes free while the folders use more than `spare` bytes.
     fn fills_the_disk(&self, spare: u64) -> bool {
         let left = |folder: &PathBuf| {
             let disk = rustix::fs::statvfs(folder).ok()?;
@@ -116,13 +120,13 @@ impl Own {
     }
 }
 
-/// Disk use of a folder in bytes, as the watch counts it.
+/// Measures the disk use of a folder in bytes, with the same method as the watch.
 #[must_use]
 pub fn use_of_disk(folder: &Path) -> u64 {
     take(CWD, folder, &mut HashSet::new())
 }
 
-/// The schedule of one check.
+/// The schedule of one kind of measurement.
 struct Round {
     every: Duration,
     due: Instant,
@@ -149,10 +153,10 @@ impl Round {
     }
 }
 
-/// Whether all processes and files in memory use more than the limit.
+/// Whether all processes and files in memory together use more than the limit.
 fn memory_beyond(limit: u64) -> bool {
     let files = files_in_memory();
-    // First every page of every process, which overestimates shared pages.
+    // The first sum counts every page of every process, and therefore overestimates shared pages.
     files.saturating_add(processes().map(|pid| resident(pid).unwrap_or(0)).sum()) > limit
         && files.saturating_add(processes().map(own_memory).sum()) > limit
 }
@@ -170,21 +174,21 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The second field of `statm`, in pages (proc(5)).
+/// The number of resident bytes, from the second field of `statm`, which counts pages (proc(5)).
 fn resident(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096)))
 }
 
-/// A process's private memory and its proportion of shared memory, without file pages, which can be read
-/// again. Counts all pages of an unreadable process.
+/// A process's private memory and its share of shared memory. Pages of files are left out, because the kernel
+/// can read them again. If the process's exact numbers are unreadable, all of its pages are counted.
 fn own_memory(pid: u32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     exact.ok().and_then(|text| proportional(&text)).or_else(|| resident(pid)).unwrap_or(0)
 }
 
-/// Parses `smaps_rollup`: the process's proportion of anonymous memory, shared memory and swap.
+/// Parses `smaps_rollup`: the process's share of anonymous memory, shared memory and swap.
 fn proportional(text: &str) -> Option<u64> {
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -193,7 +197,7 @@ fn proportional(text: &str) -> Option<u64> {
     Some((field("Pss_Anon")? + field("Pss_Shmem")? + field("SwapPss").unwrap_or(0)).saturating_mul(1024))
 }
 
-/// One level of a depth-first scan.
+/// One folder level of a depth-first scan.
 struct Level {
     folder: OwnedFd,
     below: Vec<CString>,
@@ -219,7 +223,7 @@ fn take(at: impl AsFd, folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
     bytes
 }
 
-/// Counts the entries of a folder and collects its subfolders on the same disk.
+/// Counts the entries of a folder, and collects its subfolders on the same disk.
 fn level(folder: OwnedFd, disk: u64, bytes: &mut u64, seen: &mut HashSet<(u64, u64)>) -> Level {
     let mut below = Vec::new();
     for entry in Dir::read_from(&folder).into_iter().flatten().filter_map(Result::ok) {
@@ -265,7 +269,7 @@ mod tests {
         let more = use_of_disk(folder.path()) - before;
         assert!((1 << 20..1 << 21).contains(&more), "{more}");
         assert_eq!(use_of_disk(&folder.path().join("absent")), 0);
-        // An open folder gives the same, without the given bytes.
+        // A folder that is given as descriptor yields the same result, less the bytes that are not counted.
         let opened = fs::File::open(folder.path()).expect("opened").into();
         let own = Own { folders: Vec::new(), changed: Some(opened), given: before };
         assert_eq!(own.use_of_disk(), more);

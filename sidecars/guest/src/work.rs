@@ -1,7 +1,7 @@
-//! Detects work in a folder: entries that changed after a given time.
+//! Detects work in a folder, that is, entries that changed after a given time.
 //!
-//! The agent wrote the contents. So no link is followed, and only the change time (`ctime`) counts, which
-//! the agent cannot set.
+//! The agent wrote the folder's contents. Therefore no symlink is followed, and only the change time
+//! (`ctime`), which the agent cannot set, is considered.
 
 use std::fs;
 use std::io;
@@ -10,18 +10,18 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-/// Whether `folder` contains an entry that changed after `since`. Empty folders do not count: a file that
-/// was created and removed is not work.
+/// Whether `folder` contains an entry that changed after `since`. Empty folders are ignored, because a file
+/// that was created and removed is not work.
 ///
 /// # Errors
-/// If a part of it cannot be read.
+/// If a part of the folder cannot be read.
 pub fn changed_since(folder: &Path, since: Timestamp) -> io::Result<bool> {
     let mut waiting = vec![folder.to_owned()];
     while let Some(folder) = waiting.pop() {
         let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            // The folder is not empty, so its own change counts.
+            // The folder is not empty, so a change of the folder itself counts.
             if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
                 return Ok(true);
             }

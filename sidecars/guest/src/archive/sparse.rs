@@ -1,7 +1,8 @@
-//! Sparse files: a hole takes no space in an archive, nor on disk after unpacking.
+//! Reads and writes sparse files, so that a hole takes no space in an archive, nor on disk after unpacking.
 //!
-//! Writes the POSIX format of GNU tar since 1.15.91 ("GNU.sparse" 1.0: a map precedes the data). Reads
-//! that format, the one before (0.1), and the old GNU format if its map fits into the header.
+//! Files are written in the POSIX format of GNU tar since 1.15.91 ("GNU.sparse" 1.0, in which a map precedes
+//! the data). Files can be read in that format, in the preceding format (0.1), and in the old GNU format if
+//! the map fits into the header.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,19 +15,20 @@ use tar::{Builder, Entry, GnuHeader, Header};
 
 use super::about;
 
-/// Most pieces of one file, 16 bytes of memory each. The rest of a more fragmented file is sent as one piece.
+/// The maximum number of pieces of one file. Each needs 16 bytes of memory. If a file has more pieces, its
+/// remaining bytes are sent as one piece, including their holes.
 const MAX_PIECES: usize = 100_000;
 
-/// A block of an archive, in bytes.
+/// The size of a block in an archive, in bytes.
 const BLOCK: usize = 512;
 
-/// Bytes of a block of a file system with sparse files: ext4, XFS, Btrfs.
+/// The block size of common file systems with sparse files (ext4, XFS, Btrfs), in bytes.
 const DISK_BLOCK: u64 = 4096;
 
-/// Bytes that are copied at once.
+/// The number of bytes that are copied in one step.
 const BUFFER: usize = 128 * 1024;
 
-/// A contiguous range of data.
+/// A contiguous range of data in a sparse file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     at: u64,
@@ -39,16 +41,17 @@ impl Piece {
     }
 }
 
-/// The ranges of a file's data; between them are holes.
+/// The ranges of a file that contain data. All other ranges are holes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Map {
     pieces: Vec<Piece>,
-    /// The size of the whole file.
+    /// The size of the file, including its holes.
     size: u64,
 }
 
 impl Map {
-    /// Checks that the pieces are in order, disjoint, within the file, and as long as the stored data.
+    /// Checks that the pieces are in order and disjoint, lie within the file, and are together as long as the
+    /// stored data.
     fn checked(pieces: Vec<Piece>, size: u64, stored: u64) -> io::Result<Self> {
         let mut end = 0;
         for piece in &pieces {
@@ -59,14 +62,14 @@ impl Map {
             end = piece.end();
         }
         let bytes: u64 = pieces.iter().map(|piece| piece.length).sum();
-        // Refuse an impossible size before any seek.
+        // An impossible size is rejected before the file is positioned to it.
         if bytes != stored || i64::try_from(size).is_err() {
             return Err(damaged());
         }
         Ok(Self { pieces, size })
     }
 
-    /// Parses the header of GNU tar's old format, which has up to four pieces.
+    /// Parses the map in a header of GNU tar's old format, which has at most four pieces.
     ///
     /// # Errors
     /// If there are more pieces, or the header is damaged.
@@ -81,7 +84,7 @@ impl Map {
         Self::checked(pieces.collect::<io::Result<_>>()?, header.real_size()?, stored)
     }
 
-    /// Parses the map of format 0.1 in an extended header: `AT,LENGTH,AT,LENGTH`.
+    /// Parses a map of format 0.1, which is the text `AT,LENGTH,AT,LENGTH` in an extended header.
     ///
     /// # Errors
     /// If the map is damaged.
@@ -91,11 +94,11 @@ impl Map {
         Self::of_numbers(&numbers, size, stored)
     }
 
-    /// Parses the map of format 1.0 before the data: a count and as many pairs, one number a line,
-    /// padded to a block.
+    /// Parses a map of format 1.0, which precedes the data. The map has one number on each line, first the
+    /// count and then that many pairs of offset and length, and is padded to a block.
     ///
     /// # Errors
-    /// If the map is damaged, or has too many pieces.
+    /// If the map is damaged or has too many pieces.
     pub(super) fn read(from: &mut impl Read, size: u64, stored: u64) -> io::Result<Self> {
         let (mut numbers, mut line, mut read) = (Vec::new(), Vec::new(), 0);
         let mut wanted = None;
@@ -135,14 +138,15 @@ impl Map {
         Self::checked(pieces.collect(), size, stored)
     }
 
-    /// The pieces of a file of `size` bytes; `None` if it has no hole or its file system has no sparse files.
+    /// Finds the pieces of a file of `size` bytes; `None` if the file has no hole, or if its file system does
+    /// not support sparse files.
     fn of_file(file: &File, size: u64) -> io::Result<Option<Self>> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut at = 0;
         while at < size {
             let start = match seek(file.as_fd(), Find::Data(at)) {
                 Ok(start) if start < size => start,
-                // The rest is a hole.
+                // The rest of the file is a hole.
                 Ok(_) | Err(Errno::NXIO) => break,
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -169,7 +173,7 @@ impl Map {
     fn taken(&self) -> u64 {
         let (mut taken, mut end) = (0_u64, 0);
         for piece in self.pieces.iter().filter(|piece| piece.length > 0) {
-            // Two pieces can share a block.
+            // Two pieces may lie in the same block of the disk.
             let first = end.max(piece.at / DISK_BLOCK);
             end = piece.end().div_ceil(DISK_BLOCK);
             taken = taken.saturating_add((end - first.min(end)).saturating_mul(DISK_BLOCK));
@@ -177,7 +181,7 @@ impl Map {
         taken
     }
 
-    /// Formats the map of format 1.0.
+    /// Formats the map as text in format 1.0.
     fn text(&self) -> Vec<u8> {
         use std::fmt::Write;
         let mut text = format!("{}\n", self.pieces.len());
@@ -203,12 +207,14 @@ fn too_many() -> io::Error {
     io::Error::other(format!("a sparse file has more than {MAX_PIECES} pieces"))
 }
 
-/// A file's content. Reading returns zeros for holes; [`Content::copy_to`] keeps them as holes.
+/// The content of a file in an archive. Reading returns zeros for holes, while [`Content::copy_to`] creates
+/// holes.
 pub struct Content<'a, R: Read> {
     entry: Entry<'a, R>,
     map: Option<Map>,
-    /// The read position: the piece, and the offset in the file.
+    /// The index of the piece that is being read.
     next: usize,
+    /// The read position in the file, which includes holes.
     at: u64,
 }
 
@@ -217,31 +223,33 @@ impl<'a, R: Read> Content<'a, R> {
         Self { entry, map, next: 0, at: 0 }
     }
 
-    /// The size of the file in bytes, with holes.
+    /// The size of the file in bytes, including holes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), |map| map.size)
     }
 
-    /// The number of stored bytes, without holes.
+    /// The number of bytes in the archive, without holes.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::bytes)
     }
 
-    /// Disk use in bytes on a file system with sparse files: each piece takes whole blocks ([`DISK_BLOCK`]).
+    /// The disk space in bytes that the file needs on a file system with sparse files. Each piece occupies
+    /// complete blocks ([`DISK_BLOCK`]).
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::taken)
     }
 
-    /// The offset of its data in the archive; `None` for a file with holes, which has several pieces.
+    /// The offset of the file's data in the archive; `None` for a file with holes, whose data has several
+    /// pieces.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.map.is_none().then(|| self.entry.raw_file_position())
     }
 
-    /// Writes the content to a new file and keeps its holes.
+    /// Writes the content to a new file, with holes where the original has holes.
     ///
     /// # Errors
     /// If the archive is truncated, or the file cannot be written.
@@ -292,8 +300,8 @@ impl<R: Read> Read for Content<'_, R> {
     }
 }
 
-/// Adds a file with the size and attributes of `header`, and keeps its holes. Truncates a file that grows
-/// meanwhile, and pads one that shrinks.
+/// Adds a file with the size and attributes in `header`, without its holes. If the file grows in the
+/// meantime, the added bytes are left out. If it shrinks, the missing bytes are zeros.
 ///
 /// # Errors
 /// If the file cannot be read, or the archive cannot be written.
@@ -321,11 +329,11 @@ pub fn append_file<W: Write>(
     archive.append_data(header, name, io::Cursor::new(text).chain(bytes))
 }
 
-/// Reads the pieces of a file consecutively.
+/// Reads the pieces of a file one after another.
 struct Pieces {
     file: File,
     left: std::vec::IntoIter<Piece>,
-    /// Bytes left of the current piece.
+    /// The number of unread bytes in the current piece.
     length: u64,
 }
 
@@ -340,7 +348,7 @@ impl Read for Pieces {
         let buffer = &mut buffer[..length];
         let mut read = self.file.read(buffer)?;
         if read == 0 {
-            // The file was truncated meanwhile.
+            // The file was truncated in the meantime.
             buffer.fill(0);
             read = length;
         }
@@ -356,7 +364,7 @@ mod tests {
     use super::super::{Members, What};
     use super::*;
 
-    /// A file with these bytes at these places.
+    /// Creates a sparse file with the given bytes at the given offsets.
     fn file(pieces: &[(u64, &[u8])], size: u64) -> File {
         let mut file = tempfile::tempfile().expect("file");
         for (at, bytes) in pieces {
@@ -463,7 +471,7 @@ mod tests {
         assert_eq!(map.taken(), 50_000 * 4096);
     }
 
-    /// The old format, as GNU tar and the library write it: reads four pieces, refuses more.
+    /// GNU tar and the library write the old format. Up to four pieces can be read; more are rejected.
     #[test]
     fn reads_the_old_format_if_its_map_fits_into_the_header() {
         for (count, good) in [(2_u64, true), (9, false)] {

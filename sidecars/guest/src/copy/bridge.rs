@@ -1,36 +1,37 @@
-//! Connects a blocking thread and an async stream: bounded queues with `Read` and `Write` ends.
+//! Connects a blocking thread and an async stream with bounded queues, which implement `Read` and `Write` on
+//! the thread's side.
 
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-/// Bytes of a chunk: one data frame.
+/// The size of a chunk in bytes. A chunk fits into one data frame.
 const PIECE: usize = 31 * 1024;
 
-/// Most queued chunks in either direction.
+/// The maximum number of queued chunks in each direction.
 const QUEUE: usize = 4;
 
-/// Data of a client.
+/// Data that the client sent.
 pub(super) enum Piece {
     Bytes(Bytes),
-    /// The client has sent everything.
+    /// The client has sent all of its data.
     End,
 }
 
-/// A queue from a thread to a stream.
+/// Makes a queue from a thread to a stream.
 pub(super) fn outward() -> (Writer, mpsc::Receiver<Bytes>) {
     let (queue, receiver) = mpsc::channel(QUEUE);
     (Writer { queue, buffer: BytesMut::new() }, receiver)
 }
 
-/// A queue from a stream to a thread.
+/// Makes a queue from a stream to a thread.
 pub(super) fn inward() -> (mpsc::Sender<Piece>, Reader) {
     let (sender, queue) = mpsc::channel(QUEUE);
     (sender, Reader { queue, current: Bytes::new(), ended: false })
 }
 
-/// The thread's end. Fails if the stream is closed.
+/// The end of the queue to which the thread writes. Writing fails if the stream is closed.
 pub(super) struct Writer {
     queue: mpsc::Sender<Bytes>,
     buffer: BytesMut,
@@ -55,7 +56,8 @@ impl io::Write for Writer {
     }
 }
 
-/// The thread's end. An aborted stream is an error, not an end of file.
+/// The end of the queue from which the thread reads. If the stream is aborted, reading fails instead of
+/// returning the end of the file.
 pub(super) struct Reader {
     queue: mpsc::Receiver<Piece>,
     current: Bytes,

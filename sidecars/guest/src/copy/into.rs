@@ -15,18 +15,18 @@ use tar::Archive;
 use crate::archive::{Member, Members, What, about};
 use crate::rooted::{make_folder, open_beneath};
 
-/// Flags to open a folder without following a link.
+/// The flags to open a folder without following a symlink.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
 /// The destination of an archive.
 pub(super) struct Target {
     pub(super) root: PathBuf,
-    /// Relative to the root; links in the path are followed within the root.
+    /// The path of the folder relative to the root. Symlinks in the path are followed within the root.
     pub(super) folder: PathBuf,
 }
 
-/// Unpacks an archive beneath the target. Replaces existing files and links, merges folders. Stops at the
-/// first error; entries before it stay.
+/// Unpacks an archive into the target folder. Existing files and symlinks are replaced; existing folders are
+/// merged. Unpacking stops at the first error, and entries that were already unpacked are kept.
 pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
     let folder = make_folder(&target.root, &target.folder)?;
     {
@@ -37,7 +37,7 @@ pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
             make(&folder, &mut member, &place).map_err(|error| about(&place, error))?;
         }
     }
-    // Read the padding and the client's end; without the end the archive is truncated.
+    // Reads the padding and the client's end message. Without the end message, the archive is truncated.
     io::copy(&mut reader, &mut io::sink()).map(|_| ())
 }
 
@@ -48,7 +48,7 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io:
     match &member.what {
         What::Folder => {
             let folder = make_one_folder(&parent, &name)?;
-            // Its owner must be able to fill it.
+            // The owner needs write permission to fill the folder.
             fchmod(folder, Mode::from_raw_mode(member.mode | 0o700))?;
         }
         What::Link(link) => {
@@ -78,7 +78,8 @@ fn parents_of(top: &OwnedFd, parents: &Path) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-/// Opens the folder `name` and creates it if missing. A link in its place is an error, whatever its target.
+/// Opens the folder `name`, and creates it if it does not exist. A symlink of that name is an error, whatever
+/// its target.
 fn make_one_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -90,7 +91,7 @@ fn make_one_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     })
 }
 
-/// Removes an existing file or link; never replaces a folder.
+/// Removes an existing file or symlink, but never a folder.
 fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(()),

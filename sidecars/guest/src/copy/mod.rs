@@ -1,11 +1,12 @@
-//! Copies files in and out of the bottle, as tar streams.
+//! Copies files into and out of the bottle as tar streams.
 //!
-//! Copies regular files, folders and symlinks only: no devices, pipes, hard links or set-id bits. It
-//! opens no path that a process of the bottle could redirect ([`crate::rooted`]). Each copy has a
-//! blocking thread for file I/O; the streams stay on the runtime and set the pace.
+//! Only regular files, folders and symlinks are copied: no devices, pipes, hard links or set-id bits. All
+//! files are opened so that processes of the bottle cannot redirect a path ([`crate::rooted`]). Each copy
+//! uses a blocking thread for file access. Streams are handled on the async runtime, and slow down the thread
+//! if the client is slow.
 //!
-//! - `out`: packs a tree · `into`: unpacks an archive ([`crate::archive`])
-//! - `bridge`: connects a thread and a stream
+//! - - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
+//! - - `bridge`: connects a blocking thread and an async stream
 
 mod bridge;
 mod into;
@@ -21,10 +22,10 @@ use crate::failure::{Outcome, failed, other};
 use crate::guest::{Guest, relative_to_root};
 use crate::host::answer;
 
-/// Most copies at once, a thread each.
+/// The maximum number of concurrent copies. Each uses a thread.
 pub(crate) const MAX_COPIES: usize = 4;
 
-/// Permits for copies.
+/// The permits that limit concurrent copies.
 pub(crate) struct CopySlots(Arc<Semaphore>);
 
 impl Default for CopySlots {
@@ -55,7 +56,7 @@ pub(crate) async fn copy_out(guest: Arc<Guest>, request: CopyOut, stream: Stream
     });
     while let Some(chunk) = chunks.recv().await {
         if stream.data_bytes(STDOUT, chunk).await.is_err() {
-            // The thread fails at its next chunk.
+            // The thread fails when it writes its next chunk.
             return;
         }
     }
@@ -88,12 +89,12 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     }
 }
 
-/// Sends the client's bytes to the thread. The thread sees an end only if the client sends one.
+/// Passes the client's bytes to the thread. The thread sees the end of the data only if the client sends one.
 async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            // The thread has failed, and the client may wait for the result.
+            // The thread has failed, and the client may be waiting for the result.
             () = feeder.closed() => return,
         };
         let piece = match event {
@@ -102,7 +103,7 @@ async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>
             Some(Event::Data { .. } | Event::Message(_)) => continue,
             Some(Event::Reset(_)) | None => return,
         };
-        // Fails if the thread has failed; the next iteration detects it.
+        // If this fails, the thread has failed, which the next iteration detects.
         let _ = feeder.send(piece).await;
     }
 }

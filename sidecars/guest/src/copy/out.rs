@@ -13,17 +13,18 @@ use tar::{Builder, EntryType, Header};
 use crate::archive::{MAX_DEPTH, about, append_file};
 use crate::rooted::{open_beneath, open_in_root};
 
-/// Flags to open without blocking; a named pipe would block until it has a writer.
+/// The flags to open a file without blocking. Opening a named pipe would otherwise block until it has a
+/// writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// `sysfs` (magic number of statfs(2)).
+/// The magic number of `sysfs` (statfs(2)).
 const SYSFS_MAGIC: i64 = 0x6265_6572;
 
-/// The file with git's ignore rules.
+/// The name of files with git's ignore rules.
 const RULES: &str = ".gitignore";
 
-/// Packs the file or folder `path` of the bottle with its contents. Its name in the archive is its last
-/// component; for the root, only the contents.
+/// Packs the file or folder `path` of the bottle, including the contents of the folder. Its name in the
+/// archive is the last component of `path`. For the root, only the contents are packed.
 pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(writer);
     let opened = open_in_root(root, path, READ)?;
@@ -48,7 +49,7 @@ fn add_folder<W: Write>(
         let mut header = header(EntryType::Directory, stat, 0);
         archive.append_data(&mut header, name, io::empty())?;
     }
-    // Skip the kernel's virtual file systems, which have endless files.
+    // The kernel's virtual file systems are skipped, because they contain endless files.
     let kind = fstatfs(folder)?.f_type;
     if kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC {
         return Ok(());
@@ -56,7 +57,7 @@ fn add_folder<W: Write>(
     if depth == MAX_DEPTH {
         return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
     }
-    // The ignore rules come first, for a reader that applies them while it reads.
+    // The ignore rules come first, so that a reader can apply them while it reads the archive.
     add(archive, folder, Path::new(RULES), &name.join(RULES), depth + 1)?;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -68,8 +69,8 @@ fn add_folder<W: Write>(
     Ok(())
 }
 
-/// Adds one entry of `folder`. Skips entries that disappear, are unreadable or of another type, so that
-/// the copy has the rest of the tree.
+/// Adds one entry of `folder` to the archive. An entry that disappears, cannot be read or has another type is
+/// skipped, so that the rest of the tree is still copied.
 fn add<W: Write>(
     archive: &mut Builder<W>,
     folder: &OwnedFd,
@@ -115,7 +116,7 @@ fn add_file<W: Write>(archive: &mut Builder<W>, file: OwnedFd, stat: &Stat, name
     append_file(archive, &mut header, name, File::from(file))
 }
 
-/// An entry's header without the owner: user ids of a bottle have no meaning outside.
+/// Builds the header of an entry. It contains no owner, because user ids of a bottle have no meaning outside.
 fn header(kind: EntryType, stat: &Stat, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

@@ -1,8 +1,9 @@
-//! Sends a datagram and detects whether the local kernel finds no neighbour for it.
+//! Sends a datagram, and detects whether the local kernel finds no neighbour to send it to.
 //!
-//! The kernel accepts a datagram for any address with a route, and resolves the gateway's hardware
-//! address later. It reports a failure in the socket's error queue (ip(7)), with the address of the
-//! reporter: our own, or that of a router, which then was reached.
+//! The kernel accepts a datagram for any address that has a route, and resolves the gateway's hardware
+//! address later. If that fails, the kernel reports the failure in the socket's error queue (ip(7)), together
+//! with the address of the reporter. The reporter is the bottle itself, or a router that the datagram has
+//! reached.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,23 +15,23 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setso
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Number of attempts. The kernel limits such errors for the whole machine (`icmp_msgs_burst`,
-/// ip-sysctl): with other probes running it may drop one.
+/// The maximum number of attempts. The kernel limits such errors for the complete host (`icmp_msgs_burst`,
+/// ip-sysctl). It may drop an error while other probes run.
 const TRIES: u32 = 6;
 
 const PAYLOAD: &[u8] = b"bottle probe";
 
-/// The result of a sent datagram.
+/// The result of sending a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// The kernel accepted it and reported no error.
+    /// The kernel accepted the datagram and reported no error.
     Taken,
-    /// The kernel itself reported that no neighbour forwards it.
+    /// The local kernel reported that no neighbour can forward the datagram.
     NoNeighbour,
 }
 
-/// Sends a datagram and waits for the kernel's delayed error; repeats until there is one or `patience` is
-/// over.
+/// Sends a datagram and waits for the kernel's delayed error. Repeats this until there is an error or
+/// `patience` has passed.
 ///
 /// # Errors
 /// The kernel's error if it does not accept the datagram.
@@ -48,7 +49,7 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
     let IpAddr::V4(own) = socket.local_addr()?.ip() else { return Ok(Sent::Taken) };
     for again in 0..TRIES {
         if again > 0 {
-            // A pending error makes this send fail, and is read right after.
+            // If an earlier datagram left an error, sending fails. The error is read in the next step.
             let _ = socket.send(PAYLOAD).await;
         }
         let error = socket.async_io(Interest::ERROR, || no_neighbour(&socket, own));
@@ -59,7 +60,7 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
     Ok(Sent::Taken)
 }
 
-/// Whether the queued error is the local kernel's own "no route to host".
+/// Whether the queued error is "no route to host" and was reported by the local kernel.
 fn no_neighbour(socket: &UdpSocket, own: Ipv4Addr) -> io::Result<bool> {
     let mut payload = [0; 64];
     let mut pieces = [IoSliceMut::new(&mut payload)];

@@ -1,4 +1,4 @@
-//! Probes the inside of the bottle: its environment, its `/proc`, its files.
+//! Probes what processes inside the bottle can see: the environment, `/proc` and files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use rustix::process::{DumpableBehavior, dumpable_behavior};
 
 use super::attempt;
 
-/// Typical parts of variable names for secrets.
+/// Strings that are typical of the names of variables with secrets.
 const SECRET_NAMES: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "APIKEY", "PRIVATE_KEY"];
 
-/// Files and folders with keys and logins in a developer's home.
+/// Files and folders in a developer's home folder that contain keys and logins.
 const SECRET_PLACES: [&str; 8] =
     [".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".config/gh", ".bash_history"];
 
-/// Sockets that give root on the host.
+/// Sockets of container engines, which give root access to the host.
 const ENGINE_SOCKETS: [&str; 4] = [
     "/var/run/docker.sock",
     "/run/docker.sock",
@@ -26,7 +26,7 @@ const ENGINE_SOCKETS: [&str; 4] = [
     "/run/podman/podman.sock",
 ];
 
-/// Prefixes of the tokens of well-known services.
+/// Prefixes of tokens of well-known services.
 const TOKEN_STARTS: [&str; 18] = [
     "sk-",
     "ghp_",
@@ -56,7 +56,8 @@ pub(super) fn attempts(given: &BTreeMap<String, Secret>, isolation_only: bool) -
     attempts
 }
 
-/// Names variables whose value looks like a real secret, without the value. Placeholders are fine.
+/// Reports the names of variables whose values look like real secrets, without the values. Placeholders are
+/// allowed.
 fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
     let suspicious = given.iter().filter(|(name, value)| is_suspicious(name, value.expose()));
     let named: Vec<&str> = suspicious.map(|(name, _)| name.as_str()).collect();
@@ -75,18 +76,20 @@ fn is_suspicious(name: &str, value: &str) -> bool {
     (named || shaped) && !is_placeholder(value) && !canary::is_canary(name, value)
 }
 
-/// Whether a value is a placeholder.
+/// Whether a variable's value is a placeholder.
 fn is_placeholder(value: &str) -> bool {
     value.is_empty() || value.to_ascii_lowercase().contains("placeholder")
 }
 
-/// Pid 1 has all secrets of the bottle; no other process may read its memory or environment.
+/// Checks that no other process can read the memory or the environment of pid 1, which contains all secrets
+/// of the bottle.
 fn guest_memory() -> Attempt {
     let (target, file) = ("the memory of the bottle's pid 1", "/proc/1/environ");
     if std::process::id() != 1 {
         return unreadable(target, file);
     }
-    // A process can always read its own file, so check the flag that denies it to others.
+    // A process can always read its own files in `/proc`. The check is therefore on the flag that denies
+    // access to other processes.
     match dumpable_behavior() {
         Ok(DumpableBehavior::NotDumpable) => {
             attempt(target, file, Reach::Blocked, "not readable by other processes")
@@ -103,7 +106,7 @@ fn unreadable(target: &str, path: &str) -> Attempt {
     }
 }
 
-/// Every visible process is the bottle's pid 1 or a descendant of it.
+/// Checks that every visible process is the bottle's pid 1 or one of its descendants.
 fn processes() -> Attempt {
     let target = "processes outside";
     let numbers = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

@@ -1,11 +1,13 @@
-//! The isolation probe: tests from inside what the bottle can reach.
+//! Implements the isolation probe, which tests from inside the bottle what the bottle can reach.
 //!
-//! Every attempt is real: it opens sockets, resolves names, reads files. A result is *blocked* only if
-//! the observation has no other explanation. A timeout, which may also be a lost packet, is *unknown*.
+//! Every attempt is real: it opens a socket, resolves a name or reads a file. A result is *blocked* only if
+//! there is no other explanation for what was observed. A timeout may also have been caused by a lost packet,
+//! so its result is *unknown*.
 //!
-//! - `network`, `datagram`: outside addresses, metadata services, the host, other resolvers
-//! - `proxy`: the proxy must deny an unlisted host with a reason; `place`: addresses of proxy and resolver
-//! - `inside`: environment, `/proc`, the host's files
+//! - - `network`, `datagram`: external addresses, metadata services, the host, other resolvers
+//! - `proxy`: the proxy, which must deny an unlisted host and give a reason; `place`: the addresses of the
+//!   proxy and the resolver
+//! - - `inside`: the environment, `/proc`, and files of the host
 
 mod datagram;
 mod inside;
@@ -18,8 +20,8 @@ use std::collections::BTreeMap;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
 
-/// Makes all attempts concurrently and returns them in a fixed order. `environment` is that of every
-/// process of the bottle; the result names a suspicious variable without its value.
+/// Makes all attempts concurrently, and returns their results in a fixed order. `environment` contains the
+/// variables that every process of the bottle gets. Results name suspicious variables without their values.
 pub async fn run(probe: &Probe, environment: &BTreeMap<String, Secret>) -> Vec<Attempt> {
     let (network, proxy) = tokio::join!(network::attempts(probe), proxy::attempts());
     let mut attempts = network;

@@ -16,26 +16,27 @@ use tokio::net::TcpStream;
 use super::attempt;
 use super::datagram::{self, Sent};
 
-/// Time limit for a response. Without a network the kernel reports an error at once; only a leak or a
-/// lost packet takes this long.
+/// The time limit for a response. Without a network, the kernel reports an error immediately. Only a leak or
+/// a lost packet takes longer.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Overlapping connection attempts to one address, at intervals. The kernel limits its "unreachable"
-/// errors for the whole machine (see [`AT_ONCE`]): with other probes running it may drop one, and TCP
-/// retries only after a second.
+/// The number of connection attempts to one address. They start at intervals and overlap. The kernel limits
+/// "unreachable" errors for the complete host (see [`AT_ONCE`]). It may drop an error while other probes run,
+/// and TCP retries only after a second.
 const TRIES: u32 = 6;
 
-/// Attempts that start at once, and the interval between later ones. For a route without a neighbour the
-/// kernel reports an error, limited to 50 at once and 1,000 a second (`icmp_msgs_burst` and
-/// `icmp_msgs_per_sec`, ip-sysctl); a machine with many networks has more addresses. Without a route
-/// there is no such error and no need to wait.
+/// The number of attempts that start without delay. Later attempts start at intervals of [`APART`]. If a route has no neighbour, the kernel reports an error. It limits these errors to a burst of 50 and to
+/// 1,000 per second (`icmp_msgs_burst` and `icmp_msgs_per_sec`, ip-sysctl), and a host with many networks has
+/// more addresses. If there is no route, the kernel reports a different error without a limit, so no delay is
+/// needed.
 const AT_ONCE: u32 = 32;
+/// The interval between attempts after the first [`AT_ONCE`].
 const APART: Duration = Duration::from_micros(1500);
 
-/// The interface index of loopback in every network namespace.
+/// The index of the loopback interface, which is the same in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Documentation addresses (RFC 5737, RFC 3849) stand for "outside": no host responds there, so the
+/// External addresses that are reserved for documentation (RFC 5737, RFC 3849). No host responds there, so an
 /// attempt shows only whether a route exists.
 const OUTSIDE: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
@@ -43,7 +44,7 @@ const OUTSIDE: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// The metadata services of the large clouds; AWS's over IPv6 as well.
+/// The addresses of the metadata services of large clouds, including AWS's IPv6 address.
 const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -75,12 +76,12 @@ pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     attempts
 }
 
-/// Schedules the attempts to addresses with a route.
+/// Schedules attempts to addresses that have a route.
 #[derive(Default)]
 struct Turns(AtomicU32);
 
 impl Turns {
-    /// Waits until an attempt at this address may start.
+    /// Waits until an attempt to `address` may start.
     async fn wait(&self, address: SocketAddr) {
         if has_route(address) {
             tokio::time::sleep(turn(self.0.fetch_add(1, Ordering::Relaxed))).await;
@@ -88,19 +89,20 @@ impl Turns {
     }
 }
 
-/// The delay of an attempt by its number; the first [`AT_ONCE`] have none.
+/// The delay of an attempt, given its number. The first [`AT_ONCE`] attempts have no delay.
 fn turn(number: u32) -> Duration {
     APART * number.saturating_sub(AT_ONCE)
 }
 
-/// Whether the kernel has a route to an address. Sends nothing.
+/// Whether the kernel has a route to an address. The check sends no packet.
 fn has_route(address: SocketAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(address)).is_ok()
 }
 
-/// Expands a link-local address to every link of the bottle; returns any other one unchanged.
+/// Expands a link-local address to one address for each network interface of the bottle. Any other address is
+/// returned unchanged.
 fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
@@ -111,7 +113,8 @@ fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     }
 }
 
-/// Indexes of the bottle's interfaces; loopback if it is the only one, so that an attempt is made.
+/// The indexes of the bottle's network interfaces. The loopback interface is included only if there is no
+/// other, so that at least one attempt is made.
 fn links() -> Vec<u32> {
     let Ok(all) = if_nameindex() else { return vec![LOOPBACK] };
     let numbers: Vec<u32> = all.iter().map(|link| link.index()).filter(|&link| link != LOOPBACK).collect();
@@ -131,7 +134,7 @@ async fn connect(target: &str, address: SocketAddr) -> Attempt {
     Attempt { to: Some(address), ..attempt }
 }
 
-/// The first result of several staggered connection attempts.
+/// The first result of several connection attempts that start at intervals.
 async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
     let mut tries: FuturesUnordered<_> = (0..TRIES)
         .map(|number| async move {
@@ -142,8 +145,8 @@ async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
     tries.next().await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Sends a datagram. If the kernel accepts it, the address counts as reached, unless the kernel itself
-/// reports an error at once.
+/// Sends a datagram to an address. If the kernel accepts the datagram, the address counts as reached, unless
+/// the local kernel immediately reports an error.
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
     let attempt = match datagram::send(address, PATIENCE).await {
@@ -157,11 +160,11 @@ async fn send(target: &str, address: SocketAddr) -> Attempt {
     Attempt { to: Some(address), ..attempt }
 }
 
-/// The observation for a route to a gateway that does not exist.
+/// The text of a result if a route leads to a gateway that does not exist.
 const NO_NEIGHBOUR: &str = "no gateway answers";
 
-/// As [`meaning`], but distinguishes the sender of "no route to host": a router that responds was
-/// reached, the bottle's own kernel reports a missing neighbour.
+/// Like [`meaning`], but distinguishes who reported "no route to host". If a router did, the router was
+/// reached; if the bottle's own kernel did, a neighbour is missing.
 async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     let unreachable = error.raw_os_error() == Some(rustix::io::Errno::HOSTUNREACH.raw_os_error());
     if unreachable && matches!(datagram::send(address, PATIENCE).await, Ok(Sent::NoNeighbour)) {
@@ -170,11 +173,12 @@ async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     meaning(error)
 }
 
-/// Only a missing route counts as blocked: a refusal or a reset came from a reachable host.
+/// Converts an error to a result. Only a missing route counts as blocked, because a refusal or a reset comes
+/// from a host that was reached.
 fn meaning(error: &io::Error) -> (Reach, String) {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::NETUNREACH) => (Reach::Blocked, "no network leads there".to_owned()),
-        // The address family is disabled.
+        // The bottle's kernel has no address of this family.
         Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL) => {
             (Reach::Blocked, "this bottle has no such network".to_owned())
         }

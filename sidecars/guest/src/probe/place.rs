@@ -1,4 +1,4 @@
-//! Finds the addresses of the bottle's proxy and resolver, as every program in the bottle does.
+//! Finds the addresses of the bottle's proxy and resolver in the same files as every program in the bottle.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,15 +6,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bottle_contract::names::{EGRESS_HOST, PROXY_LOOPBACK};
 
-/// Most bytes that are read of a configuration file.
+/// The maximum number of bytes that are read from a configuration file.
 const MAX: u64 = 64 * 1024;
 
-/// Addresses of the proxy and the resolver.
+/// The addresses of the proxy and of the resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Addresses {
     /// The proxy's address.
     pub(super) proxy: Ipv4Addr,
-    /// The resolver of programs; a container engine may interpose its own.
+    /// The address of the resolver that programs use, which may be that of the container engine.
     pub(super) resolver: IpAddr,
 }
 
@@ -23,7 +23,8 @@ impl Addresses {
         Self::parse(&read("/etc/hosts"), &read("/etc/resolv.conf"))
     }
 
-    /// Parses hosts(5) and resolv.conf(5). Without a proxy in the hosts file, it ignores any other resolver.
+    /// Parses the contents of hosts(5) and resolv.conf(5). If the hosts file does not name the proxy, the
+    /// resolver in resolv.conf is ignored.
     fn parse(hosts: &str, configuration: &str) -> Self {
         let Some(proxy) = host_address(hosts, EGRESS_HOST) else {
             return Self { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
@@ -32,7 +33,7 @@ impl Addresses {
     }
 }
 
-/// hosts(5): an address, then its names.
+/// Finds the address of a name in hosts(5). Each line has an address, followed by its names.
 fn host_address(hosts: &str, name: &str) -> Option<Ipv4Addr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
@@ -41,7 +42,7 @@ fn host_address(hosts: &str, name: &str) -> Option<Ipv4Addr> {
     })
 }
 
-/// resolv.conf(5): the first `nameserver`.
+/// Finds the first `nameserver` in resolv.conf(5).
 fn nameserver(configuration: &str) -> Option<IpAddr> {
     configuration.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -51,7 +52,7 @@ fn nameserver(configuration: &str) -> Option<IpAddr> {
 
 fn read(path: &str) -> String {
     let mut text = String::new();
-    // A file that is missing or not UTF-8 counts as empty.
+    // A file that does not exist or is not UTF-8 is treated as empty.
     if let Ok(file) = File::open(path)
         && file.take(MAX).read_to_string(&mut text).is_err()
     {

@@ -1,4 +1,4 @@
-//! Probes the proxy and the resolver with a host that no bottle allows.
+//! Probes the proxy and the resolver with the name of a host that no bottle may reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::place::Addresses;
 /// Time limit for one response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Number of attempts, in case the machine was suspended for a while.
+/// The number of attempts. More than one is needed if the machine was suspended during an attempt.
 const TRIES: usize = 3;
 
-/// Most bytes that are read of a response; a denial is shorter.
+/// The maximum number of bytes that are read from a response. A denial is shorter.
 const ANSWER: usize = 16 * 1024;
 
 pub(super) async fn attempts() -> Vec<Attempt> {
@@ -32,7 +32,7 @@ async fn proxied() -> Attempt {
     refused("a site that is not listed", via, EGRESS_PORT, &[&request]).await
 }
 
-/// The proxy accepts any tunnel but denies the request inside.
+/// Requests a tunnel. The proxy accepts any tunnel, but denies the request inside it.
 async fn tunnelled() -> Attempt {
     let connect = format!("CONNECT {NEVER_LISTED}:443 HTTP/1.1\r\nHost: {NEVER_LISTED}:443\r\n\r\n");
     let inside = format!("GET / HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
@@ -51,13 +51,13 @@ async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Att
             let (reach, seen) = judge(&answer);
             attempt(target, via, reach, seen)
         }
-        // A proxy that is down forwards nothing either.
+        // A proxy that is not running forwards nothing.
         Some(Err(error)) => attempt(target, via, Reach::Blocked, format!("the proxy is down: {error}")),
         None => attempt(target, via, Reach::Unknown, "the proxy did not answer in time"),
     }
 }
 
-/// The first response in time, of [`TRIES`] attempts.
+/// The first response that arrives within the time limit, out of [`TRIES`] attempts.
 async fn with_retries<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
     for _ in 0..TRIES {
         if let Ok(answer) = tokio::time::timeout(PATIENCE, ask()).await {
@@ -67,7 +67,8 @@ async fn with_retries<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
     None
 }
 
-/// Sends the requests, each after the head of the previous response. Returns the last response.
+/// Sends several requests. Each is sent after the head of the previous response has arrived. Returns the last
+/// response.
 async fn ask(port: u16, requests: &[&str]) -> std::io::Result<String> {
     let mut connection = TcpStream::connect((Addresses::find().proxy, port)).await?;
     converse(&mut connection, requests).await
@@ -91,7 +92,7 @@ where
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Reads up to the empty line and no further: the next bytes belong to the tunnel.
+/// Reads up to the empty line and no further, because the following bytes belong to the tunnel.
 async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < ANSWER {
@@ -100,7 +101,8 @@ async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Only the proxy's own denial counts as blocked: its status together with its reason.
+/// Converts a response to a result. Only the proxy's own denial counts as blocked, which has a specific
+/// status and reason.
 fn judge(answer: &str) -> (Reach, String) {
     let status = answer.split_whitespace().nth(1).unwrap_or("nothing");
     let reason = answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {
@@ -140,11 +142,11 @@ async fn addresses() -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// A DNS query for the address of `name` (RFC 1035 section 4.1).
+/// Encodes a DNS query for the IPv4 address of `name` (RFC 1035 section 4.1).
 fn question(name: &str) -> Vec<u8> {
     let mut message = b"bo\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
     for label in name.split('.') {
-        // Labels of the one constant name are short.
+        // The only name is a constant with short labels.
         message.push(u8::try_from(label.len()).unwrap_or(0));
         message.extend_from_slice(label.as_bytes());
     }

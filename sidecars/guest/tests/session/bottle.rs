@@ -1,4 +1,4 @@
-//! Runs the guest in a separate process: this test program with another task.
+//! Runs the guest in a separate process, which is this test program with a different task.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -19,16 +19,16 @@ use tokio::time::timeout;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// The ports of the proxy, if any, separated by commas.
+/// An environment variable with the ports of the proxy, separated by commas.
 const PROXY: &str = "GUEST_TEST_PROXY";
 
-/// The folder of the bottle for the guest's process.
+/// An environment variable with the bottle's folder, for the guest's process.
 const FOLDER: &str = "GUEST_TEST_FOLDER";
 
-/// Set for a guest whose transport is its standard streams.
+/// An environment variable for a guest whose transport is its standard streams.
 const STDIO: &str = "GUEST_TEST_STDIO";
 
-/// Runs a program as an ordinary user, as pid 1 and without capabilities, as a backend does.
+/// Runs a program as pid 1 of an ordinary user without capabilities, as a backend does.
 const INIT: [&str; 8] = [
     "--user",
     "--map-user=1000",
@@ -71,7 +71,8 @@ fn guest_process() {
 pub(crate) struct Bottle {
     pub(crate) process: Child,
     folder: tempfile::TempDir,
-    /// The guest's standard input and output, kept open as by an engine.
+    /// The other ends of the guest's standard input and output. They are kept open, as a container engine
+    /// does.
     pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
 }
 
@@ -87,22 +88,22 @@ fn on_stdio(mut command: Command) -> Command {
 }
 
 impl Bottle {
-    /// A guest that shares this process's namespaces.
+    /// Starts a guest that shares the namespaces of this process.
     pub(crate) fn start() -> Self {
         Self::start_with(|exe| Command::new(exe))
     }
 
-    /// A guest that is pid 1 of a new namespace; `None` where that is not possible.
+    /// Starts a guest that is pid 1 of a new namespace; `None` if the machine does not allow that.
     pub(crate) fn start_as_init() -> Option<Self> {
         Self::can_be_init().then(|| Self::start_with(as_init))
     }
 
-    /// A guest whose transport is its standard streams.
+    /// Starts a guest whose transport is its standard streams.
     pub(crate) fn start_on_stdio() -> Self {
         Self::start_with(|exe| on_stdio(Command::new(exe)))
     }
 
-    /// The same as pid 1.
+    /// Starts a guest that is pid 1 and whose transport is its standard streams.
     pub(crate) fn start_as_init_on_stdio() -> Option<Self> {
         Self::can_be_init().then(|| Self::start_with(|exe| on_stdio(as_init(exe))))
     }
@@ -115,7 +116,7 @@ impl Bottle {
         true
     }
 
-    /// A guest with a proxy of these ports on the loopback address.
+    /// Starts a guest that forwards these ports of the loopback address to the proxy.
     pub(crate) fn start_with_proxy(ports: &str) -> Self {
         Self::start_with(|exe| {
             let mut command = Command::new(exe);
@@ -145,7 +146,7 @@ impl Bottle {
         self.folder.path().join("root")
     }
 
-    /// The bundle's socket for a port of the proxy.
+    /// The path of the bundle's socket for a port of the proxy.
     pub(crate) fn proxy_socket(&self, port: u16) -> PathBuf {
         self.folder.path().join("proxy").join(port.to_string())
     }
@@ -156,7 +157,7 @@ impl Bottle {
         Attached { input: input.try_clone().unwrap(), output: output.try_clone().unwrap() }
     }
 
-    /// A new host connection.
+    /// Opens a new connection as the host.
     pub(crate) async fn connect(&self) -> Channel {
         if self.streams.is_some() {
             return self.attach().connect().await;
@@ -173,7 +174,7 @@ impl Bottle {
         handshake(stream).await
     }
 
-    /// Connects and provisions a guest with one environment variable.
+    /// Starts a guest, connects to it, and provisions it with one environment variable.
     pub(crate) async fn ready() -> (Self, Channel) {
         let bottle = Self::start();
         let channel = bottle.connect().await;
@@ -195,7 +196,7 @@ impl Bottle {
 
 impl Drop for Bottle {
     fn drop(&mut self) {
-        // A regular stop ends the guest's processes; a kill would leave them.
+        // Stops the guest regularly, because killing it would leave its processes running.
         let pid = rustix::process::Pid::from_child(&self.process);
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -211,14 +212,14 @@ impl Drop for Bottle {
     }
 }
 
-/// A guest's standard streams, from outside.
+/// The other ends of a guest's standard streams.
 pub(crate) struct Attached {
     input: OwnedFd,
     output: OwnedFd,
 }
 
 impl Attached {
-    /// Only the input, to write bytes that no channel sends.
+    /// Returns only the input, for writing bytes that no channel would send.
     pub(crate) fn input(self) -> Sender {
         Sender::from_owned_fd(self.input).unwrap()
     }
@@ -273,7 +274,7 @@ pub(crate) fn stop(grace_ms: u64) -> GuestRequest {
     GuestRequest::Stop(Stop { grace_ms, work_since: None })
 }
 
-/// Everything received on a stream.
+/// Everything that was received on a stream.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) out: Vec<u8>,
@@ -302,7 +303,7 @@ impl Seen {
         })
     }
 
-    /// Adds one event; false after the last.
+    /// Adds one event; returns false after the last event.
     fn add(&mut self, event: Option<Event>) -> bool {
         match event {
             Some(Event::Data { fd: STDOUT, bytes }) => self.out.extend_from_slice(&bytes),
@@ -315,7 +316,7 @@ impl Seen {
         true
     }
 
-    /// Reads until the text contains `word`.
+    /// Reads until the received text contains `word`.
     pub(crate) async fn until(&mut self, stream: &mut Stream, word: &str) {
         while !self.text().contains(word) {
             let event = timeout(SOON, stream.next()).await;
@@ -324,7 +325,7 @@ impl Seen {
         }
     }
 
-    /// Reads to the end.
+    /// Reads to the end of the stream.
     pub(crate) async fn rest(mut self, stream: &mut Stream) -> Self {
         while self.add(timeout(SOON, stream.next()).await.expect("the stream ends")) {}
         self
@@ -335,7 +336,7 @@ pub(crate) async fn all(mut stream: Stream) -> Seen {
     Seen::default().rest(&mut stream).await
 }
 
-/// Runs a process with this input until it exits.
+/// Runs a process with the given input until it exits.
 pub(crate) async fn run(channel: &Channel, mut process: Process, input: Option<&[u8]>) -> Seen {
     process.stdin = input.is_some();
     let mut stream = channel.open(&GuestRequest::Exec(process)).await.unwrap();

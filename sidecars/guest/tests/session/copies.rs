@@ -1,4 +1,4 @@
-//! Copies files in and out, with valid and hostile archives.
+//! Tests copying files into and out of a bottle, with valid and hostile archives.
 
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -25,7 +25,7 @@ async fn copy_in(channel: &Channel, path: &str, archive: &[u8]) -> GuestEvent {
     timeout(SOON, stream.receive()).await.unwrap().unwrap()
 }
 
-/// `name mode content-or-target` of each member.
+/// Lists each member of an archive as `name mode content-or-target`.
 fn listing(archive: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in Archive::new(archive).entries().unwrap() {
@@ -47,7 +47,7 @@ fn member(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     header.set_entry_type(kind);
     header.set_mode(0o6755);
     header.set_size(content.len() as u64);
-    // Bypasses the library's checks, as an attacker does.
+    // Writes the name into the header directly, because an attacker is not bound by the library's checks.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
     header.set_cksum();
@@ -137,7 +137,7 @@ async fn copies_nothing_from_outside_the_bottle() {
         assert!(failure.message.contains(path), "{failure:?}");
         assert!(!seen.text().contains("host's own"));
     }
-    // A folder with a link in it is copied with the link as a link.
+    // A symlink in a folder is copied as a symlink.
     let seen = copy_out(&channel, "folder").await;
     let link = format!("folder/link 777 -> {}", outside.display());
     assert_eq!(listing(&seen.out), ["folder 755 ".to_owned(), link]);
@@ -180,11 +180,11 @@ async fn hostile_archives_change_nothing_outside_their_folder() {
         let GuestEvent::Failed(failure) = answer else { panic!("{word}: {answer:?}") };
         assert!(failure.message.contains(word), "{word}: {failure:?}");
     }
-    // Replaces a link in the place of a file and does not write through it.
+    // The copy replaces a symlink that has the file's name, and does not write to the symlink's target.
     let answer = copy_in(&channel, "in", &archive(&[file("file-link", "mine")])).await;
     assert_eq!(answer, GuestEvent::Done);
     assert!(std::fs::symlink_metadata(workspace.join("in/file-link")).unwrap().is_file());
-    // A target outside is resolved inside, from the bottle's own root.
+    // A symlink to a folder outside is resolved inside the bottle's root.
     let answer = copy_in(&channel, "in/planted/sub", &archive(&[file("inside", "x")])).await;
     assert!(matches!(answer, GuestEvent::Done | GuestEvent::Failed(_)), "{answer:?}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
@@ -197,13 +197,13 @@ async fn refuses_a_truncated_or_aborted_archive() {
     let (bottle, channel) = Bottle::ready().await;
     let request = || GuestRequest::CopyIn(CopyIn { path: "part".to_owned() });
     let bytes = archive(&[file("one", "1"), member(EntryType::Regular, "two", "", &[b'2'; 4000])]);
-    // Truncated in the second file, with an end.
+    // The archive is truncated in its second file, although the stream has an end.
     let mut stream = channel.open(&request()).await.unwrap();
     stream.data(STDIN, &bytes[..2000]).await.unwrap();
     stream.end().await.unwrap();
     let answer: GuestEvent = timeout(SOON, stream.receive()).await.unwrap().unwrap();
     assert!(matches!(answer, GuestEvent::Failed(_)), "{answer:?}");
-    // Aborted: the permit is released each time.
+    // Each aborted copy releases its permit.
     for _ in 0..12 {
         let stream = channel.open(&request()).await.unwrap();
         stream.data(STDIN, &bytes[..700]).await.unwrap();

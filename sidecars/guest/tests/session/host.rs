@@ -1,4 +1,4 @@
-//! Replaces the connection of the host.
+//! Tests that a new connection of the host replaces the previous one.
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, ProvisionedFile, STDIN};

@@ -1,5 +1,5 @@
-//! Tests the guest as a process, with the test as its keeper.
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)] // a skipped test says so aloud
+//! Tests the guest as a separate process. The test takes the role of the keeper process.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)] // a skipped test prints the reason
 
 mod bottle;
 mod copies;

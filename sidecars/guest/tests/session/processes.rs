@@ -1,4 +1,4 @@
-//! Tests exec: output, input, exit codes, signals, failures, back-pressure.
+//! Tests running processes: output, input, exit codes, signals, failures and back-pressure.
 
 use std::time::Duration;
 
@@ -58,13 +58,14 @@ async fn reports_why_a_program_cannot_run() {
 #[tokio::test]
 async fn signals_the_process_and_its_group() {
     let (_bottle, channel) = Bottle::ready().await;
-    // A child in the same group has the output open: the stream ends because both get the signal.
+    // A child in the same process group keeps the output open. The stream still ends, because the signal
+    // reaches both processes.
     let mut stream = channel.open(&GuestRequest::Exec(shell("sleep 1000 & echo up; wait"))).await.unwrap();
     let mut seen = Seen::default();
     seen.until(&mut stream, "up").await;
     stream.message(&ClientMessage::Signal { signal: 15 }).await.unwrap();
     assert_eq!(seen.rest(&mut stream).await.exit(), Some(Exit::Signal(15)));
-    // A signal beyond the named ones must not confuse the reaper.
+    // A signal that has no name must not confuse the reaping loop.
     let seen = run(&channel, shell("kill -40 $$"), None).await;
     assert_eq!(seen.exit(), Some(Exit::Signal(40)));
 }
@@ -98,7 +99,7 @@ async fn sends_twenty_megabytes_to_a_slow_reader_without_loss() {
     const TOTAL: usize = 20 << 20;
     let request = shell(&format!("yes abcdefg | head -c {TOTAL}; echo end >&2"));
     let stream = channel.open(&GuestRequest::Exec(request)).await.unwrap();
-    // Read nothing for a while: the process must wait and the guest must not grow.
+    // The client reads nothing for a while. The process must wait, and the guest must not buffer more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let seen = all(stream).await;
     assert_eq!(seen.out.len(), TOTAL);

@@ -1,4 +1,4 @@
-//! The path to the proxy in a running guest, also with a taken port.
+//! Tests that a running guest forwards connections to the proxy, even if one of the ports is taken.
 
 use std::net::{Ipv4Addr, TcpListener};
 

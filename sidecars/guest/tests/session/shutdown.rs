@@ -1,4 +1,4 @@
-//! Stops a bottle, and runs the guest as a real pid 1.
+//! Tests stopping a bottle, with a guest that is pid 1 of a namespace.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ async fn sends_the_last_output_of_an_agent_that_exits_on_sigterm() {
 #[tokio::test]
 async fn kills_an_agent_that_ignores_sigterm_and_all_other_processes() {
     let (mut bottle, channel) = Bottle::ready().await;
-    // A grandchild that left its group, its session and its parent.
+    // A grandchild that has left its process group, its session and its parent.
     let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM HUP; sleep 4242 & echo $! > orphan; wait' & \
                   echo up; while :; do sleep 0.05; done";
     let _agent = channel.open(&GuestRequest::StartAgent(shell(script))).await.unwrap();
@@ -72,13 +72,13 @@ async fn pid_1_reaps_hides_its_memory_and_ends_all_processes() {
     tokio::time::sleep(Duration::from_millis(400)).await;
     let seen = run(&channel, shell("cat /proc/[0-9]*/stat | grep -c ') Z ' || true"), None).await;
     assert_eq!(seen.text().trim(), "0");
-    // Reaping orphans takes no exit status of a child.
+    // Reaping orphans does not consume the exit status of a child.
     for code in 0..20 {
         let seen = run(&channel, shell(&format!("(exit 1 &) ; exit {code}")), None).await;
         assert_eq!(seen.exit(), Some(Exit::Code(code)));
     }
 
-    // The namespace has an empty network.
+    // The namespace has no network.
     let probed = ask(&channel, &GuestRequest::Probe(Probe::default())).await;
     let GuestEvent::Probed { attempts } = probed else { panic!("{probed:?}") };
     let closed = |via: &str| {

@@ -1,4 +1,4 @@
-//! The agent's terminal: sizes, scrollback, control, read-only clients; and agents on pipes.
+//! Tests the agent's terminal (sizes, scrollback, control, read-only clients), and agents without a terminal.
 
 use bottle_channel::Event;
 use bottle_contract::session::guest::{
@@ -31,7 +31,8 @@ async fn an_exec_on_a_terminal_has_its_size_and_keys() {
     stream.message(&ClientMessage::Resize(Size { columns: 132, rows: 50 })).await.unwrap();
     stream.data(STDIN, b"\r").await.unwrap();
     seen.until(&mut stream, "50 132").await;
-    // A shell between two programs may ignore it: wait for the output of the last one.
+    // A shell that switches between two programs may ignore the input, so wait for the output of the last
+    // program.
     stream.data(STDIN, b"ready\r").await.unwrap();
     seen.until(&mut stream, "ready\r\nready").await;
     // Ctrl-C is a byte that the terminal converts to a signal.
@@ -65,7 +66,7 @@ async fn attaches_to_detaches_from_and_reattaches_to_an_agent() {
     assert_eq!(all(agent).await.exit(), Some(Exit::Code(4)));
     assert_eq!(status(&channel).await, AgentState::Exited(Exit::Code(4)));
 
-    // The output outlives the agent.
+    // The output remains available after the agent has exited.
     let seen = all(attach(&channel, false).await).await;
     assert!(seen.text().contains("got bye"));
     assert_eq!(seen.exit(), Some(Exit::Code(4)));
@@ -99,7 +100,7 @@ async fn a_read_only_client_sees_everything_and_changes_nothing() {
     watcher.message(&ClientMessage::Resize(Size { columns: 1, rows: 1 })).await.unwrap();
     watcher.message(&ClientMessage::Signal { signal: 9 }).await.unwrap();
     watcher.data(STDIN, b"intruder\r").await.unwrap();
-    // The response comes after all of that was read.
+    // The response arrives after the guest has read all of that input.
     assert_eq!(run(&channel, shell("true"), None).await.exit(), Some(Exit::Code(0)));
     holder.data(STDIN, b"owner\r").await.unwrap();
     let watched = watching.rest(&mut watcher).await;
@@ -152,7 +153,7 @@ async fn a_waiting_client_gets_all_output_of_a_piped_agent() {
     let request = Process { stdin: true, ..shell(&script) };
     let mut agent = channel.open(&GuestRequest::StartAgent(request)).await.unwrap();
     assert!(matches!(agent.receive().await.unwrap(), GuestEvent::Started { .. }));
-    // The client is slow: the agent waits for it.
+    // The client reads slowly, so the agent waits for it.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert_eq!(status(&channel).await, AgentState::Running);
     let seen = all(stream).await;
@@ -173,7 +174,7 @@ async fn buffers_output_for_the_first_client_but_does_not_delay_the_exit() {
     let seen = all(attach(&channel, false).await).await;
     assert_eq!((seen.out.len(), seen.exit()), (TOTAL, Some(Exit::Code(0))));
 
-    // No client attaches: the bottle can still be stopped.
+    // The bottle can be stopped even if no client ever attaches.
     let (_other, channel) = Bottle::ready().await;
     let _agent = channel.open(&awaited()).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
