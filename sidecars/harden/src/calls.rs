@@ -1,9 +1,9 @@
-//! Lists of system calls that neither the bottle's own processes nor, usually, its agent need. The
-//! filters of both use them.
+//! Lists system calls that the bundle's processes never need, and that the agent usually does not need. The
+//! seccomp filters of both use these lists.
 
 use nix::libc;
 
-/// Calls that control the kernel: its code, keys, clocks and log, or that bypass its file permissions.
+/// System calls that control the kernel's code, keys, clocks or log, or that bypass file permissions.
 pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
@@ -38,7 +38,7 @@ pub const KERNEL: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Calls that build a sandbox: mounts, root folders, namespaces.
+/// System calls that build a sandbox: mounts, root folders and namespaces.
 pub const SANDBOXING: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,

@@ -1,4 +1,4 @@
-//! Landlock: restricts a process to the few files that it needs.
+//! Restricts a process with Landlock to the few files that it needs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,37 +9,38 @@ use landlock::{
 
 use crate::{HardenError, MissingProtection};
 
-/// The newest requested rules; an older kernel enforces those that it supports.
+/// The newest version of Landlock that is requested. An older kernel enforces the rules that it supports.
 const RULES: ABI = ABI::V6;
 
-/// A statically linked program reads randomness from these files instead of the system call.
+/// A statically linked program reads randomness from these files instead of using the system call.
 const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
 
-/// The files that stay accessible. All other files are denied, and binding TCP ports too unless
-/// [`Self::bind_tcp`]. Open descriptors stay usable.
+/// The files that remain accessible after [`Self::restrict`]. Access to all other files is denied. Binding
+/// TCP ports is denied too, unless [`Self::bind_tcp`] is set. File descriptors that are already open can
+/// still be used.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
-    /// Files or folder trees to read. Missing ones are ignored.
+    /// Files or folder trees that may be read. Paths that do not exist are ignored.
     pub read: Vec<PathBuf>,
-    /// Folder trees to read and execute. Missing ones are ignored.
+    /// Folder trees whose files may be read and executed. Paths that do not exist are ignored.
     pub programs: Vec<PathBuf>,
-    /// Files or folder trees with full access.
+    /// Files or folder trees to which all access is allowed.
     pub trees: Vec<PathBuf>,
     /// Folder trees in which files may be read, written, created and removed.
     pub write: Vec<PathBuf>,
     /// Folders in which unix sockets may be created and removed.
     pub sockets: Vec<PathBuf>,
-    /// Whether TCP ports may be bound.
+    /// Whether the process may bind TCP ports.
     pub bind_tcp: bool,
-    /// Whether signals may be sent to processes outside this restriction.
+    /// Whether the process may send signals to processes that do not have this restriction.
     pub signal_others: bool,
 }
 
 impl Files {
-    /// Applies the restriction to this thread and its future threads and processes.
+    /// Applies the restriction to this thread, and to threads and processes that it later starts.
     ///
     /// # Errors
-    /// [`HardenError`] if a kernel with Landlock refuses, or a folder to write does not exist.
+    /// [`HardenError`] if a kernel with Landlock refuses the rules, or if a folder in `write` does not exist.
     pub fn restrict(&self) -> Result<Option<MissingProtection>, HardenError> {
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
         if !self.bind_tcp {
@@ -84,7 +85,7 @@ impl Files {
     }
 }
 
-/// Allows `access` below `path`, without the rights that do not apply to a plain file.
+/// Allows `access` below `path`. For a file, leaves out the rights that apply only to folders.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

@@ -1,8 +1,9 @@
-//! Compiles system call filters into seccomp programs that find a call by binary search.
+//! Compiles system call filters into seccomp programs that look up a call by binary search.
 //!
-//! The library compiles a linear search, with one action for a whole program. The kernel runs a new
-//! program once for every call number, and later for every call whose action depends on arguments, so the
-//! length of the path matters. The library still compiles the rules on arguments.
+//! The `seccompiler` library compiles a linear search instead, and supports only one action for matching
+//! calls in a program. The kernel runs a new program once for each call number, and later for each call whose
+//! action depends on arguments. The number of executed instructions therefore matters. The library still
+//! compiles the rules that check arguments.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +12,35 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, apply_f
 
 use crate::HardenError;
 
-/// Offset of the call number in `struct seccomp_data`.
+/// The offset of the call number in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 
-/// System calls and their actions.
+/// A system call filter, which maps calls to actions.
 #[derive(Debug)]
 pub struct Filter {
-    /// Actions by the first number of a range, which ends where the next one starts; the first starts at 0.
+    /// The actions, by the first call number to which each applies. An action applies up to the next entry;
+    /// the first entry is 0.
     ranges: BTreeMap<u32, Action>,
 }
 
-/// The action for a call.
+/// What the kernel does with a system call.
 #[derive(Debug, Clone)]
 enum Action {
     Pass,
     Fail(i32),
-    /// Fails with the error of the first matching rule, and passes if none matches.
+    /// The call fails with the error of the first rule that matches; it is allowed if no rule matches.
     FailWhen(Vec<(SeccompRule, i32)>),
 }
 
 impl Filter {
-    /// A filter that allows unlisted calls.
+    /// Makes a filter that allows all calls that are not listed.
     #[must_use]
     pub fn passing() -> Self {
         Self::with_default(Action::Pass)
     }
 
-    /// A filter that fails unlisted calls with this error, including calls of future kernels.
+    /// Makes a filter in which all calls that are not listed fail with `errno`, including calls that future
+    /// kernels add.
     #[must_use]
     pub fn failing(errno: i32) -> Self {
         Self::with_default(Action::Fail(errno))
@@ -47,22 +50,22 @@ impl Filter {
         Self { ranges: BTreeMap::from([(0, action)]) }
     }
 
-    /// Allows these calls.
+    /// Allows the given calls.
     pub fn allow(&mut self, calls: &[libc::c_long]) {
         for call in calls {
             self.put(*call, Action::Pass);
         }
     }
 
-    /// Fails these calls with this error.
+    /// Makes the given calls fail with `errno`.
     pub fn refuse(&mut self, calls: &[libc::c_long], errno: i32) {
         for call in calls {
             self.put(*call, Action::Fail(errno));
         }
     }
 
-    /// Fails this call with this error if one of the rules matches, and allows it otherwise. A
-    /// further call for the same number appends its rules.
+    /// Makes `call` fail with `errno` if one of the rules matches. Otherwise, the call is allowed. If the
+    /// method is used again for the same call, the new rules are appended.
     pub fn refuse_when(&mut self, call: libc::c_long, rules: Vec<SeccompRule>, errno: i32) {
         let before = match u32::try_from(call).map(|number| self.action(number)) {
             Ok(Action::FailWhen(before)) => before,
@@ -72,7 +75,8 @@ impl Filter {
         self.put(call, Action::FailWhen(before.into_iter().chain(rules).collect()));
     }
 
-    /// Sets the action of one call. Ignores a negative number, which this architecture does not have.
+    /// Sets the action of one system call. A negative number is ignored, because this architecture lacks such
+    /// a call.
     fn put(&mut self, call: libc::c_long, action: Action) {
         let Ok(number) = u32::try_from(call) else { return };
         let before = self.action(number);
@@ -84,22 +88,24 @@ impl Filter {
         self.ranges.range(..=number).next_back().map_or(Action::Pass, |(_, action)| action.clone())
     }
 
-    /// Applies the filter to this thread and its future threads and processes.
+    /// Applies the filter to this thread, and to threads and processes that it later starts.
     ///
     /// # Errors
-    /// [`HardenError::Filter`] if it cannot be compiled for this processor or the kernel refuses it.
+    /// [`HardenError::Filter`] if the filter cannot be compiled for this processor, or if the kernel refuses
+    /// it.
     pub fn apply(&self) -> Result<(), HardenError> {
         Ok(apply_filter(&self.program()?)?)
     }
 
-    /// Compiles the filter. A call of another architecture kills the process.
+    /// Compiles the filter to a seccomp program. The program kills a process that makes a call of another
+    /// architecture.
     ///
     /// # Errors
     /// [`HardenError::Filter`] if the library does not support this processor.
     pub fn program(&self) -> Result<BpfProgram, HardenError> {
         let here = std::env::consts::ARCH.try_into()?;
         let (pass, any) = (SeccompAction::Allow, SeccompAction::Errno(0));
-        // Without rules the library compiles the check of the architecture, then `pass`.
+        // Without rules, the library compiles the check of the architecture, followed by the action `pass`.
         let mut program: BpfProgram = SeccompFilter::new(BTreeMap::new(), pass, any, here)?.try_into()?;
         program.pop();
         program.push(instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER));
@@ -111,7 +117,7 @@ impl Filter {
     }
 }
 
-/// Compiles a binary search for the range of the loaded call number.
+/// Compiles a binary search for the range that contains the loaded call number.
 fn bisect(ranges: &[(u32, Action)]) -> BpfProgram {
     let middle = ranges.len() / 2;
     let (lower, upper) = ranges.split_at(middle);
@@ -123,7 +129,7 @@ fn bisect(ranges: &[(u32, Action)]) -> BpfProgram {
             let at_least = instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, *start);
             let branch = match u8::try_from(lower.len()) {
                 Ok(skip) => vec![sock_filter { jt: skip, ..at_least }],
-                // Too far for a conditional jump, which skips an unconditional one instead.
+                // A conditional jump cannot reach this far. It skips an unconditional jump instead.
                 Err(_) => {
                     let skip = instruction(libc::BPF_JMP | libc::BPF_JA, length(&lower));
                     vec![sock_filter { jf: 1, ..at_least }, skip]
@@ -135,7 +141,8 @@ fn bisect(ranges: &[(u32, Action)]) -> BpfProgram {
 }
 
 impl Action {
-    /// Whether two actions can share a range. Rules are never equal, as they cannot be compared.
+    /// Whether two actions are equal, so that their ranges can be merged. Actions with rules are never equal,
+    /// because rules cannot be compared.
     fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Pass, Self::Pass) => true,
@@ -149,7 +156,7 @@ impl Action {
             Self::Pass => vec![ret(libc::SECCOMP_RET_ALLOW)],
             Self::Fail(errno) => vec![fail(*errno)],
             Self::FailWhen(rules) => {
-                // A rule that does not match skips the instruction that follows it.
+                // If a rule does not match, it skips the instruction after it.
                 let checks = rules.iter().flat_map(|(rule, errno)| {
                     let mut program = BpfProgram::from(rule.clone());
                     program.push(fail(*errno));
@@ -170,11 +177,11 @@ fn ret(value: u32) -> sock_filter {
 }
 
 fn instruction(code: u32, k: u32) -> sock_filter {
-    // Codes have 16 bits; all used here fit into a byte.
+    // Instruction codes have 16 bits, and all codes that are used here fit.
     sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt: 0, jf: 0, k }
 }
 
-/// The number of instructions; the kernel accepts at most 4096.
+/// The number of instructions in a program. The kernel accepts at most 4096.
 fn length(program: &BpfProgram) -> u32 {
     u32::try_from(program.len()).unwrap_or(u32::MAX)
 }
@@ -185,10 +192,10 @@ mod tests {
 
     use super::*;
 
-    /// The `struct seccomp_data` of a call.
+    /// The `struct seccomp_data` of a system call.
     fn call(program: &[sock_filter], number: u32, arguments: [u64; 2]) -> Vec<u8> {
         let mut data = number.to_ne_bytes().to_vec();
-        // The library's first instructions check the architecture.
+        // The first instructions of a program check the architecture, so it can be read there.
         data.extend(program[1].k.to_ne_bytes());
         data.extend([0; 8]);
         data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
@@ -196,7 +203,7 @@ mod tests {
         data
     }
 
-    /// Interprets the classic BPF instructions used here, as the kernel does.
+    /// Interprets the instructions of classic BPF that are used here, as the kernel does.
     fn interpret(program: &[sock_filter], data: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0_u32);
         loop {
@@ -225,7 +232,7 @@ mod tests {
         SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>().expect("conditions")).expect("rule")
     }
 
-    /// A filter with many unordered calls, gaps and neighbours, and one call with rules.
+    /// A filter with many calls in no order, with gaps and adjacent numbers, and with rules for one call.
     fn sample() -> Filter {
         let mut filter = Filter::passing();
         let even: Vec<libc::c_long> = (0..300).map(|n| (n * 74) % 598).filter(|n| *n != 56).collect();

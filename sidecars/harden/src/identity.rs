@@ -5,23 +5,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HardenError, step};
 
-/// An unprivileged user, by number; it needs no entry in `/etc/passwd`.
+/// An unprivileged user, given by number. It needs no entry in `/etc/passwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// User id.
+    /// The user id.
     pub uid: u32,
-    /// Group id; all other groups are dropped.
+    /// The group id. The process leaves all other groups.
     pub gid: u32,
 }
 
 impl Identity {
-    /// Sets the real, effective and saved ids to this user, permanently.
+    /// Permanently sets the real, effective and saved ids of the process to this user.
     ///
-    /// The kernel resets the parent-death signal and the dumpable flag, so this is the first step.
+    /// The kernel then resets the parent-death signal and the dumpable flag, so this step must come before
+    /// the steps that set them.
     ///
     /// # Errors
-    /// [`HardenError::Step`] unless the process is root.
+    /// [`HardenError::Step`] if the process is not root.
     pub fn assume(self) -> Result<(), HardenError> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         setgroups(&[]).map_err(step("drop supplementary groups"))?;

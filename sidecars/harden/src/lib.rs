@@ -1,21 +1,21 @@
-//! Drops privileges of the bottle's own processes: the bundle and its daemons.
+//! Drops the privileges of the bundle and its daemons.
 //!
-//! These processes have credentials and parse input of a hostile bottle. So each drops every privilege
-//! that it does not need, before it reads either. Every step is final and inherited by threads. Call the
-//! steps from a single-threaded process, in this order:
+//! These processes hold credentials, and parse input from a bottle that may be hostile. Each of them
+//! therefore drops all privileges that it does not need before it reads credentials or input. No step can be
+//! undone, and threads inherit every step. A process with a single thread must call the steps in this order:
 //!
 //! ```text
-//! reach     open folders that the later user cannot reach
+//! reach     open folders that the unprivileged user cannot reach
 //! identity  switch to an unprivileged user (if root starts the process and an identity is configured)
 //! process   not dumpable, no core file, no new privileges, no capabilities
-//! files     Landlock: a few files to read, a few folders to write
+//! files     Landlock: access to only a few files and folders
 //! syscalls  seccomp: no new programs, no access to other processes, no mounts
-//!           (filter compiles a list of calls; calls has lists that the backends use too)
+//!           (filter compiles system call filters; calls contains lists that the backends use too)
 //! ```
-//! A protection that the kernel lacks is a [`MissingProtection`], not an error. A step that fails on a
-//! kernel that supports it is an error, and the process must exit.
+//! If the kernel lacks a protection, the step returns a [`MissingProtection`] and no error. If a step fails
+//! although the kernel supports it, it returns an error, and the process must exit.
 //!
-//! This is not the bottle's sandbox: that belongs to the backend.
+//! This crate is not the bottle's sandbox, which the backend implements.
 
 pub mod calls;
 pub mod files;
@@ -29,28 +29,28 @@ pub mod syscalls;
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]
 mod tests;
 
-/// A protection that this kernel lacks, as a lower-case fragment for the user.
+/// A protection that this kernel lacks. The text is a part of a sentence for the user, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingProtection(pub String);
 
-/// Dropping a privilege failed.
+/// Why a privilege could not be dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum HardenError {
     /// The kernel refused a step.
     #[error("{step}: {source}")]
     Step {
-        /// The step.
+        /// What the step does.
         step: &'static str,
         /// The kernel's error.
         source: nix::Error,
     },
-    /// Capabilities could not be dropped.
+    /// The capabilities could not be dropped.
     #[error("drop capabilities: {0}")]
     Capabilities(#[from] caps::errors::CapsError),
     /// The file rules could not be applied.
     #[error("restrict files: {0}")]
     Files(#[from] landlock::RulesetError),
-    /// A path of the file rules cannot be opened.
+    /// A path in the file rules cannot be opened.
     #[error("restrict files: {0}")]
     Path(#[from] landlock::PathFdError),
     /// The system call filter could not be compiled or applied.
@@ -64,7 +64,7 @@ impl From<seccompiler::BackendError> for HardenError {
     }
 }
 
-/// Adds the step's name to the kernel's error.
+/// Converts an error of the kernel to one that names the step.
 fn step(step: &'static str) -> impl FnOnce(nix::Error) -> HardenError {
     move |source| HardenError::Step { step, source }
 }

@@ -1,4 +1,5 @@
-//! Process-wide protections: dumps, new privileges, capabilities, limits.
+//! Applies protections to the complete process: against dumps, against new privileges, and on capabilities
+//! and limits.
 
 use caps::CapSet;
 use nix::sys::prctl;
@@ -7,33 +8,33 @@ use nix::sys::signal::Signal;
 
 use crate::{HardenError, step};
 
-/// Protects the process's memory from other processes of its user, and forbids new privileges: not
-/// dumpable (which also protects `/proc/PID/mem` and `environ`), no core file, no new privileges.
+/// Makes the process not dumpable, which also prevents other processes of its user from reading
+/// `/proc/PID/mem` and `environ`. Disables core files, and prevents the process from gaining new privileges.
 ///
 /// # Errors
-/// [`HardenError::Step`]; every kernel has these.
+/// [`HardenError::Step`], which no supported kernel should return.
 pub fn seal() -> Result<(), HardenError> {
     prctl::set_dumpable(false).map_err(step("make the process not dumpable"))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(step("forbid core files"))?;
     prctl::set_no_new_privs().map_err(step("forbid new privileges"))
 }
 
-/// Changes the working directory to `/`. The process does this itself, as its first step, so that its
-/// parent can spawn it without `fork`, which setting a child's directory would need.
+/// Changes the working directory of the process to `/`. The process does this as its first step. If its
+/// parent set the directory, the parent would have to spawn it with `fork`.
 ///
 /// # Errors
-/// [`HardenError::Step`] if even `/` is inaccessible.
+/// [`HardenError::Step`] if `/` is inaccessible.
 pub fn leave_folder() -> Result<(), HardenError> {
     nix::unistd::chdir("/").map_err(step("change the working directory to `/`"))
 }
 
-/// Drops every capability from every set.
+/// Removes every capability from every capability set.
 ///
 /// # Errors
-/// [`HardenError::Capabilities`].
+/// [`HardenError::Capabilities`] if the kernel refuses.
 pub fn drop_capabilities() -> Result<(), HardenError> {
-    // Clearing the bounding set needs CAP_SETPCAP. Without it the set is harmless, because new
-    // privileges are forbidden.
+    // Clearing the bounding set requires CAP_SETPCAP. Without that capability the bounding set is harmless,
+    // because the process cannot gain new privileges.
     if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP)? {
         caps::clear(None, CapSet::Bounding)?;
     }
@@ -43,18 +44,18 @@ pub fn drop_capabilities() -> Result<(), HardenError> {
     Ok(())
 }
 
-/// Makes the kernel kill this process when its parent thread exits.
+/// Makes the kernel kill this process when the thread that started it exits.
 ///
 /// # Errors
-/// [`HardenError::Step`]; every kernel has it.
+/// [`HardenError::Step`], which no supported kernel should return.
 pub fn die_with_parent() -> Result<(), HardenError> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("die with the parent"))
 }
 
-/// Raises the soft limit of open files to `wanted`, or as far as the hard limit allows.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower.
 ///
 /// # Errors
-/// [`HardenError::Step`]; every kernel has it.
+/// [`HardenError::Step`], which no supported kernel should return.
 pub fn allow_files(wanted: u64) -> Result<(), HardenError> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(step("read the file limit"))?;
     let raised = wanted.min(hard).max(soft);

@@ -1,8 +1,9 @@
-//! seccomp: refuses the system calls that no running daemon needs.
+//! Denies the system calls that no running daemon needs, with seccomp.
 //!
-//! The filter is a deny list, which survives updates of libc and the runtime. The file rules, the dropped
-//! capabilities and the ban on programs do most of the work. Refused calls fail with EPERM. `clone3`
-//! fails with ENOSYS, so that libc falls back to `clone`, whose flags a filter can read.
+//! The filter is a list of denied calls, so it remains correct if libc or the async runtime starts to use
+//! other calls. Most of the protection comes from the file rules, the dropped capabilities, and the ban on
+//! starting programs. Denied calls fail with EPERM. `clone3` fails with ENOSYS, so that libc falls back to
+//! `clone`, whose flags a filter can check.
 
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, TargetArch};
@@ -11,7 +12,7 @@ use crate::calls::{KERNEL, SANDBOXING};
 use crate::filter::Filter;
 use crate::{HardenError, MissingProtection};
 
-/// Calls that start programs and processes.
+/// System calls that start programs and processes.
 const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -21,8 +22,8 @@ const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// Calls that no daemon needs, beside [`KERNEL`] and [`SANDBOXING`]: access to other processes' memory,
-/// and kernel interfaces with a history of bugs.
+/// System calls that no daemon needs, in addition to [`KERNEL`] and [`SANDBOXING`]. They access the memory of
+/// other processes, or are kernel interfaces with a history of bugs.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -37,7 +38,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
-/// Namespaces for a new process; a user namespace would give it capabilities inside.
+/// Flags that create a namespace for a new process. A user namespace would give the process capabilities
+/// inside it.
 const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -46,21 +48,22 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Allowed socket families: the network, and unix sockets for the listener.
+/// The socket families that are allowed: the network, and unix sockets for the listener.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
-/// Applies the filter to this thread and its future threads. The process can start threads but no processes.
+/// Applies the filter to this thread and to threads that it later starts. The process can then start threads,
+/// but neither processes nor programs.
 ///
 /// # Errors
-/// [`HardenError::Filter`] if the kernel supports seccomp and refuses.
+/// [`HardenError::Filter`] if the kernel supports seccomp but refuses the filter.
 pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
     apply(false)
 }
 
-/// The same, but allows programs, which inherit the filter.
+/// Like [`restrict`], but the process may start programs, which inherit the filter.
 ///
 /// # Errors
-/// As [`restrict`].
+/// The same as for [`restrict`].
 pub fn restrict_but_programs() -> Result<Option<MissingProtection>, HardenError> {
     apply(true)
 }
@@ -93,7 +96,7 @@ fn filter(programs: bool) -> Result<Filter, HardenError> {
         }
     } else {
         filter.refuse(PROGRAMS, libc::EPERM);
-        // `clone` with CLONE_THREAD makes a thread, without it a process.
+        // `clone` starts a thread if CLONE_THREAD is set, and a process otherwise.
         let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;
         refused.push(SeccompRule::new(vec![no_thread])?);
     }
@@ -106,7 +109,7 @@ fn filter(programs: bool) -> Result<Filter, HardenError> {
     Ok(filter)
 }
 
-/// A condition on the first argument.
+/// A condition on the first argument of a system call.
 fn condition(op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, HardenError> {
     Ok(SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, value)?)
 }

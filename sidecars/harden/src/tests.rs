@@ -1,5 +1,5 @@
-//! Each test hardens a separate process: it runs this test binary again with one test and a variable that
-//! marks the child.
+//! Tests each protection in a separate process. A test runs this test program again with only itself
+//! selected, and marks the child process by an environment variable.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,7 @@ use std::{env, fs};
 use crate::files::Files;
 use crate::{process, syscalls};
 
-/// Runs `hardened` in a new process, as the test of this name. It panics on failure.
+/// Runs `hardened` in a child process that runs only the test named `test`. `hardened` panics on failure.
 fn in_child_process(test: &str, hardened: fn()) {
     const SIDE: &str = "BOTTLE_HARDEN_TEST_SIDE";
     if env::var(SIDE).as_deref() == Ok(test) {

@@ -1,4 +1,4 @@
-//! Writes questions to disk and waits for their answers, in the keeper.
+//! Writes questions to disk and waits for their answers. This code runs in the keeper process.
 
 use std::error::Error;
 use std::fmt;
@@ -18,43 +18,45 @@ use crate::cooldown::{self, Cooldowns};
 use crate::file::Unreadable;
 use crate::folder::{Asked, Folder, RespondError, SubmitError};
 
-/// Interval between checks for an answer. Without one, a check is a failing `open`.
+/// The interval at which the asker checks for an answer. If there is no answer, a check costs one `open`
+/// call, which fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Consecutive failures after which the folder counts as unusable.
+/// The number of consecutive failures after which the asker treats the folder as unusable.
 const FAILURES: u32 = 25;
 
-/// The longest lifetime of a question.
+/// The maximum time that a question may wait for an answer.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-/// How long [`Asker::answer`] waits for the outcome of an answer.
+/// How long [`Asker::answer`] waits until an answer has been applied.
 const OUTCOME_WITHIN: Duration = Duration::from_secs(30);
 
-/// Most questions of a bottle in memory before a question in cooldown is refused.
+/// The maximum number of a bottle's questions in memory. Beyond it, a question that has a cooldown is
+/// refused.
 const MOST_WAITING: usize = 4 * MAX_PENDING;
 
-/// Capacity of the channel of outcomes.
+/// The capacity of the channel that reports the outcomes of answers.
 const OUTCOMES: usize = 64;
 
-/// The result of an answer: sentences for the user, or why it does not count.
+/// The outcome of an answer: sentences for the user, or the reason why the answer does not count.
 pub type Outcome = Result<Vec<String>, AnswerError>;
 
-/// An answer does not count. The proposal stays pending unless it has another answer.
+/// Why an answer does not count. The proposal remains pending unless it has another answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AnswerError {
-    /// It arrives too late.
+    /// The answer arrived after the proposal stopped being pending.
     #[error("this question is no longer pending")]
     NotPending,
-    /// The process stops.
+    /// The process is stopping.
     #[error("the queue stopped")]
     Stopped,
-    /// Applying it takes long.
+    /// The answer is still being applied after [`OUTCOME_WITHIN`].
     #[error("the outcome is not known yet; `bottle audit show` will report it")]
     Late,
-    /// Applying it panicked.
+    /// Applying the answer panicked.
     #[error("applying the answer failed")]
     Panicked,
-    /// It was not written to the queue.
+    /// The answer could not be written to the queue.
     #[error("{0}")]
     Respond(Arc<RespondError>),
     /// [`Decide::decided`] failed.
@@ -63,13 +65,13 @@ pub enum AnswerError {
 }
 
 impl AnswerError {
-    /// The error of [`Decide::decided`].
+    /// Wraps an error of [`Decide::decided`].
     pub fn decide(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Decide(Arc::from(error.into()))
     }
 }
 
-/// A pending question cannot be followed to its answer.
+/// Why the asker cannot wait for the answer to a question.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error(transparent)]
@@ -86,29 +88,30 @@ impl From<tokio::task::JoinError> for AskError {
     }
 }
 
-/// Applies answers in the keeper and observes questions.
+/// Applies answers and observes questions. The keeper process implements this trait.
 pub trait Decide: fmt::Debug + Send + Sync {
-    /// Applies an answer. On an error the answer is withdrawn and the proposal stays pending. The
-    /// same answer may arrive twice, after a crash.
+    /// Applies an answer to a proposal. If this fails, the answer is withdrawn and the proposal remains
+    /// pending. After a crash, this method may receive the same answer a second time.
     fn decided(
         &self,
         proposal: Proposal,
         response: Response,
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-    /// Removes secrets from a text of a question or an answer, before it is shown, stored or sent.
+    /// Removes secrets from the text of a question or an answer before the text is shown, stored or sent.
     fn redacted(&self, text: String) -> String {
         text
     }
 
-    /// Called when a proposal is pending in the queue; `new` is false if it was in the queue before.
+    /// Called when a proposal becomes pending in the queue; `new` is false if the proposal was already in the
+    /// queue.
     fn asked(&self, _proposal: &Proposal, _new: bool) {}
 
-    /// Called when a proposal is no longer pending, with any result.
+    /// Called when a proposal is no longer pending, for any reason.
     fn settled(&self, _id: &Id) {}
 }
 
-/// Asks the user questions of one bottle. Cheap to clone.
+/// Asks the user the questions of one bottle. Clones share the questions.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Inner>);
 
@@ -116,21 +119,21 @@ pub struct Asker(Arc<Inner>);
 struct Inner {
     home: PathBuf,
     slug: Slug,
-    /// Pending questions, each with the channel of its answer.
+    /// The pending questions, each with the channel that will receive its answer.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Option<Answer>>)>>,
-    /// Cooldowns of rejected questions.
+    /// The cooldowns of questions that were rejected.
     cooldowns: Mutex<Cooldowns>,
     submitting: Mutex<()>,
     decide: Arc<dyn Decide>,
-    /// Notified when this process writes an answer.
+    /// Notifies waiting tasks when this process writes an answer.
     answered: Notify,
-    /// Outcomes of answers; `None` for a question that is no longer pending.
+    /// Reports the outcomes of answers; `None` means that the question is no longer pending.
     outcomes: broadcast::Sender<(Id, Option<Outcome>)>,
 }
 
 impl Asker {
-    /// Uses the queue of this `$BOTTLE_HOME`. Creates nothing before the first question. `decide`
-    /// applies the answers.
+    /// Makes an asker that uses the queue in `home`, the folder `$BOTTLE_HOME`. It creates no file before the
+    /// first question. `decide` applies the answers.
     #[must_use]
     pub fn new(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
         let (waiting, cooldowns) = (Mutex::default(), Mutex::default());
@@ -139,13 +142,14 @@ impl Asker {
         Self(Arc::new(Inner { home, slug, waiting, cooldowns, submitting, decide, answered, outcomes }))
     }
 
-    /// Answers a pending question and returns the outcome.
+    /// Answers a pending question, and waits for the outcome.
     ///
     /// # Errors
-    /// The reason why the answer does not count. The proposal stays pending unless it has another answer.
+    /// Returns the reason why the answer does not count. The proposal then remains pending unless it has
+    /// another answer.
     pub async fn answer(&self, response: Response) -> Outcome {
         let id = response.proposal_id.clone();
-        // Subscribe first, to miss neither the outcome nor the end of the question.
+        // Subscribing comes first, so that neither the outcome nor the end of the question is missed.
         let mut outcomes = self.0.outcomes.subscribe();
         if !self.0.is_waiting(&id) {
             return Err(AnswerError::NotPending);
@@ -161,7 +165,7 @@ impl Asker {
                     Err(broadcast::error::RecvError::Closed) => return Err(AnswerError::Stopped),
                 }
             }
-            // The asker disconnected at the same time; remove the answer.
+            // The question was abandoned at the same moment, so the answer is removed.
             let id = id.clone();
             self.0.in_folder(move |folder| Ok(folder.withdraw_answer(&id)?)).await?;
             Err(AnswerError::NotPending)
@@ -169,11 +173,12 @@ impl Asker {
         tokio::time::timeout(OUTCOME_WITHIN, settled).await.unwrap_or(Err(AnswerError::Late))
     }
 
-    /// Asks a question and waits for the answer. An equal question that is pending shares its answer.
-    /// A question that was rejected before is shown only after a cooldown: 10 s, doubled with each
-    /// further rejection, up to half an hour.
+    /// Asks the user a question and waits for the answer. If an equal question is pending, both share its
+    /// answer. If an equal question was rejected before, this question is shown only after a cooldown. The
+    /// cooldown is 10 s, doubles with each rejection, and is at most half an hour.
     ///
-    /// Dropping the future abandons the question: the proposal stays in the queue and becomes stale.
+    /// If the future is dropped, the question is abandoned. Its proposal remains in the queue and becomes
+    /// stale.
     pub async fn ask(&self, mut question: Question) -> Answer {
         let now = Timestamp::now();
         let redacted = |text| self.0.decide.redacted(text);
@@ -191,7 +196,8 @@ impl Asker {
         }
     }
 
-    /// Adds a question, or joins an equal one. Returns the channel of its answer.
+    /// Adds a question, or joins an equal one that is pending. Returns the channel that will receive the
+    /// answer.
     fn enqueue(&self, proposal: Proposal) -> watch::Receiver<Option<Answer>> {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = cooldown::keys(&proposal);
@@ -223,7 +229,7 @@ impl Asker {
                     Err(answer) => answer,
                 }
             };
-            // Remove it from the list first, so that a later equal question does not join it.
+            // The question is removed from the list first, so that no later question joins it.
             drop(listed);
             sender.send_replace(Some(answer));
         });
@@ -231,10 +237,10 @@ impl Asker {
     }
 }
 
-/// Waits until the cooldown of a rejected question ends.
+/// Waits until the cooldown of a question ends.
 ///
 /// # Errors
-/// The question's answer, if it expires or is abandoned before.
+/// The answer to the question, if the question expires or is abandoned during the cooldown.
 async fn wait_for_cooldown(
     until: Option<Instant>,
     expires_at: Timestamp,
@@ -249,11 +255,11 @@ async fn wait_for_cooldown(
     }
 }
 
-/// Removes the question from the list once only the list waits for its answer, then returns.
+/// Waits until no caller waits for the question any more, and removes the question from the list.
 async fn abandoned(sender: &watch::Sender<Option<Answer>>, listed: &Listed) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        // Under the list's lock, so that no caller joins meanwhile.
+        // The lock on the list prevents a caller from joining in the meantime.
         let mut waiting = listed.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.receiver_count() <= 1 {
             waiting.retain(|(other, _)| other.id != listed.id);
@@ -262,7 +268,7 @@ async fn abandoned(sender: &watch::Sender<Option<Answer>>, listed: &Listed) {
     }
 }
 
-/// Removes a question from the list on drop, even after a panic.
+/// Removes a question from the list when it is dropped, even after a panic.
 struct Listed {
     inner: Arc<Inner>,
     id: Id,
@@ -283,13 +289,13 @@ impl Inner {
         self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the question is pending.
+    /// Whether the question with this id is pending.
     fn is_waiting(&self, id: &Id) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.iter().any(|(other, _)| other.id == *id)
     }
 
-    /// Runs a blocking operation on the bottle's existing folder.
+    /// Runs a blocking operation on the folder of the bottle, which must exist.
     async fn in_folder(
         self: &Arc<Self>,
         act: impl FnOnce(Folder) -> Result<(), RespondError> + Send + 'static,
@@ -300,8 +306,8 @@ impl Inner {
         result.map_err(|error| AnswerError::Respond(Arc::new(error)))
     }
 
-    /// Writes the proposal and waits for its answer, or until it is abandoned. Always completes an
-    /// answer that is being applied.
+    /// Writes the proposal to disk, and waits until it has an answer or is abandoned. An answer that is
+    /// already being applied is always completed.
     async fn ask_on_disk(
         self: &Arc<Self>,
         proposal: Proposal,
@@ -335,7 +341,8 @@ impl Inner {
         }
     }
 
-    /// Applies an answer. `None` on failure: then the answer is withdrawn and the proposal stays pending.
+    /// Applies an answer and archives the proposal. `None` if this fails. The answer is then withdrawn, and
+    /// the proposal remains pending.
     async fn apply(
         self: &Arc<Self>,
         pending: &Arc<(Folder, Asked)>,
@@ -344,7 +351,7 @@ impl Inner {
         let id = response.proposal_id.clone();
         let notes = response.notes.map(|notes| self.decide.redacted(notes));
         let response = Response { notes, ..response };
-        // In a separate task: the question stays pending if it panics.
+        // Runs in a separate task, so that the question remains pending if applying the answer panics.
         let applied = tokio::spawn(self.decide.decided(pending.1.proposal.clone(), response.clone())).await;
         let outcome = applied.unwrap_or_else(|_| Err(AnswerError::Panicked));
         let counts = outcome.is_ok();
@@ -360,14 +367,15 @@ impl Inner {
             if counts { folder.archive(id).map(drop) } else { folder.withdraw_answer(id) }
         });
         let moved = moved.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        // Report the outcome after the folder shows it.
+        // The outcome is reported after the files in the folder show it.
         let _ = self.outcomes.send((id, Some(outcome)));
         moved?;
         Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }
 
     fn submit(&self, proposal: Proposal) -> Result<(Folder, Asked), SubmitError> {
-        // One at a time: each counts the pending proposals before it adds its own.
+        // Proposals are submitted one at a time, because each submission counts the pending proposals before
+        // it adds its own.
         let _turn = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::make(&self.home, &self.slug)?;
         let asked = folder.submit(proposal, Timestamp::now())?;
@@ -377,13 +385,13 @@ impl Inner {
 
 /// A change in the state of a proposal.
 enum Progress {
-    /// A new answer, not yet applied.
+    /// There is an answer, which has not been applied yet.
     Decided(Box<Response>),
-    /// The final answer.
+    /// The question has its final answer.
     Done(Answer),
 }
 
-/// Checks a proposal once for an answer, expiry or removal.
+/// Checks once whether a proposal has an answer, has expired or was removed.
 fn poll(folder: &Folder, asked: &Asked) -> io::Result<Option<Progress>> {
     let proposal = &asked.proposal;
     let now = Timestamp::now();
@@ -399,9 +407,9 @@ fn poll(folder: &Folder, asked: &Asked) -> io::Result<Option<Progress>> {
     }
     if proposal.expires_at <= now {
         folder.close(&proposal.id)?;
-        // An answer may have arrived at the last moment; from now on none can.
+        // An answer may have arrived at the last moment. After the proposal is closed, no answer can arrive.
         return Ok(Some(match folder.answer(proposal, now) {
-            // If the archive fails, its author has withdrawn it.
+            // If there is no response to archive, its author has withdrawn it.
             Ok(Some(response)) if folder.archive_response(&proposal.id)? => {
                 Progress::Decided(Box::new(response))
             }

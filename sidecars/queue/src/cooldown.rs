@@ -1,7 +1,7 @@
-//! Delays questions that were rejected before, so that a user is not asked the same again at once.
+//! Delays questions that were rejected before, so that the user is not immediately asked again.
 //!
-//! Questions are equal if they ask for the same hosts or report the same findings. Fields that an asker
-//! can vary at no cost (the reason, a path, a commit) do not count.
+//! Two questions are equal if they ask for the same hosts or report the same findings. Fields that an asker
+//! can vary at no cost, such as the reason, a path or a commit, are not compared.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,20 +10,21 @@ use bottle_contract::proposal;
 use bottle_contract::queue::Proposal;
 use serde_json::Value;
 
-/// Cooldown after the first rejection, and its maximum; each rejection doubles it.
+/// The cooldown after the first rejection. Each further rejection doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(10);
+/// The maximum cooldown.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
-/// Most stored rejections; beyond it, the one that ends first is dropped.
+/// The maximum number of stored cooldowns. Beyond it, the cooldown that ends first is dropped.
 const MOST: usize = 512;
 
-/// Fields of a report that an asker can vary.
+/// The fields of a report that an asker can vary at no cost.
 const VARIED: [&str; 7] = ["commit", "file", "line", "marked", "method", "path", "refs"];
 
-/// The subjects of a question, one key each.
+/// The subjects of a question, as one text for each.
 pub(crate) type Keys = BTreeSet<String>;
 
-/// Returns the subjects of a question: its hosts, or its findings.
+/// Returns the subjects of a question, which are its hosts or its findings.
 pub(crate) fn keys(asked: &Proposal) -> Keys {
     let text = || BTreeSet::from([format!("{} {}", asked.tool.name(), asked.proposed_file)]);
     if !asked.tool.reports() {
@@ -46,7 +47,7 @@ pub(crate) fn keys(asked: &Proposal) -> Keys {
     }
 }
 
-/// Cooldowns by subject.
+/// The cooldowns of rejected subjects.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldowns(HashMap<String, Cooldown>);
 
@@ -54,12 +55,13 @@ pub(crate) struct Cooldowns(HashMap<String, Cooldown>);
 struct Cooldown {
     until: Instant,
     step: Duration,
-    /// Number of equal questions since the rejection.
+    /// The number of equal questions since the rejection.
     asked: u32,
 }
 
 impl Cooldowns {
-    /// Records a question. Returns the end of its cooldown and the number of equal questions before.
+    /// Records that a question was asked. Returns the end of its cooldown, and the number of equal questions
+    /// that were asked before.
     pub(crate) fn record_question(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
         self.0.retain(|_, cool| cool.until + LONGEST > now);
         let (mut until, mut before) = (None, 0);
@@ -73,7 +75,7 @@ impl Cooldowns {
         (until, before)
     }
 
-    /// Starts or doubles the cooldown of rejected subjects.
+    /// Starts a cooldown for rejected subjects, or doubles the existing one.
     pub(crate) fn reject(&mut self, keys: Keys, now: Instant) {
         for key in keys {
             let cool = self.0.entry(key).or_insert(Cooldown { until: now, step: FIRST / 2, asked: 0 });
@@ -86,7 +88,7 @@ impl Cooldowns {
         }
     }
 
-    /// Removes the cooldown of approved subjects.
+    /// Removes the cooldowns of subjects that were approved.
     pub(crate) fn approve(&mut self, keys: &Keys) {
         self.0.retain(|key, _| !keys.contains(key));
     }

@@ -1,4 +1,4 @@
-//! Reads, creates and locks single files in a folder with hostile contents.
+//! Reads, creates and locks single files in a folder whose contents may be hostile.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,14 +11,15 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Prefix of temporary files; they stay behind when their writer is killed.
+/// The prefix of temporary files. A writer that is killed leaves its temporary file behind.
 pub(crate) const TEMPORARY: &str = ".new-";
 
-/// Attempts to take a lock, and the pause between two.
+/// The maximum number of attempts to lock a file.
 const LOCK_TRIES: u32 = 20;
+/// The pause between two attempts to lock a file.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// A file that exists and cannot be read.
+/// Why a file that exists cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error(transparent)]
@@ -36,8 +37,8 @@ impl From<Unreadable> for io::Error {
     }
 }
 
-/// Opens a regular file of the folder without following links and without blocking. `None` if it does not
-/// exist.
+/// Opens a regular file in the folder, without following symlinks and without blocking. `None` if the file
+/// does not exist.
 pub(crate) fn open(folder: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
@@ -63,12 +64,13 @@ pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable
     serde_json::from_slice(&text).map_err(|error| Unreadable::Damaged(format!("cannot parse it: {error}")))
 }
 
-/// Creates a new file atomically, readable only by this user, unless the name is taken.
+/// Creates a new file atomically. Only this user can read the file.
 ///
-/// With `lock`, the file is locked before it gets its name, until the returned file is closed.
+/// If `lock` is set, the file is locked before it gets its name, and remains locked until the returned file
+/// is closed.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`] if the name is taken.
+/// [`io::ErrorKind::AlreadyExists`] if a file of that name exists.
 pub(crate) fn create<T: Serialize>(
     folder: BorrowedFd<'_>,
     name: &str,
@@ -89,18 +91,18 @@ pub(crate) fn create<T: Serialize>(
         }
         publish(folder, &temporary, name)
     });
-    // Fails if the file was renamed.
+    // This fails if the file was already renamed.
     let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
     written?;
-    // Without this, a power failure may undo the name.
+    // Without this call, the file's name could be lost in a power failure.
     rustix::fs::fsync(folder)?;
     Ok(file)
 }
 
-/// Gives a temporary file its final name unless that is taken.
+/// Gives a temporary file its final name, unless a file of that name exists.
 fn publish(folder: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
     match rustix::fs::linkat(folder, temporary, folder, name, AtFlags::empty()) {
-        // A file system without hard links.
+        // The file system does not support hard links.
         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
             rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)?;
             Ok(())
@@ -109,8 +111,8 @@ fn publish(folder: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()
     }
 }
 
-/// Locks a proposal, as a sign that its asker waits. Retries, since [`is_locked`] holds the lock for a
-/// moment.
+/// Locks the file of a proposal, which shows that its asker is waiting. Retries, because [`is_locked`] holds
+/// the lock for a moment.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -121,7 +123,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     Err(io::Error::from(Errno::WOULDBLOCK))
 }
 
-/// Whether an asker has locked the file. Always true on a file system without locks.
+/// Whether an asker has locked the file. Always true on a file system that does not support locks.
 pub(crate) fn is_locked(file: &File) -> bool {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {
@@ -132,7 +134,7 @@ pub(crate) fn is_locked(file: &File) -> bool {
     }
 }
 
-/// Moves a file to `processed`. Returns whether it existed.
+/// Moves a file to the folder `processed`. Returns whether the file existed.
 pub(crate) fn archive(folder: &impl AsFd, processed: &impl AsFd, name: &str) -> io::Result<bool> {
     match rustix::fs::renameat(folder, name, processed, name) {
         Ok(()) => Ok(true),

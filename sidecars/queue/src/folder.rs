@@ -1,4 +1,4 @@
-//! The queue folder of one bottle: submits, lists, answers and archives proposals.
+//! Manages the queue folder of one bottle: submits, lists, answers and archives proposals.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -14,17 +14,18 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::file::{self, TEMPORARY, Unreadable};
 use crate::list::{Damaged, Listing};
 
-/// Most entries of a folder that are read; the rest is reported as one damaged entry.
+/// The maximum number of entries in a folder that are read. All further entries are reported as one damaged
+/// entry.
 const MOST_ENTRIES: usize = 1024;
 
-/// Tolerated clock difference of an answer's time.
+/// The tolerated difference between the clocks of the asker and of the author of an answer.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 const PROPOSAL: &str = ".proposal.json";
 const RESPONSE: &str = ".response.json";
 const PROCESSED: &str = "processed";
 
-/// The folder of one bottle. It stays open, so a replaced path does not redirect writes.
+/// The queue folder of one bottle. The folder is kept open, so replacing its path does not redirect writes.
 #[derive(Debug)]
 pub struct Folder {
     slug: Slug,
@@ -36,71 +37,71 @@ pub struct Folder {
 /// The state of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Its asker waits for an answer.
+    /// The asker is waiting for an answer.
     Waiting,
-    /// It has an answer that the asker has not processed yet.
+    /// The proposal has an answer, which the asker has not processed yet.
     Answered,
-    /// Its time is over.
+    /// The proposal has expired.
     Expired,
-    /// Its asker has disconnected.
+    /// The asker of the proposal is no longer waiting.
     Stale,
 }
 
-/// A proposal that is not archived.
+/// A proposal that has not been archived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
-    /// The proposal itself.
+    /// The proposal.
     pub proposal: Proposal,
-    /// Its state.
+    /// The state of the proposal.
     pub state: State,
 }
 
-/// Submitting a question failed.
+/// Why a question could not be submitted.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// The bottle has [`MAX_PENDING`] pending proposals.
+    /// The bottle already has [`MAX_PENDING`] pending proposals.
     #[error("this bottle has {MAX_PENDING} pending proposals already; answer one with `bottle supervise`")]
     Full,
-    /// Another question has its id.
+    /// Another question has the same id.
     #[error("another proposal has this id")]
     Taken,
-    /// The folder is unusable.
+    /// The folder cannot be used.
     #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Answering a proposal failed.
+/// Why a proposal could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum RespondError {
-    /// It has another answer.
+    /// The proposal already has an answer.
     #[error("this proposal has an answer already")]
     Decided,
-    /// It is answered, expired, or dismissed.
+    /// The proposal was answered and archived, has expired, or was dismissed.
     #[error("this proposal is no longer pending")]
     Gone,
     /// The answer does not fit the proposal.
     #[error("{0}")]
     Unfit(String),
-    /// The folder is unusable.
+    /// The folder cannot be used.
     #[error("cannot use the queue: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A submitted question. Dropping it makes the proposal stale.
+/// A question that was submitted. Dropping this value makes the proposal stale.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) proposal: Proposal,
-    /// Whether the proposal is new in the queue.
+    /// Whether the proposal was added to the queue by this submission.
     pub(crate) new: bool,
-    /// Keeps the file locked.
+    /// The open file, which keeps the proposal locked.
     _file: File,
 }
 
 impl Folder {
-    /// Opens the folder of a bottle and creates it if missing.
+    /// Opens the folder of a bottle, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be created, or is a symlink.
+    /// If the folder cannot be created or is a symlink.
     pub fn make(home: &Path, slug: &Slug) -> io::Result<Self> {
         let queue = home.join("queue");
         for folder in [queue.clone(), queue.join(slug.as_str()), queue.join(slug.as_str()).join(PROCESSED)] {
@@ -112,10 +113,10 @@ impl Folder {
         Self::open(home, slug)
     }
 
-    /// Opens the existing folder of a bottle.
+    /// Opens the folder of a bottle, which must exist.
     ///
     /// # Errors
-    /// If it does not exist, or is a symlink.
+    /// If the folder does not exist or is a symlink.
     pub fn open(home: &Path, slug: &Slug) -> io::Result<Self> {
         let path = home.join("queue").join(slug.as_str());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -124,16 +125,16 @@ impl Folder {
         Ok(Self { slug: slug.clone(), path, folder, processed })
     }
 
-    /// The bottle's slug.
+    /// The slug of the bottle.
     #[must_use]
     pub fn slug(&self) -> &Slug {
         &self.slug
     }
 
-    /// Lists its proposals, oldest first, and damaged entries.
+    /// Lists the proposals in the folder, oldest first, and damaged entries.
     ///
     /// # Errors
-    /// If the folder cannot be read at all.
+    /// If the folder cannot be read.
     pub fn pending(&self, now: Timestamp) -> io::Result<Listing> {
         let mut listing = Listing::default();
         let mut left = MOST_ENTRIES;
@@ -161,10 +162,10 @@ impl Folder {
         Ok(listing)
     }
 
-    /// Returns one proposal by its id, if it exists.
+    /// Returns the proposal with this id, if it exists.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the proposal's file is damaged.
     pub fn get(&self, id: &Id, now: Timestamp) -> io::Result<Option<Pending>> {
         self.entry(&format!("{id}{PROPOSAL}"), now).map_err(Into::into)
     }
@@ -173,7 +174,7 @@ impl Folder {
         Damaged { path: self.path.join(name), why: why.to_owned() }
     }
 
-    /// Reads the entry with this name; `None` for a response to an existing proposal.
+    /// Reads the entry with the given name; `None` if it is a response to an existing proposal.
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
@@ -206,7 +207,8 @@ impl Folder {
         Ok(Some((proposal, file)))
     }
 
-    /// Submits a question. Joins an existing proposal with the same id and subject.
+    /// Writes a question to the folder. If a proposal with the same id and subject exists, the question joins
+    /// it.
     pub(crate) fn submit(&self, proposal: Proposal, now: Timestamp) -> Result<Asked, SubmitError> {
         if let Some((existing, file)) = self.proposal(&proposal.id).map_err(io::Error::from)? {
             if !existing.asks_the_same(&proposal) {
@@ -221,7 +223,8 @@ impl Folder {
         Ok(Asked { proposal, new: true, _file: file })
     }
 
-    /// Archives dead proposals: equal questions, and the oldest ones if the queue is full.
+    /// Archives proposals that nobody waits for: those that equal `proposal`, and the oldest ones if the
+    /// queue is full.
     fn make_room(&self, proposal: &Proposal, now: Timestamp) -> Result<(), SubmitError> {
         self.remove_old_temporaries();
         let mut pending = self.pending(now)?.pending;
@@ -241,8 +244,9 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes temporary files of killed writers. Only the asker calls this, when its own writes are
-    /// complete; an answer in progress is younger than a minute.
+    /// Removes temporary files that killed writers left behind. Only the asker calls this method, when none
+    /// of its writes is in progress. A file of an answer that is being written is less than a minute old and
+    /// is not removed.
     fn remove_old_temporaries(&self) {
         let old = |entry: &fs::DirEntry| {
             let age = entry.metadata().and_then(|data| data.modified()).map(|at| at.elapsed());
@@ -255,7 +259,7 @@ impl Folder {
         }
     }
 
-    /// Reads the answer to a question, if any.
+    /// Reads the answer to a proposal, if there is one.
     pub(crate) fn answer(&self, proposal: &Proposal, now: Timestamp) -> Result<Option<Response>, Unreadable> {
         let name = format!("{}{RESPONSE}", proposal.id);
         let Some(mut file) = file::open(self.folder.as_fd(), &name)? else { return Ok(None) };
@@ -267,25 +271,25 @@ impl Folder {
         Ok(Some(response))
     }
 
-    /// Whether the folder contains the proposal.
+    /// Whether the folder contains the proposal with this id.
     pub(crate) fn contains(&self, id: &Id) -> bool {
         !matches!(file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
     }
 
-    /// Archives a proposal, then its response. Returns whether the proposal existed.
+    /// Archives a proposal, and then its response. Returns whether the proposal existed.
     pub(crate) fn archive(&self, id: &Id) -> io::Result<bool> {
-        // In this order: see `respond`.
+        // `respond` relies on this order.
         let existed = self.archive_file(id, PROPOSAL)?;
         self.archive_file(id, RESPONSE)?;
         Ok(existed)
     }
 
-    /// Archives only the proposal, so that no further answer is accepted.
+    /// Archives only the proposal, so that no further answer can be written.
     pub(crate) fn close(&self, id: &Id) -> io::Result<bool> {
         self.archive_file(id, PROPOSAL)
     }
 
-    /// Archives the response of a closed proposal. Returns whether it existed.
+    /// Archives the response to a closed proposal. Returns whether the response existed.
     pub(crate) fn archive_response(&self, id: &Id) -> io::Result<bool> {
         self.archive_file(id, RESPONSE)
     }
@@ -302,13 +306,14 @@ impl Folder {
         file::archive(&self.folder, &self.processed, &format!("{id}{suffix}"))
     }
 
-    /// Answers a proposal. The first answer wins.
+    /// Writes an answer to a proposal. If there are several answers, the first one counts.
     ///
-    /// The asker archives the proposal before it checks for an answer the last time, and this method
-    /// withdraws an answer that arrives after that. So both sides agree whether the answer counts.
+    /// When a proposal expires, the asker archives it and then checks for an answer a last time. If this
+    /// method finds the proposal archived after writing an answer, it withdraws the answer. The asker and the
+    /// author of the answer therefore agree whether the answer counts.
     ///
     /// # Errors
-    /// [`RespondError`]; then this answer does not count.
+    /// [`RespondError`], which means that this answer does not count.
     pub fn respond(&self, response: &Response) -> Result<(), RespondError> {
         let id = &response.proposal_id;
         let proposal = self.proposal(id).map_err(io::Error::from)?;
@@ -325,19 +330,20 @@ impl Folder {
         }
         match rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty()) {
             Ok(()) => Err(RespondError::Gone),
-            // The asker has archived it.
+            // The asker has already archived the answer.
             Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(RespondError::Io(error.into())),
         }
     }
 
-    /// Archives a stale or expired proposal.
+    /// Archives a proposal that is stale or has expired.
     ///
     /// # Errors
-    /// [`RespondError::Unfit`] if its asker still waits, [`RespondError::Gone`] if it does not exist.
+    /// [`RespondError::Unfit`] if the asker is still waiting, [`RespondError::Gone`] if the proposal does not
+    /// exist.
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
         let (_, file) = self.proposal(id).map_err(io::Error::from)?.ok_or(RespondError::Gone)?;
-        // Locked while it is moved, so that no asker joins meanwhile.
+        // The file is locked while it is moved, so that no asker can join it.
         if file::lock(&file).is_err() {
             return Err(RespondError::Unfit("this proposal is still pending; answer it instead".to_owned()));
         }

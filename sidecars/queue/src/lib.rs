@@ -1,22 +1,23 @@
-//! The supervise queue: questions for the user.
+//! Implements the supervise queue, through which a bottle asks its user questions.
 //!
-//! A daemon of a bundle sends a question over its channel. The keeper writes it to a file in
-//! `$BOTTLE_HOME/queue/<slug>/` and returns the answer. So no sidecar shares a folder with the host, and
-//! every backend works the same.
+//! A daemon in a bundle sends a question over its channel. The keeper, which is the process that owns the
+//! bottle, writes the question to a file in `$BOTTLE_HOME/queue/<slug>/`, and returns the user's answer over
+//! the channel. Therefore no sidecar shares a folder with the host, and the queue works in the same way on
+//! every backend.
 //!
 //! ```text
-//! questions  in daemons and the bundle: sends questions, forwards them to the connected keeper
+//! questions  in daemons and the bundle: sends questions, and forwards them to the connected keeper
 //! asker      in the keeper: writes a file for each question and waits for its answer
 //! cooldown   delays a question that was rejected before
-//! folder     the files of one bottle: written atomically, read as hostile input
-//! file       single files: atomic creation, locks, bounded reads
+//! folder     the files of one bottle, which are written atomically and read as hostile input
+//! file       single files: atomic creation, locks, limits on their size
 //! list       lists the pending proposals of all bottles
 //! ```
-//! On disk:
+//! Files on disk:
 //! ```text
 //! queue/<slug>/<id>.proposal.json    locked (flock) by the asker while it waits; stale without a lock
-//!              <id>.response.json    created by link, so the first answer wins
-//!              processed/            both files, moved here by the asker
+//!              <id>.response.json    created by a hard link, so that the first answer counts
+//!              processed/            both files, after the asker has moved them here
 //! ```
 
 mod asker;

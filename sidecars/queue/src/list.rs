@@ -14,21 +14,21 @@ use jiff::{SignedDuration, Timestamp};
 use crate::file::Unreadable;
 use crate::folder::{Folder, Pending};
 
-/// Proposals and damaged entries.
+/// A list of proposals and damaged entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Proposals, oldest first.
+    /// The proposals, oldest first.
     pub pending: Vec<Pending>,
-    /// Entries that were skipped.
+    /// The entries that could not be read.
     pub damaged: Vec<Damaged>,
 }
 
 /// An invalid entry in a queue folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
-    /// Its path.
+    /// The path of the entry.
     pub path: PathBuf,
-    /// The reason, a lower-case fragment.
+    /// The reason, as a part of a sentence in lower case.
     pub why: String,
 }
 
@@ -47,10 +47,10 @@ impl Listing {
     }
 }
 
-/// Lists the proposals of every bottle of this home, including stopped bottles.
+/// Lists the proposals of all bottles in `home`, including bottles that are stopped.
 ///
 /// # Errors
-/// If the queue exists and cannot be read.
+/// If the queue folder exists but cannot be read.
 pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for name in names(home)? {
@@ -60,54 +60,55 @@ pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Finds the folder with this proposal.
+/// Finds the queue folder that contains the proposal with this id.
 ///
 /// # Errors
-/// If the queue exists and cannot be read.
+/// If the queue folder exists but cannot be read.
 pub fn find(home: &Path, id: &Id) -> io::Result<Option<Folder>> {
     let mut folders = names(home)?.into_iter().filter_map(|name| open(home, &name).ok());
     Ok(folders.find(|folder| folder.contains(id)))
 }
 
-/// Polls the queue for changes. It does not read an unchanged folder again each time.
+/// Polls the queue for changes. Unchanged folders are not read again each time.
 #[derive(Debug)]
 pub struct QueueWatcher {
     home: PathBuf,
     folders: BTreeMap<OsString, CachedFolder>,
-    /// Time of the last full read.
+    /// The time at which all folders were last read.
     full_read: Option<Instant>,
     last: Option<Listing>,
 }
 
-/// The last listing of a folder.
+/// The most recent listing of a folder.
 #[derive(Debug)]
 struct CachedFolder {
     stamp: Option<Stamp>,
-    /// Whether a change within the clock's resolution may be missing, which the stamp does not show.
+    /// Whether the folder changed so recently that a further change might not alter its stamp.
     fresh: bool,
     listing: Listing,
 }
 
-/// Identity and modification time of a folder, which change when an entry is added or removed.
+/// The inode and the modification time of a folder. The time changes when an entry is added or removed.
 type Stamp = (u64, i64, i64);
 
-/// Interval between full reads: an asker that disconnects changes no folder.
+/// The interval at which all folders are read. This is needed because an asker that stops waiting does not
+/// change its folder.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The coarsest resolution of a file system's clock.
+/// The resolution of the least precise clock of any file system.
 const TICK: SignedDuration = SignedDuration::from_millis(100);
 
 impl QueueWatcher {
-    /// A watcher that has read nothing yet.
+    /// Makes a watcher that has not read the queue yet.
     #[must_use]
     pub fn new(home: PathBuf) -> Self {
         Self { home, folders: BTreeMap::new(), full_read: None, last: None }
     }
 
-    /// Returns the current listing, as [`list`] does; `None` if it has not changed since the last call.
+    /// Returns the current listing, like [`list`]; `None` if the listing has not changed since the last call.
     ///
     /// # Errors
-    /// If the queue exists and cannot be read.
+    /// If the queue folder exists but cannot be read.
     pub fn poll(&mut self, now: Timestamp) -> io::Result<Option<Listing>> {
         let all = self.full_read.is_none_or(|last| last.elapsed() >= FULL_READ_INTERVAL);
         let names = names(&self.home)?;
@@ -119,7 +120,7 @@ impl QueueWatcher {
             if unchanged && !all {
                 continue;
             }
-            // A folder without a stamp is read, and reported, each time.
+            // A folder without a stamp is read, and its listing reported, in each call.
             let fresh = stamp.is_none_or(is_fresh);
             let listing = list_folder(&self.home, &name, now);
             self.folders.insert(name, CachedFolder { stamp, fresh, listing });
@@ -143,14 +144,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Whether the folder changed within the clock's resolution.
+/// Whether the folder changed within the resolution of the file system's clock.
 fn is_fresh((_, seconds, nanoseconds): Stamp) -> bool {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::MAX);
     Timestamp::now().duration_since(changed) < TICK
 }
 
-/// Names of the entries in the queue folder, sorted.
+/// The names of the entries in the queue folder, sorted.
 fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     let entries = match std::fs::read_dir(home.join("queue")) {
         Ok(entries) => entries,
@@ -166,7 +167,8 @@ fn open(home: &Path, name: &OsStr) -> Result<Folder, Unreadable> {
     Ok(Folder::open(home, &slug)?)
 }
 
-/// Lists one folder. The listing also reports a folder that cannot be read.
+/// Lists the proposals in one folder. If the folder cannot be read, the listing reports it as a damaged
+/// entry.
 fn list_folder(home: &Path, name: &OsStr, now: Timestamp) -> Listing {
     let read = open(home, name).and_then(|folder| Ok(folder.pending(now)?));
     read.unwrap_or_else(|error| {

@@ -1,4 +1,5 @@
-//! Sends questions over the channel: in a daemon, and in the bundle between it and the keeper.
+//! Sends questions over a channel. A daemon sends them to its bundle, and the bundle forwards them to the
+//! keeper process.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,16 +12,18 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-/// Most pending questions. It is more than the limit on disk, so that the keeper reports a full queue.
+/// The maximum number of pending questions. The limit on disk is lower, so a full queue is reported by the
+/// keeper.
 const MOST: usize = 32;
 
-/// Grace period after expiry: the keeper uses its own clock, and a late answer takes time to arrive.
+/// How long an answer may arrive after a question has expired. The keeper's clock may differ, and an answer
+/// takes time to arrive.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Pause before the next request to a peer that refuses to serve questions.
+/// The pause before the next request to a peer that refuses to serve questions.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Creates a question with a random id, which expires after `wait`.
+/// Creates a question with a random id that expires after `wait`.
 #[must_use]
 pub fn question(tool: Tool, proposed_file: String, justification: String, wait: Duration) -> Question {
     let wait = jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX);
@@ -29,7 +32,7 @@ pub fn question(tool: Tool, proposed_file: String, justification: String, wait: 
     Question { id, tool, proposed_file, justification, revision: None, expires_at }
 }
 
-/// Pending questions, waiting for a connected peer or for its answer. Cheap to clone.
+/// Questions that wait until a peer connects or sends an answer. Clones share the questions.
 #[derive(Debug, Clone, Default)]
 pub struct Questions(Arc<Inner>);
 
@@ -53,8 +56,8 @@ struct Entry {
 }
 
 impl Questions {
-    /// Asks a question and waits for the answer until the question expires. Dropping the future
-    /// withdraws the question.
+    /// Asks a question, and waits until it has an answer or expires. If the future is dropped, the question
+    /// is withdrawn.
     pub async fn ask(&self, question: Question) -> Answer {
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
             return Answer::Refused("the question is too long for a user".to_owned());
@@ -72,7 +75,7 @@ impl Questions {
         }
     }
 
-    /// Serves one [`BundleRequest::Question`]: sends the next question and receives its answer.
+    /// Serves one [`BundleRequest::Question`]. Sends the next question to the peer and receives the answer.
     pub async fn serve(&self, mut stream: Stream) {
         let mut entry = tokio::select! {
             entry = self.next() => entry,
@@ -84,9 +87,9 @@ impl Questions {
         }
         tokio::select! {
             answer = stream.receive::<Answer>() => match answer {
-                // Fails if the asker has just stopped waiting.
+                // Sending fails if the asker has just stopped waiting.
                 Ok(answer) => drop(entry.answer.send(answer)),
-                // The peer has disconnected; the next one gets the question.
+                // The peer has disconnected. The next peer gets the question.
                 Err(_) => self.put(entry, true),
             },
             () = entry.answer.closed() => stream.reset("the question was withdrawn").await,
@@ -117,7 +120,7 @@ impl Questions {
         }
     }
 
-    /// Takes the first question that is not withdrawn. Also returns whether there are more.
+    /// Takes the first question that has not been withdrawn. Also returns whether there are more questions.
     fn take(&self) -> (Option<Entry>, bool) {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|entry| !entry.answer.is_closed());
@@ -125,8 +128,8 @@ impl Questions {
     }
 }
 
-/// Receives the questions of a peer until it disconnects and answers each with `ask`. Drops the future of
-/// a question that the peer withdraws.
+/// Receives the questions of a peer until the peer disconnects, and answers each with `ask`. If the peer
+/// withdraws a question, the future of that question is dropped.
 pub async fn forward<A, F>(peer: &Channel, ask: A)
 where
     A: Fn(Question) -> F,
@@ -147,7 +150,7 @@ where
             let _permit = permit;
             tokio::select! {
                 answer = answer => {
-                    // A peer that disconnected asks again when it reconnects.
+                    // A peer that has disconnected asks the question again when it reconnects.
                     if stream.message(&answer).await.is_ok() {
                         let _ = stream.end().await;
                     }

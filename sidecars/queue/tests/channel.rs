@@ -1,4 +1,4 @@
-//! Questions from a daemon through a bundle to a keeper, over real channels.
+//! Tests questions that a daemon sends through a bundle to a keeper, over real channels.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn pair() -> (Channel, (Channel, Incoming)) {
     (dialed.0, (accepted.0, accepted.1))
 }
 
-/// Serves these questions on a channel.
+/// Serves `questions` on a channel.
 fn serve(questions: &Questions, (channel, mut incoming): (Channel, Incoming)) {
     let questions = questions.clone();
     tokio::spawn(async move {
@@ -33,7 +33,7 @@ fn serve(questions: &Questions, (channel, mut incoming): (Channel, Incoming)) {
     });
 }
 
-/// The questions of a daemon and of a bundle, with the first forwarded to the second.
+/// Returns the questions of a daemon and of a bundle. The daemon's questions are forwarded to the bundle.
 async fn daemon_and_bundle() -> (Questions, Questions) {
     let (daemon, bundle) = (Questions::default(), Questions::default());
     let (to_daemon, daemon_side) = pair().await;

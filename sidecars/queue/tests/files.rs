@@ -1,4 +1,4 @@
-//! The queue on disk: questions, answers, killed processes and hostile files.
+//! Tests the queue on disk: questions, answers, killed processes and hostile files.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,14 +16,14 @@ use bottle_queue::{
 use jiff::Timestamp;
 use tempfile::TempDir;
 
-/// Time limit for one step.
+/// The time limit for one step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn slug() -> Slug {
     "a-1".parse().expect("slug")
 }
 
-/// Applies nothing.
+/// Accepts answers without applying anything.
 #[derive(Debug)]
 struct NoEffect;
 
@@ -49,7 +49,7 @@ fn response(id: &Id, by: &str) -> Response {
     }
 }
 
-/// Waits until `count` proposals are in this state.
+/// Waits until `count` proposals are in the given state.
 async fn until(home: &Path, state: State, count: usize) -> Vec<Pending> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -168,7 +168,7 @@ async fn reports_at_once_whether_an_answer_to_an_abandoned_question_counts() {
         });
         until(home.path(), State::Waiting, 1).await;
         waiting.abort();
-        // The asker detects within 40 ms that the question is abandoned.
+        // The asker needs up to 40 ms to detect that the question was abandoned.
         tokio::time::sleep(Duration::from_millis(round)).await;
         let outcome = tokio::time::timeout(PATIENCE, asker.answer(response(&id, "me"))).await;
         if let Err(why) = outcome.expect("an outcome in time") {
@@ -233,7 +233,7 @@ async fn joins_equal_questions_and_limits_pending_ones() {
     folder.respond(&response(&one.proposal.id, "me")).expect("answered");
     let (first, second) = (first.await.expect("asked"), second.await.expect("asked"));
     assert!(matches!(&first, Answer::Decided(_)) && first == second, "{first:?} {second:?}");
-    // Abandoned questions are stale; new questions replace them.
+    // Abandoned questions are stale, so new questions may replace them.
     for other in others {
         other.abort();
     }
@@ -300,7 +300,7 @@ async fn reports_hostile_entries_and_follows_no_links() {
         .map(|damaged| damaged.path.file_name().expect("name").to_string_lossy().into_owned())
         .collect();
     assert_eq!(damaged.len(), 10, "{damaged:?}");
-    // Never writes through a link, even if the folder's owner replaces a proposal by one.
+    // The queue never writes through a symlink, even if the owner of the folder replaces a proposal by one.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let id = asked.id.clone();
     symlink(&outside, at.join(format!("{id}.response.json"))).expect("link");
@@ -313,7 +313,7 @@ async fn reports_hostile_entries_and_follows_no_links() {
 async fn the_watcher_reports_each_change_once() {
     let home = tempfile::tempdir().expect("home");
     let mut watcher = QueueWatcher::new(home.path().to_owned());
-    // The first call reports an empty queue.
+    // The first call reports the empty queue.
     assert!(
         watcher.poll(Timestamp::now()).expect("looked").is_some_and(|listing| listing.pending.is_empty())
     );
@@ -338,7 +338,7 @@ async fn the_watcher_reports_each_change_once() {
     next(&[State::Stale]).await;
     std::fs::remove_dir_all(folder(home.path())).expect("removed");
     next(&[]).await;
-    // Long enough for a full read.
+    // The pause is long enough for the watcher to read all folders.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(watcher.poll(Timestamp::now()).expect("looked"), None);
     std::fs::remove_dir(home.path().join("queue")).expect("removed");
@@ -354,7 +354,7 @@ async fn refuses_with_the_cause_if_the_queue_is_unusable() {
     assert!(matches!(&answer, Answer::Refused(why) if why.contains("cannot use the queue")), "{answer:?}");
 }
 
-/// Runs as a separate process, the keeper, which asks until it is killed.
+/// Runs as a separate process in the role of the keeper, and asks a question until it is killed.
 #[tokio::test]
 async fn asks_as_a_separate_process() {
     let Some(home) = std::env::var_os("QUEUE_TEST_HOME") else { return };
@@ -390,7 +390,7 @@ async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     folder.respond(&response(&pending.proposal.id, "me")).expect("answered");
     assert!(second.wait().expect("ended").success());
     assert_eq!(names(&self::folder(home.path())).len(), 1);
-    // Killed during a write, the file is complete or does not exist.
+    // If the keeper is killed while it writes, the file is complete or does not exist.
     for pause in 0..15 {
         let mut asking = asking_process(&home, "y");
         tokio::time::sleep(Duration::from_millis(pause * 2)).await;
@@ -407,7 +407,7 @@ async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     last.wait().expect("reaped");
 }
 
-/// A rejected question is not shown again at once, even in other words; a new question is.
+/// A rejected question is not immediately shown again, even in other words. A different question is shown.
 #[tokio::test]
 async fn delays_a_rejected_question() {
     let home = tempfile::tempdir().expect("home");
