@@ -1,4 +1,5 @@
-//! `bottle-ask`: calls the supervise tools from a shell, for agents without MCP.
+//! Implements the command `bottle-ask`, which calls the supervise tools from a shell. It is for agents
+//! without MCP.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -16,13 +17,13 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// Time limit for a call, longer than the server's.
+/// The time limit for a call, which is longer than the server's own limit.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Most bytes of a response, and of a proposal.
+/// The maximum size of a response and of a proposal, in bytes.
 const MOST: usize = 4 << 20;
 
-/// The MCP revision of the calls.
+/// The MCP protocol revision that the command uses.
 const PROTOCOL: &str = "2025-06-18";
 
 const HELP: &str = "\
@@ -74,7 +75,7 @@ fn print(mut to: impl Write, text: &str) -> anyhow::Result<()> {
     writeln!(to, "{text}").context("cannot write output")
 }
 
-/// An invalid command line.
+/// Why a command line is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum UsageError {
     #[error("an argument is not UTF-8")]
@@ -91,7 +92,7 @@ enum UsageError {
     Routes,
 }
 
-/// A parsed command line.
+/// A command line after parsing.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Help,
@@ -130,7 +131,8 @@ impl Command {
     }
 }
 
-/// Converts ROUTES to the tool's argument: a host, YAML or JSON; `-` reads standard input.
+/// Converts ROUTES on the command line to the argument of the tool. ROUTES is a host, YAML or JSON; `-` reads
+/// it from standard input.
 fn routes_argument(text: &str, input: impl Read) -> anyhow::Result<Value> {
     if text == "-" {
         let mut text = String::new();
@@ -182,7 +184,7 @@ fn execute(command: Command) -> anyhow::Result<u8> {
     }
 }
 
-/// The exit code of a tool's result. A result without a status is the list of routes.
+/// The exit code for the result of a tool. A result without a status is the list of routes.
 fn exit_code(result: &Value) -> u8 {
     match result["status"].as_str() {
         None | Some("approved" | "modified") => ALLOWED,
@@ -191,7 +193,7 @@ fn exit_code(result: &Value) -> u8 {
     }
 }
 
-/// Finds the server's address in hosts(5).
+/// Finds the address of the supervise server in hosts(5).
 fn server_address(hosts: &str) -> Option<SocketAddr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
@@ -203,7 +205,7 @@ fn server_address(hosts: &str) -> Option<SocketAddr> {
 /// The server's reply to a call.
 enum Reply {
     Result(Value),
-    /// The call is invalid, with the server's message.
+    /// The call is invalid; contains the server's message.
     Invalid(String),
 }
 

@@ -1,4 +1,5 @@
-//! The supervise daemon: confinement, provisioning and requests of its parent.
+//! Runs the supervise daemon: confines the process, receives routes from the parent process, and serves the
+//! bottle.
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -20,21 +21,22 @@ use crate::proposals::Proposals;
 /// The daemon's name in health reports and events.
 pub const NAME: &str = "supervise";
 
-/// Most open descriptors: connections, and some for the rest.
+/// The maximum number of open descriptors, which are those of connections and a few others.
 const DESCRIPTORS: u64 = http::CONNECTIONS as u64 + 64;
 
-/// The daemon's configuration on its command line. It contains no secrets.
+/// The daemon's configuration, which is passed on its command line. It contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuperviseConfig {
-    /// The listener for the bottle.
+    /// The listener that the bottle connects to.
     pub proxy: ListenerConfig,
-    /// The user to switch to when started as root. It needs write access to the listener's folder.
+    /// The user to which the daemon switches if root started it. This user needs write access to the
+    /// listener's folder.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
 
-/// The role `__supervise HOME SLUG CONFIG`: runs until the bundle disconnects.
+/// Runs the program as `__supervise HOME SLUG CONFIG` until the bundle disconnects.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__supervise", start)
 }
@@ -54,7 +56,7 @@ fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, SuperviseDaemon::new(config)))
 }
 
-/// The daemon's state between requests of its parent.
+/// The daemon's state between requests of its parent process.
 struct SuperviseDaemon {
     config: SuperviseConfig,
     questions: Questions,
@@ -106,7 +108,7 @@ impl SuperviseDaemon {
         let call_timeout = Duration::from_secs(provision.call_seconds);
         let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await.context("supervise")?;
         tokio::spawn(http::accept(Arc::clone(&proposals), call_timeout, listener));
-        // The parent sends one request at a time, so no other provision can have set it.
+        // The parent process sends one request at a time, so no other request can have set the proposals.
         let _ = self.proposals.set(proposals);
         Ok(BundleEvent::SuperviseOpen)
     }

@@ -1,4 +1,4 @@
-//! Serves the bottle's HTTP connections: one endpoint, with limits on everything.
+//! Serves HTTP connections from the bottle. There is one endpoint, and all resources are limited.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,25 +19,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::proposals::Proposals;
 use crate::server::Server;
 
-/// Most connections of the bottle at once, each with one request; others wait.
+/// The maximum number of concurrent connections from the bottle, each with one request. Further connections
+/// wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// Most bytes of a request body.
+/// The maximum size of a request body, in bytes.
 const BODY: usize = 1 << 20;
 
-/// Time limit for a request's head.
+/// The time limit for a client to send a request's head.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Time limit until a response starts, for a slow body or a call that waits without progress notifications.
+/// The time limit until a response begins. It applies to slow request bodies, and to calls that wait for a
+/// decision without progress notifications.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Read buffer of a connection, in bytes.
+/// The size of a connection's read buffer, in bytes.
 const BUFFER: usize = 64 << 10;
 
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// Accepts connections for the life of the process. A call waits up to `call_timeout` for a decision.
+/// Accepts connections until the process exits. A call waits at most `call_timeout` for a decision.
 pub(crate) async fn accept(proposals: Arc<Proposals>, call_timeout: Duration, listener: Listener) {
     let mcp = service(proposals, call_timeout);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
@@ -46,10 +48,10 @@ pub(crate) async fn accept(proposals: Arc<Proposals>, call_timeout: Duration, li
     }
 }
 
-/// The SDK's server, without sessions: any client can check a proposal by its id.
+/// The MCP server of the SDK. It has no sessions, so any client can check a proposal by its id.
 fn service(proposals: Arc<Proposals>, call_timeout: Duration) -> Mcp {
-    // Without the check, a web page in the bottle's browser could call the server by another name (DNS
-    // rebinding).
+    // The check of the `Host` header prevents DNS rebinding. Otherwise, a web page in a browser in the bottle
+    // could call the server under another name.
     let names = [SUPERVISE_HOST.to_owned(), format!("{SUPERVISE_HOST}:{SUPERVISE_PORT}")];
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(names)

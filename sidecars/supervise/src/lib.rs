@@ -1,17 +1,18 @@
-//! The supervise daemon: an MCP server through which an agent proposes routes to the user.
+//! Implements the supervise daemon, an MCP server through which an agent proposes routes to the user.
 //!
 //! ```text
 //! agent ── MCP, http://supervise:9100/mcp ──► server ─► proposals ─► questions ─► bundle ─► keeper ─► user
-//! command ── bottle-ask ──────────────────────┘             ◄── answer, when the routes are live ──┘
+//! command ── bottle-ask ──────────────────────┘             ◄── answer, when the routes are active ┘
 //! ```
-//! The daemon has no secrets and connects only to its parent, which sends it routes once they are live at
-//! the proxy. It refuses a proposal that could never be applied, with the parser's error.
+//! The daemon has no secrets, and connects only to its parent process. The parent sends it the routes after
+//! the proxy has activated them. If a proposal can never be applied, the daemon rejects it with the parser's
+//! error.
 //!
 //! ```text
-//! daemon     the process: confinement, provisioning, requests of its parent
+//! daemon     the process: confinement, and requests of the parent process
 //! http       connections of the bottle, and their limits
-//! server     the MCP server, on the official SDK
-//! tools      the tools: descriptions, schemas, arguments
+//! server     the MCP server, which uses the official SDK
+//! tools      descriptions, schemas and arguments of the tools
 //! proposals  the bottle's proposals and their answers
 //! ask        the command `bottle-ask`, for agents without MCP
 //! ```

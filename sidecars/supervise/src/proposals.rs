@@ -1,7 +1,7 @@
-//! Stores a bottle's proposals and their answers.
+//! Stores the proposals of a bottle, and their answers.
 //!
-//! A proposal outlives its call: an agent's client may cut a call short and check the proposal by its id
-//! later.
+//! A proposal remains stored after the call that made it. The agent's client may end the call early, and
+//! check the proposal by its id later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,13 +15,13 @@ use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 
-/// Time limit for the user's decision. The agent continues with other work meanwhile.
+/// The time limit for the user's decision. The agent can do other work while it waits.
 const DECIDED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
-/// Most stored proposals, including answered ones.
+/// The maximum number of stored proposals, including those that have an answer.
 const STORED: usize = 256;
 
-/// The routes that are live at the proxy.
+/// The routes that are active in the proxy.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) revision: u64,
@@ -36,39 +36,39 @@ pub(crate) struct Proposals {
     stored: Mutex<VecDeque<Stored>>,
 }
 
-/// A stored proposal.
+/// A proposal that is stored.
 #[derive(Debug, Clone)]
 struct Stored {
     id: Id,
-    /// In canonical form: equal proposals are one.
+    /// The proposed routes in canonical form, so that equal proposals can be joined.
     file: String,
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// The result of a proposal.
+/// The result of proposing routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proposed {
-    /// All of it is allowed already.
+    /// All proposed routes are already allowed.
     AlreadyAllowed,
-    /// It is pending under this id.
+    /// The proposal is pending under this id.
     Pending(Id),
 }
 
-/// A proposal was refused without a question. The message is for the agent.
+/// Why a proposal is rejected without asking the user. The message is for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProposeError {
-    /// It could never be applied.
+    /// The proposal can never be applied.
     #[error(transparent)]
     Proposal(#[from] ProposalError),
-    /// It is too long for a user.
+    /// The proposal is too long for a user to read.
     #[error("the proposal is too long for a user; propose less at once")]
     TooLong,
-    /// Its revision does not exist yet.
+    /// The proposal names a revision of the routes that does not exist yet.
     #[error("`revision` is {asked}, but {live} is live; omit it, or use the one of list-egress-routes")]
     Revision {
-        /// The given revision.
+        /// The revision that the proposal names.
         asked: u64,
-        /// The live revision.
+        /// The revision of the active routes.
         live: u64,
     },
     /// Too many proposals are pending.
@@ -77,31 +77,31 @@ pub(crate) enum ProposeError {
 }
 
 impl Proposals {
-    /// For a bottle with these live routes.
+    /// Makes the store for a bottle whose active routes are `routes`.
     pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: Routes) -> Self {
         let live = RwLock::new(Arc::new(routes.into()));
         Self { questions, lockout, live, stored: Mutex::default() }
     }
 
-    /// Whether the bottle is locked: then allowed requests are denied too.
+    /// Whether the bottle is locked. If so, requests are denied even if a route allows them.
     pub(crate) fn is_locked(&self) -> bool {
         self.lockout.is_locked()
     }
 
-    /// Replaces the live routes.
+    /// Replaces the active routes.
     pub(crate) fn replace(&self, routes: Routes) {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes.into());
     }
 
-    /// The live routes.
+    /// The routes that are active in the proxy.
     pub(crate) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Proposes routes to the user. Joins an equal proposal that is pending.
+    /// Proposes routes to the user. If an equal proposal is pending, returns that proposal's id.
     ///
     /// # Errors
-    /// [`ProposeError`].
+    /// [`ProposeError`] if the proposal is rejected without asking the user.
     pub(crate) fn propose(
         &self,
         tool: Tool,
@@ -140,7 +140,8 @@ impl Proposals {
         Ok(Proposed::Pending(id))
     }
 
-    /// The channel of a proposal's answer; `None` if the id is unknown or no longer stored.
+    /// The channel that receives the answer to a proposal; `None` if the id is unknown or the proposal is no
+    /// longer stored.
     pub(crate) fn answer(&self, id: &Id) -> Option<watch::Receiver<Option<Answer>>> {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         stored.iter().find(|other| other.id == *id).map(|other| other.answer.clone())
@@ -185,7 +186,7 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         let first = propose(&proposals, "[{host: new.example}]", Some(1)).expect("asked");
-        // In another spelling.
+        // The same proposal in another spelling.
         let again = propose(&proposals, "{\"routes\": [{\"host\": \"NEW.example\"}]}", None).expect("asked");
         assert_eq!(first, again);
         let other = propose(&proposals, "[{host: other.example}]", None).expect("asked");

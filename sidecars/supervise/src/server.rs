@@ -1,4 +1,4 @@
-//! The MCP server on the official SDK: runs the tools and waits for decisions.
+//! Implements the MCP server with the official SDK. Runs the tools, and waits for decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use crate::tools::{self, Call};
 /// How long a call waits for a decision if the client requests progress notifications.
 const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(300);
 
-/// Interval between progress notifications.
+/// The interval between progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. When a request is denied with 403, \
                             or you know that you will need a host, propose a route here. The user decides, and \
                             approved routes work at once, without a restart.";
 
-/// The server for one request.
+/// The MCP server for one request.
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
-    /// How long a call waits for a decision.
+    /// How long a call waits for a decision if the client does not request progress notifications.
     call_timeout: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Server {
                 let message = format!("proposal {id} waits for the user's decision");
                 let progress = ProgressNotificationParam::new(token.clone(), count).with_message(message);
                 if context.peer.notify_progress(progress).await.is_err() {
-                    // The client has disconnected; the SDK cancels the call.
+                    // The client has disconnected, so the SDK cancels this call.
                     return std::future::pending().await;
                 }
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// The tool's result for an answer; `None` if it is pending.
+    /// The tool's result for an answer, where `None` means that the proposal is pending.
     fn result(&self, id: &Id, answer: Option<&Answer>) -> Value {
         let revision = self.proposals.current().revision;
         match answer {
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// The arguments of a proposal.
+/// The arguments of a call that proposes routes.
 struct Proposing {
     proposal: bottle_contract::proposal::Proposal,
     why: String,

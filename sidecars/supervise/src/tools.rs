@@ -1,4 +1,4 @@
-//! The MCP tools: names, descriptions, schemas, and the parser of their arguments.
+//! Defines the MCP tools by their names, descriptions and schemas, and parses their arguments.
 
 use bottle_contract::proposal::{self, Proposal, ProposalError};
 use bottle_contract::queue::{BadId, Id, Tool};
@@ -6,44 +6,44 @@ use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Most characters of a reason; a user has to read it.
+/// The maximum length of a reason in characters, because a user has to read it.
 const MAX_WHY: usize = 4000;
 
-/// Most characters of a refusal's id; the proxy's own are shorter.
+/// The maximum length of a refusal's id in characters. The ids that the proxy creates are shorter.
 const MAX_REFUSAL: usize = 64;
 
-/// A valid call.
+/// A call with valid arguments.
 #[derive(Debug)]
 pub(crate) enum Call {
-    /// `list-egress-routes`.
+    /// A call of `list-egress-routes`.
     List,
-    /// `egress-allow` and `egress-block`.
+    /// A call of `egress-allow` or `egress-block`.
     Propose {
-        /// The tool.
+        /// The tool that is called.
         tool: Tool,
         /// The proposed routes.
         proposal: Proposal,
-        /// The reason, for the user.
+        /// The reason that is shown to the user.
         why: String,
-        /// The revision of the routes that the agent has seen.
+        /// The revision of the routes that the agent saw before.
         revision: Option<u64>,
     },
-    /// `check-proposal`.
+    /// A call of `check-proposal`.
     Check(Id),
 }
 
-/// An invalid call. The message is for the agent.
+/// Why a call is invalid. The message is for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCall {
-    /// No such tool.
+    /// There is no tool with this name.
     #[error(
         "unknown tool {0}; the tools are list-egress-routes, egress-allow, egress-block and check-proposal"
     )]
     Unknown(String),
-    /// Arguments are missing, of another type, or unknown.
+    /// An argument is missing, unknown or of the wrong type.
     #[error("{0}")]
     Arguments(#[from] serde_json::Error),
-    /// The routes are invalid.
+    /// The proposed routes are invalid.
     #[error("routes: {0}")]
     Routes(#[from] ProposalError),
     /// The reason is missing or too long.
@@ -87,10 +87,10 @@ struct CheckArguments {
 }
 
 impl Call {
-    /// Parses a call.
+    /// Parses the name and arguments of a call.
     ///
     /// # Errors
-    /// [`BadCall`].
+    /// [`BadCall`] if the call is invalid.
     pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Self, BadCall> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match name {
@@ -127,7 +127,7 @@ impl Call {
     }
 }
 
-/// Parses routes in JSON, or in a string of YAML.
+/// Parses routes that are given as JSON, or as a string that contains YAML.
 fn parse_proposal(routes: &Value) -> Result<Proposal, ProposalError> {
     match routes {
         Value::String(text) => proposal::parse(text),
@@ -140,7 +140,7 @@ fn why(text: &str) -> Result<String, BadCall> {
     if text.is_empty() || text.chars().count() > MAX_WHY { Err(BadCall::Why) } else { Ok(text.to_owned()) }
 }
 
-/// Descriptions of all tools.
+/// The names, descriptions and schemas of all tools.
 pub(crate) fn all() -> Vec<Described> {
     let routes = routes();
     let justification = json!({
@@ -189,7 +189,7 @@ fn tool(name: &'static str, description: &'static str, schema: &Value) -> Descri
     Described::new(name, description, schema.as_object().cloned().unwrap_or_default())
 }
 
-/// The schema of proposed routes; a string contains the same as YAML.
+/// The JSON schema of proposed routes. A string contains the same structure as YAML.
 fn routes() -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let one = json!({

@@ -1,7 +1,7 @@
-//! Tests the daemon as a real process, between its parent and an agent's client.
+//! Tests the daemon as a separate process, with the test as its parent process and as an agent's client.
 //!
-//! The client sends hand-written JSON-RPC over HTTP, independent of the SDK. Started as `__supervise`,
-//! this program is the daemon; otherwise it runs the tests.
+//! The client sends JSON-RPC messages written by hand over HTTP, without the SDK. If this program is started
+//! as `__supervise`, it is the daemon; otherwise it runs the tests.
 
 mod python_client;
 mod scene;
@@ -40,7 +40,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     within(3 * PATIENCE, name, test)
 }
 
-/// A test that may download a package first.
+/// Defines a test that may first download a package, and has a longer time limit.
 fn slow_trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
     within(30 * PATIENCE, name, test)
 }
@@ -53,7 +53,7 @@ fn within<F: Future<Output = Result<()>> + 'static>(longest: Duration, name: &st
     })
 }
 
-/// Protocol revisions of clients, with the metadata that each sends in every request.
+/// The protocol revisions of clients, with the metadata that each client sends in every request.
 fn revisions() -> [(&'static str, Value); 3] {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -95,7 +95,7 @@ async fn lists_tools() -> Result<()> {
         parameters["arguments"] = json!({});
         let routes = &scene.call(revision, "tools/call", parameters)?.result()?["structuredContent"];
         ensure!(routes["revision"] == 1 && routes["routes"][0]["host"] == "open.example", "{routes}");
-        // No names of secrets, and no addresses in the user's network.
+        // The list of routes contains neither names of secrets nor addresses in the user's network.
         ensure!(
             !routes.to_string().contains("slot") && !routes.to_string().contains("203.0.113.9"),
             "{routes}"
@@ -132,7 +132,7 @@ async fn answered() -> Result<()> {
         ensure!(result["status"] == status, "{host}: {result}");
         if let "approved" | "modified" | "rejected" = status {
             ensure!(result["notes"] == "because", "{result}");
-            // A later check returns the same.
+            // A later check returns the same result.
             let again = scene.tool("check-proposal", json!({"id": result["id"]}))?.result()?;
             ensure!(again["structuredContent"]["status"] == status, "{again}");
         }
@@ -143,7 +143,7 @@ async fn answered() -> Result<()> {
     ensure!(asked[0].proposed_file == "routes:\n- host: yes.example\n", "{:?}", asked[0].proposed_file);
     ensure!(asked[0].revision == Some(1) && asked[0].tool == Tool::EgressAllow);
     ensure!(asked[1].justification == "to see\n(after the refusal ddec6bbf7190)");
-    // A route that became live meanwhile needs no further question.
+    // If a proposed route has become active in the meantime, the user is not asked again.
     scene.routes(2, "routes:\n- host: no.example\n").await?;
     let result =
         scene.tool("egress-allow", json!({"routes": [{"host": "no.example"}], "justification": "x"}))?;
@@ -249,7 +249,7 @@ async fn bounds() -> Result<()> {
         let status = scene.post("/mcp", "supervise:9100", "", body)?.status()?;
         ensure!((400..500).contains(&status), "{body:?}: {status}");
     }
-    // It still serves requests.
+    // The daemon still serves requests.
     ensure!(scene.post("/mcp", "supervise:9100", "", &list)?.status()? == 200);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Tests with the official Python client, in its legacy and current modes.
+//! Tests the daemon with the official Python client, in the client's legacy mode and in its current mode.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,8 @@ use tokio::process::Command;
 
 use crate::scene::Scene;
 
-/// A typical client. It sets the server's name in a header, since nothing resolves it here.
+/// A typical client in Python. It sets the server's name in a header, because this machine does not resolve
+/// that name.
 const CLIENT: &str = r#"
 import asyncio, sys, httpx2
 from mcp import Client
@@ -73,7 +74,7 @@ pub(crate) async fn serves() -> Result<()> {
     Ok(())
 }
 
-/// Forwards a loopback port to the socket.
+/// Forwards a port of the loopback address to a unix socket.
 async fn loopback(socket: &Path) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let (address, socket) = (listener.local_addr()?, socket.to_owned());

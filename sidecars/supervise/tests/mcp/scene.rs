@@ -1,4 +1,4 @@
-//! The test fixture: a daemon, its parent, and a raw HTTP client.
+//! Provides the test fixture: a daemon, its parent process, and a raw HTTP client.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// Time limit for one step.
+/// The time limit for one step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The bottle's initial routes.
+/// The routes that are active at the start.
 const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1\n- host: key.example\n  \
                       matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: user}\n";
 
-/// A running daemon; killed on drop.
+/// A running daemon, which is killed on drop.
 pub(crate) struct Scene {
     folder: TempDir,
     process: Child,
@@ -53,7 +53,7 @@ impl Reply {
         Ok(status.parse()?)
     }
 
-    /// All messages: of a JSON body, or of an event stream.
+    /// All messages of the response, which may be a JSON body or an event stream.
     pub(crate) fn messages(&self) -> Result<Vec<Value>> {
         if !self.head.contains("text/event-stream") {
             return Ok(vec![serde_json::from_str(&self.body).with_context(|| self.body.clone())?]);
@@ -64,12 +64,12 @@ impl Reply {
             .collect()
     }
 
-    /// The last message.
+    /// The last message of the response.
     pub(crate) fn json(&self) -> Result<Value> {
         self.messages()?.pop().with_context(|| format!("no message: {} {}", self.head, self.body))
     }
 
-    /// The result of a successful call.
+    /// The result of the call, which must have succeeded.
     pub(crate) fn result(&self) -> Result<Value> {
         let answer = self.json()?;
         ensure!(answer["error"].is_null() && answer["id"] == 7, "{answer}");
@@ -78,12 +78,12 @@ impl Reply {
 }
 
 impl Scene {
-    /// Starts a daemon; `user` answers its questions at once.
+    /// Starts a daemon. The function `user` immediately answers the daemon's questions.
     pub(crate) async fn start(user: fn(&Question) -> Answer) -> Result<Self> {
         Self::start_with_patience(45, Duration::ZERO, user).await
     }
 
-    /// The same, with answers after a delay; a call waits for `call_seconds`.
+    /// Starts a daemon whose questions are answered after a delay. A call waits for `call_seconds`.
     pub(crate) async fn start_with_patience(
         call_seconds: u64,
         after: Duration,
@@ -125,7 +125,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// An answer to a question.
+    /// Makes an answer to a question.
     pub(crate) fn decided(
         question: &Question,
         status: Status,
@@ -143,12 +143,12 @@ impl Scene {
         }))
     }
 
-    /// The daemon's socket.
+    /// The path of the daemon's socket.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.folder.path().join("9100")
     }
 
-    /// The questions so far.
+    /// The questions that the daemon has asked so far.
     pub(crate) fn asked(&self) -> Vec<Question> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -157,7 +157,7 @@ impl Scene {
         self.process.id()
     }
 
-    /// Replaces the live routes.
+    /// Replaces the active routes.
     pub(crate) async fn routes(&self, revision: u64, yaml: &str) -> Result<()> {
         let routes = BundleRequest::Routes(Routes { revision, ..Routes::first(yaml.parse()?) });
         let live = self.ask(&routes).await?;
@@ -170,12 +170,12 @@ impl Scene {
         Ok(tokio::time::timeout(PATIENCE, stream.receive()).await??)
     }
 
-    /// Calls a tool in the current protocol revision.
+    /// Calls a tool with the current protocol revision.
     pub(crate) fn tool(&self, name: &str, arguments: Value) -> Result<Reply> {
         self.call("2025-11-25", "tools/call", json!({"name": name, "arguments": arguments}))
     }
 
-    /// Calls a method in a protocol revision.
+    /// Calls a method with the given protocol revision.
     pub(crate) fn call(&self, revision: &str, method: &str, parameters: Value) -> Result<Reply> {
         let name =
             parameters["name"].as_str().map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
@@ -199,7 +199,7 @@ impl Scene {
              Content-Length: {}\r\n\r\n",
             body.len()
         )?;
-        // The server responds to a body that is too long before it has read it.
+        // If a body is too long, the server responds before it has read all of the body.
         let _ = socket.write_all(body.as_bytes());
         let mut answer = Vec::new();
         if let Err(error) = socket.read_to_end(&mut answer)
