@@ -1,7 +1,7 @@
-//! Measures the proxy's cost per request and per new host: the decision and the certificate.
+//! Measures the costs of the proxy per request (the decision) and per new host (the certificate).
 //!
-//! Budgets are printed, not asserted: each request needs a decision, each host a certificate once a day. Run with
-//! `cargo bench --bench request_path`.
+//! Budgets are printed and not enforced. Each request needs a decision, and each host needs a certificate
+//! once a day. Run it with `cargo bench --bench request_path`.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -13,11 +13,13 @@ use bottle_egress::Leaves;
 use criterion::Criterion;
 use http::HeaderMap;
 
-/// Hosts in the table: more than any user lists, as many as a company's default may.
+/// The number of hosts in the route table. A company's default manifest may have as many; a single user lists
+/// fewer.
 const ROUTES: usize = 500;
-/// For one decision, a hundredth of what the rest of a request takes.
+/// The budget for one decision, which is a hundredth of the time that the rest of a request takes.
 const DECISION: Duration = Duration::from_micros(5);
-/// For one certificate, a tenth of a TLS handshake with a server of the world.
+/// The budget for one certificate, which is a tenth of the time of a TLS handshake with a server on the
+/// internet.
 const CERTIFICATE: Duration = Duration::from_millis(1);
 
 fn table() -> RouteTable {
@@ -33,7 +35,7 @@ fn table() -> RouteTable {
     parse_routes(&text, Form::Runtime).expect("routes")
 }
 
-/// A transparently proxied request with the headers that agents send.
+/// The facts of a transparently proxied request with headers as agents send them.
 fn facts<'f>(
     host: &'f str,
     (method, target): (&'f str, &'f str),
@@ -51,7 +53,8 @@ fn facts<'f>(
     }
 }
 
-/// Method and target, of which the first passes by its prefix and the second by its pattern.
+/// Methods and targets of two requests. A route allows the first by its path prefix, and the second by its
+/// path pattern.
 const POST: (&str, &str) = ("POST", "/v1/messages?beta=true");
 const GET: (&str, &str) = ("GET", "/models/claude-opus-4.1");
 

@@ -1,6 +1,7 @@
 //! Measures how long it takes to resolve a selection with a tree of 200 manifest files.
 //!
-//! The goal is 20 ms, because every start resolves. Run with `cargo bench --bench resolve`.
+//! The goal is 20 ms, because every start of a bottle resolves its manifests. Run it with `cargo bench
+//! --bench resolve`.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,12 +12,13 @@ use bottle::manifest::{Homes, Manifests};
 use bottle::resolve::{Selection, explain, resolve};
 use criterion::Criterion;
 
-/// Files in the tree.
+/// The number of files in the tree.
 const FILES: usize = 200;
-/// What a start can spare.
+/// The maximum duration of resolving that a start allows for.
 const GOAL: Duration = Duration::from_millis(20);
 
-/// A tree of [`FILES`] bottles, each but the first with one or two parents, of the size people write.
+/// Creates a tree of [`FILES`] bottle manifests of a typical size. Each except the first has one or two
+/// parents.
 fn tree(home: &Path) -> Manifests {
     let bottles = home.join("bottles");
     fs::create_dir_all(&bottles).expect("folder");
@@ -73,8 +75,8 @@ fn main() {
     report(&selection, &manifests);
 }
 
-/// The one number that the goal is about: what a user waits. Beside it the processor's share of that,
-/// which a busy machine does not stretch.
+/// Prints the time that a user waits, to which the goal applies. Also prints the CPU time, which does not
+/// grow on a busy machine.
 #[allow(clippy::print_stdout)]
 fn report(selection: &Selection, manifests: &Manifests) {
     let mut waited = Vec::new();
@@ -99,7 +101,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// What this thread has used so far.
+/// The CPU time that this thread has used so far.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())

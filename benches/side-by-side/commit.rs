@@ -1,8 +1,9 @@
-//! Measures a commit of a large home with 1 MiB of changes, and a resume from it, against a full copy.
+//! Measures a commit of a large home folder with 1 MiB of changes, and a resume from that commit, in
+//! comparison with a full copy.
 //!
-//! The home has 4000 files and 1 GiB; each round one file of 1 MiB is written anew before the clock starts.
-//! Goal of the commit: 100 ms.
-//! Where the file system cannot share blocks, going back copies all of it, as `cp -a` does.
+//! The home folder has 4000 files and 1 GiB. In each round, a file of 1 MiB is written before the
+//! measurement. The goal for a commit is 100 ms. On a file system that cannot share blocks, a resume copies
+//! all files, as `cp -a` does.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::scene::Scene;
 
 const ROUNDS: usize = 10;
 
-/// 40 folders of 100 files of 256 KiB.
+/// A script that fills the home folder with 40 folders of 100 files of 256 KiB.
 const FILL: &str = "cd; for i in $(seq 40); do mkdir d$i; for j in $(seq 100); do \
     head -c 262144 /dev/urandom >d$i/f$j; done; done";
 

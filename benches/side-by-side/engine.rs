@@ -1,14 +1,15 @@
-//! Measures bottles on a container engine against the engine's own operations, interleaved.
+//! Measures bottles on a container engine in comparison with operations of the engine itself, in turns.
 //!
-//! - a start, to the agent's process, against the least that anybody could do one after the other: two networks
-//!   and two containers of the same images, hardened alike. Goal: 0.75 ×
-//! - fifty bottles, one after the other: the last ten against the first ten. Goal: within 20 %
-//! - a commit, against the engine's own of the same container. Goal: 1.2 ×
-//! - a resume from a snapshot, against a start, which it is but for its image, and what the engine takes longer
-//!   for a container of that image than of the one a start takes. Goal: 1.2 ×
+//! - A start until the agent's process runs is compared with the minimum that a bottle needs: creating two
+//!   networks and two containers one after another, with the same images and restrictions. Goal: 0.75 ×
+//! - Fifty bottles are started one after another, and the last ten are compared with the first ten. Goal: a
+//!   difference of at most 20 %
+//! - A commit is compared with the engine's commit of the same container. Goal: 1.2 ×
+//! - A resume from a snapshot is compared with a start, which differs only in the image. The additional time that
+//!   the engine needs to run the snapshot's image is added to the start. Goal: 1.2 ×
 //!
-//! `BOTTLE_BENCH_COUNT` asks for another number than fifty; `BOTTLE_TEST_PROGRAM` for a program that is built
-//! already, `dist/bottle` first of all.
+//! `BOTTLE_BENCH_COUNT` sets another number of bottles than fifty. `BOTTLE_TEST_PROGRAM` sets the path of a
+//! program that is already built, such as `dist/bottle`.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;
@@ -23,7 +24,7 @@ use crate::start::since;
 
 const ROUNDS: usize = 12;
 
-/// The restrictions of a bottle's containers, as far as the command line supports them.
+/// The restrictions of a bottle's containers, as far as the engine's command line supports them.
 const HARDENED: [&str; 15] = [
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
@@ -54,7 +55,7 @@ pub(crate) fn run() -> Result<()> {
 
 fn start() -> Result<()> {
     let sleeping = Scene::on("docker", &["sleep", "36000"])?;
-    // Builds what is not there yet.
+    // The first start builds images that do not exist yet.
     sleeping.start_detached("first")?;
     let image = |part: &str| {
         let container = format!("bottle-{}-{part}-first", sleeping.label());
@@ -143,7 +144,7 @@ fn commit_and_resume() -> Result<()> {
         ],
     )?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
-    // A bottle has two containers and two networks on every backend.
+    // The additional time that the engine needs to run the snapshot's image is added to the start.
     let [resume, start, of_snapshot, of_image] = &samples[..] else { return Ok(()) };
     let longer = of_snapshot.median().saturating_sub(of_image.median());
     let due = start.median() + longer;
@@ -155,7 +156,7 @@ fn commit_and_resume() -> Result<()> {
     Ok(())
 }
 
-/// An engine resource for one round; dropping it removes it.
+/// A resource of the container engine for one round. Dropping this value removes the resource.
 struct Own {
     kind: &'static str,
     id: String,
@@ -167,7 +168,7 @@ impl Own {
         Ok(Self { kind: "network", id })
     }
 
-    /// An idle container of this image.
+    /// Starts an idle container of the given image.
     fn sleeper(image: &str, options: &[&str]) -> Result<Self> {
         let command = ["--entrypoint", "/bin/sleep", image, "100"];
         let id = docker(&[&["run", "--detach"], &HARDENED[..], options, &command].concat())?;

@@ -1,7 +1,8 @@
-//! Measures a bottle in an image against one on the host's system: a start, and a commit of 1 MiB of changes.
+//! Measures a bottle in an image in comparison with a bottle on the host's system: a start, and a commit of 1
+//! MiB of changes.
 //!
-//! The image has a few of this machine's programs and 1 GiB in 4096 files, unpacked before anything is measured.
-//! Goal of the commit: 100 ms.
+//! The image contains a few programs of this machine, and 1 GiB in 4096 files. It is unpacked before the
+//! measurements. The goal for a commit is 100 ms.
 
 use std::time::SystemTime;
 

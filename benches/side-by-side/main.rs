@@ -1,6 +1,6 @@
-//! Benchmarks of the program, beside a peer where one exists.
+//! Runs benchmarks of the program, in comparison with another tool where a comparable one exists.
 //!
-//! `cargo bench --bench side-by-side` runs all, `-- NAME…` some.
+//! `cargo bench --bench side-by-side` runs all benchmarks, and `-- NAME…` selects some of them.
 #![allow(clippy::print_stdout, missing_docs, reason = "a bench prints its measurements")]
 
 mod commands;
@@ -16,7 +16,7 @@ mod start;
 
 use anyhow::{Result, bail};
 
-/// A name, what it is, and what runs it.
+/// The name of a benchmark, its description, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
 const BENCHES: [Bench; 8] = [
@@ -31,7 +31,7 @@ const BENCHES: [Bench; 8] = [
 ];
 
 fn main() -> Result<()> {
-    // Cargo itself adds `--bench`.
+    // Cargo itself adds the argument `--bench`.
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if let Some(unknown) = wanted.iter().find(|name| !BENCHES.iter().any(|(known, ..)| known == name)) {

@@ -1,6 +1,7 @@
-//! Measures two hundred concurrent bottles on one machine: start, exec in each, stop.
+//! Measures two hundred concurrent bottles on one machine: starting each, running a command in each, and
+//! stopping each.
 //!
-//! `BOTTLE_BENCH_COUNT` asks for another number.
+//! `BOTTLE_BENCH_COUNT` sets another number of bottles.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use crate::scene::Scene;
 use anyhow::{Result, anyhow, ensure};
 use bottle_test_support::measure::Sample;
 
-/// Concurrent commands.
+/// The number of `bottle` commands that run concurrently.
 const HANDS: usize = 8;
 
 pub(crate) fn run() -> Result<()> {
@@ -47,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs `run` for 0..count with a few concurrent threads.
+/// Calls `run` with each number from 0 to `count`, in a few concurrent threads.
 fn each(count: usize, name: &str, run: &(dyn Fn(usize) -> Result<Duration> + Sync)) -> Result<Sample> {
     let next = AtomicUsize::new(0);
     let hand = || -> Result<Vec<Duration>> {

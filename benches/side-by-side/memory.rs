@@ -1,4 +1,4 @@
-//! Measures the memory of one idle bottle: guest and bundle together. Goal: 20 MiB.
+//! Measures the memory that the guest and the bundle of one idle bottle use together. The goal is 20 MiB.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::processes::{self, Process, mib};
 use crate::scene::Scene;
 use anyhow::{Result, ensure};
 
-/// How long a bottle is left alone before it counts as idle.
+/// How long a bottle must be idle before its memory is measured.
 const SETTLE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run() -> Result<()> {
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
         mib(resident),
         mib(private)
     );
-    // With the keeper, so that no part of a shared page is left out.
+    // The keeper is included, so that each shared page is counted completely.
     let together: Option<u64> = held.iter().map(|process| process.proportional).sum();
     if let Some(together) = together {
         println!("guest, bundle and keeper, each page counted once: {:.2} MiB", mib(together));

@@ -1,22 +1,22 @@
-//! Reads the processes of a home and their memory from /proc.
+//! Reads from `/proc` which processes belong to a `$BOTTLE_HOME`, and how much memory each uses.
 
 use std::fs;
 
-/// One process.
+/// A process and its memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
-    /// `__keeper`, `__bundle`, `__egress`, `__guest`.
+    /// The role of the process: `__keeper`, `__bundle`, `__egress` or `__guest`.
     pub(crate) role: String,
-    /// Bytes resident.
+    /// The resident memory, in bytes.
     pub(crate) resident: u64,
-    /// Of those, bytes that other processes may share: the program itself.
+    /// The part of the resident memory that other processes may share, such as the program itself, in bytes.
     pub(crate) shared: u64,
-    /// Bytes resident, of what is shared with others its part only. Over all of them that counts each page
-    /// once. Nothing where the kernel does not say.
+    /// The resident memory in bytes, in which a shared page counts only with this process's share. The sum
+    /// over all processes therefore counts each page once. `None` if the kernel does not report it.
     pub(crate) proportional: Option<u64>,
 }
 
-/// Every process of the program whose label names this home: `bottle __ROLE HOME SLUG`.
+/// All processes of the program whose command line names this home: `bottle __ROLE HOME SLUG`.
 pub(crate) fn of_home(home: &str) -> Vec<Process> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| read(&entry.file_name().to_string_lossy(), home)).collect()
@@ -43,7 +43,7 @@ fn proportional(pid: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// Bytes as MiB.
+/// Converts bytes to MiB.
 pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

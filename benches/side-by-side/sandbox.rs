@@ -1,8 +1,10 @@
-//! Measures the sandbox alone against bubblewrap with the same namespaces and mounts.
+//! Measures the sandbox of the Linux backend in comparison with bubblewrap, with the same namespaces and
+//! mounts.
 //!
-//! Ours is timed from its start until its pid 1 says that it is ready, by the trial that `doctor`
-//! makes. Bubblewrap has no such word, so it is timed until the first word of an `echo` inside, and
-//! the time of an `echo` without it, taken in turn, is subtracted. Goal: 1.0 ×.
+//! The sandbox is measured from its start until its pid 1 reports that it is ready, with the same trial that
+//! `bottle doctor` runs. Bubblewrap does not report when it is ready. It is therefore measured until the
+//! first output of an `echo` inside it. The time of an `echo` without bubblewrap, measured in turns with it,
+//! is subtracted. The goal is that the sandbox takes at most as long as bubblewrap.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ use bottle_test_support::program::Program;
 
 const ROUNDS: usize = 100;
 
-/// Folders of the host that a bottle sees too.
+/// The folders of the host that are visible in a bottle too.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
 
 pub(crate) fn run() -> Result<()> {
@@ -56,7 +58,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Bubblewrap, configured as similar to a bottle as possible.
+/// A bubblewrap command, configured as similarly to a bottle as possible.
 fn bubblewrap(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["--unshare-all", "--unshare-user", "--new-session", "--uid", "1000", "--gid", "1000"]);
@@ -68,7 +70,7 @@ fn bubblewrap(program: &Path) -> Command {
     command
 }
 
-/// The time from the start of `command`, an `echo`, to its first output; then waits for its exit.
+/// The time from starting `command`, which is an `echo`, until its first output. Then waits for its exit.
 fn first_word(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let mut child = command.arg("ready").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

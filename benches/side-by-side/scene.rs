@@ -1,4 +1,4 @@
-//! A home for benchmarks: one agent `bench` that runs a given command in a bottle.
+//! Provides a `$BOTTLE_HOME` for benchmarks, with one agent `bench` that runs a given command in a bottle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use bottle_test_support::measure::timed;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::small_root;
 
-/// The home.
+/// A home for one benchmark.
 pub(crate) struct Scene {
     home: TestHome,
     backend: &'static str,
@@ -17,12 +17,13 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With this command as the agent, on the Linux backend.
+    /// Makes a home whose agent runs `command`, on the Linux backend.
     pub(crate) fn new(command: &[&str]) -> Result<Self> {
         Self::on("linux", command)
     }
 
-    /// The same in an image with a few of this machine's programs and 1 GiB of unused files.
+    /// Makes a home whose bottle uses an image, which contains a few programs of this machine and 1 GiB of
+    /// unused files.
     pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
         let scene = Self::with_provider("linux", command, "  image: ./system\n")?;
         let root = scene.home.bottle_home().join("system");
@@ -38,7 +39,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The same on another backend.
+    /// Makes a home whose agent runs `command`, on the given backend.
     pub(crate) fn on(backend: &'static str, command: &[&str]) -> Result<Self> {
         Self::with_provider(backend, command, "")
     }
@@ -54,22 +55,22 @@ impl Scene {
         Ok(Self { home, backend, more: AtomicUsize::new(0) })
     }
 
-    /// A bottle command, expected to succeed.
+    /// Runs a `bottle` command, which must succeed.
     pub(crate) fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
         Ok(self.home.program(arguments.iter().copied())?.run()?.expect_code(0))
     }
 
-    /// Starts a detached bottle with this label.
+    /// Starts a detached bottle with the given label.
     pub(crate) fn start_detached(&self, label: &str) -> Result<Outcome> {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label])
     }
 
-    /// Starts a bottle and waits for its agent's end.
+    /// Starts a bottle and waits until its agent exits.
     pub(crate) fn start(&self) -> Result<Outcome> {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes"])
     }
 
-    /// Measures the start of a detached bottle, then stops it.
+    /// Measures the start of a new detached bottle, and stops the bottle afterwards.
     pub(crate) fn one_more(&self) -> Result<Duration> {
         let label = format!("more-{}", self.more.fetch_add(1, Ordering::Relaxed));
         let took = timed(|| self.start_detached(&label))?;
@@ -77,7 +78,7 @@ impl Scene {
         Ok(took)
     }
 
-    /// Stops a bottle and measures its resume from the snapshot.
+    /// Stops a bottle, and measures its resume from the snapshot.
     pub(crate) fn back_from_snapshot(&self, slug: &str) -> Result<Duration> {
         self.bottle(&["stop", slug, "--time", "0"])?;
         timed(|| self.bottle(&["resume", slug, "--snapshot", "--yes", "--detach", "-q"]))
@@ -88,7 +89,7 @@ impl Scene {
         self.home.bottle_home()
     }
 
-    /// The home's label in its processes' command lines.
+    /// The label that identifies this home in the command lines of its processes.
     pub(crate) fn label(&self) -> String {
         bottle::host::home_hash(&self.home.bottle_home())
     }

@@ -1,9 +1,10 @@
-//! Measures `bottle start` until the agent's process runs, including the bundle and the isolation probe. Goals:
-//! 120 ms, and an eighth of `docker run`, which has neither.
+//! Measures `bottle start` until the agent's process runs, including the start of the bundle and the
+//! isolation probe. The goals are 120 ms, and an eighth of the time of `docker run`, which starts no bundle
+//! and probes nothing.
 //!
-//! The agent is `date`, which prints when it ran; the time is counted from the moment before the
-//! command was started. The same `date` without a bottle is measured in turn with it, as the floor, and in a
-//! container, where an engine answers.
+//! The agent is `date`, which prints the time at which it runs. The duration is counted from the moment
+//! before the command was started. In turns with it, the same `date` is measured without a bottle, as the
+//! minimum, and in a container if a container engine is running.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -15,7 +16,7 @@ use bottle_test_support::measure::{Contender, interleaved};
 
 const ROUNDS: usize = 40;
 
-/// An image as small as the base of a bottle's images.
+/// An image that is as small as the base of a bottle's images.
 const BASE_IMAGE: &str = "debian:bookworm-slim";
 
 pub(crate) fn run() -> Result<()> {
@@ -55,7 +56,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The time from `before` to the nanoseconds since the epoch that an agent printed.
+/// The time from `before` to the time that an agent printed, in nanoseconds since the epoch.
 pub(crate) fn since(before: SystemTime, printed: &str) -> Result<Duration> {
     let nanoseconds = printed.trim().parse().with_context(|| format!("the agent printed {printed:?}"))?;
     let ran = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds);

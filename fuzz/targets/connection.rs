@@ -1,4 +1,5 @@
-//! Fuzzes a whole connection to the proxy: requests, introspection, tunnels. Its one route has a port without a listener.
+//! Fuzzes a complete connection to the proxy, with requests, introspection and tunnels. The only route leads
+//! to a port without a listener.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bottle_egress::fuzzing::connection(bytes));

@@ -1,4 +1,5 @@
-//! Fuzzes route files: parse and render round-trip in both forms.
+//! Fuzzes the parser of route files. Rendering a parsed file and parsing the result must yield the same
+//! routes, in the manifest form and in the runtime form.
 #![no_main]
 
 use bottle_contract::route::{Form, parse_routes, render_routes};

@@ -1,4 +1,4 @@
-//! Fuzzes the scanner: the same findings for any chunking.
+//! Fuzzes the scanner. Its findings must not depend on how the text is divided into chunks.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

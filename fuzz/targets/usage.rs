@@ -1,4 +1,4 @@
-//! Fuzzes the usage meter: the same usage for any chunking of the response.
+//! Fuzzes the usage meter. The measured usage must not depend on how the response is divided into chunks.
 #![no_main]
 
 use bottle_contract::usage::Api;

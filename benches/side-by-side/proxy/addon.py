@@ -1,5 +1,5 @@
-"""Does the egress proxy's job: allows one host, injects its credential, denies everything else, and blocks requests
-with tokens. The patterns are fewer than the proxy's, and nothing is decoded or normalised."""
+"""Performs the tasks of the egress proxy: allows one host, injects its credential, denies all other hosts, and blocks
+requests that contain tokens. It has fewer patterns than the egress proxy, and does not decode or normalise text."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-//! Starts the egress daemon as a process and provisions it like the bundle.
+//! Starts the egress daemon as a process, and provisions it as the bundle does.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -28,24 +28,24 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 impl Running {
-    /// Resident memory of the process.
+    /// The resident memory of the process.
     pub(crate) fn resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmRSS:")
     }
 
-    /// Peak resident memory of the process.
+    /// The peak resident memory of the process.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
         self.memory_mib("VmHWM:")
     }
 
-    /// Resets the peak (proc(5), clear_refs).
+    /// Resets the peak of the resident memory (proc(5), clear_refs).
     pub(crate) fn reset_peak(&self) -> Result<()> {
         Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
     }
@@ -58,10 +58,10 @@ impl Running {
     }
 }
 
-/// Number of known secrets.
+/// The number of known secrets.
 const SECRETS: usize = 10;
 
-/// The detectors of the proxy.
+/// The set of detectors that the proxy runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detectors {
     Default,

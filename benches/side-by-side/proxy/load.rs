@@ -1,4 +1,4 @@
-//! Generates load: as many requests as complete in a given time.
+//! Generates load: sends as many requests as are answered in a given time.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -16,10 +16,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::HOST;
 use crate::peer::Peer;
 
-/// Concurrent requests.
+/// The number of concurrent requests.
 const CLIENTS: usize = 16;
 
-/// HTTP/2 connections that share them.
+/// The number of HTTP/2 connections that the concurrent requests share.
 const SHARED: usize = 4;
 
 /// The request body: 1 KiB of JSON, like the response.
@@ -47,9 +47,9 @@ impl fmt::Display for Load {
 }
 
 impl Load {
-    /// Requests per second that `peer` answers.
+    /// The number of requests that `peer` answers per second.
     pub(crate) async fn per_second(self, peer: &Peer, turn: Duration) -> Result<f64> {
-        // Kept-alive connections open before the clock starts.
+        // Connections that are kept alive are opened before the measurement starts.
         let mut clients = Vec::new();
         let mut shared = Vec::new();
         for n in 0..CLIENTS {
@@ -102,7 +102,7 @@ impl Client {
     }
 }
 
-/// The median time of sequential requests on one connection, in seconds.
+/// The median duration of requests that are sent one after another on one connection, in seconds.
 pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
     let mut sender = http1(peer).await?;
     let mut times = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
     Ok(crate::median(&mut times))
 }
 
-/// Opens idle connections, which live as long as the returned values.
+/// Opens idle connections, which remain open until the returned values are dropped.
 pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + use<>>> {
     let mut idle = Vec::new();
     for _ in 0..count {
@@ -127,7 +127,7 @@ pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + u
     Ok(idle)
 }
 
-/// Sends one request with a body of `bytes` bytes.
+/// Sends one request whose body has `bytes` bytes.
 pub(crate) async fn large(peer: &Peer, bytes: usize) -> Result<()> {
     let line = BODY.as_bytes();
     let text: Vec<u8> = line.iter().copied().cycle().take(bytes).collect();

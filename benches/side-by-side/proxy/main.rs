@@ -1,13 +1,17 @@
-//! Compares the egress proxy with mitmproxy: intercepted requests per second, and the latency it adds.
+//! Compares the egress proxy with mitmproxy by the number of intercepted requests per second and by the added
+//! latency.
 //!
-//! Both apply an allowlist, inject the same header and scan requests for tokens; the proxy scans more, and has a turn
-//! with its detectors off. They take turns under the same load, on the same machine, from the same generator, against
-//! the same site. The ratio counts, not the numbers: generator and site share the cores with the proxy, which costs the
-//! faster one more.
+//! Both apply an allowlist, inject the same header, and scan requests for tokens. The egress proxy scans for
+//! more than mitmproxy, so it is also measured with its detectors off. The two proxies are measured in turns
+//! on the same machine, with the same load generator and the same site. Only the ratio between the results is
+//! meaningful. The generator and the site use the same cores as the proxy, which slows down the faster proxy
+//! more.
 //!
-//! Clients connect to the proxy over its Unix socket, like a bottle's guest, and to mitmproxy over loopback.
+//! Clients connect to the egress proxy over its unix socket, as a bottle's guest does, and to mitmproxy over
+//! the loopback interface.
 //!
-//! `cargo bench -p bottle-egress --bench proxy`. mitmproxy comes from PyPI into `target/peers`.
+//! Run it with `cargo bench -p bottle-egress --bench proxy`. mitmproxy is installed from PyPI into
+//! `target/peers`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
 
 mod egress;
@@ -26,26 +30,26 @@ use load::Load;
 use peer::Peer;
 use site::Site;
 
-/// The host of every request.
+/// The host to which all requests are sent.
 const HOST: &str = "api.example.com";
 
-/// Turns of each peer under each load.
+/// The number of measurements of each proxy under each load.
 const ROUNDS: usize = 5;
 
-/// Length of a turn.
+/// The duration of one measurement.
 const TURN: Duration = Duration::from_secs(2);
 
-/// Idle connections.
+/// The number of idle connections.
 const IDLE: usize = 256;
 
-/// Names without a cached certificate.
+/// The number of host names for which no certificate is cached.
 const NAMES: usize = 500;
 
-/// Bytes of a body that the proxy buffers on disk.
+/// The size in bytes of a request body that the egress proxy buffers on disk.
 const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
-    // The proxy runs in this same program, as in the product.
+    // The egress proxy runs as this program, just as it runs as `bottle` in the product.
     if std::env::args().nth(1).as_deref() == Some("__egress") {
         return bottle_egress::run();
     }
@@ -94,7 +98,7 @@ async fn compare() -> Result<()> {
     memory(&site).await
 }
 
-/// Measures what minting a certificate adds to a connection.
+/// Measures how much time creating a certificate adds to a connection.
 async fn minting(proxy: &Peer) -> Result<()> {
     let tls = proxy.tls(b"http/1.1")?;
     let (mut new, mut cached) = (Vec::new(), Vec::new());
@@ -115,10 +119,10 @@ async fn minting(proxy: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Measures the memory of idle connections and a large body, in a new proxy.
+/// Measures the memory that idle connections and a large request body need, in a new proxy process.
 async fn memory(site: &Site) -> Result<()> {
     let proxy = egress::start(site, Detectors::Default).await?;
-    // Allocations of the first request.
+    // The first request makes allocations that later requests reuse.
     drop(load::idle(&proxy.peer, 1).await?);
     let before = proxy.resident_mib()?;
     let idle = load::idle(&proxy.peer, IDLE).await?;

@@ -1,4 +1,4 @@
-//! Starts mitmproxy from PyPI, with an addon that does the proxy's job.
+//! Starts mitmproxy from PyPI, with an addon that performs the tasks of the egress proxy.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::HOST;
 use crate::peer::{Address, Peer};
 use crate::site::Site;
 
-/// Deadline of mitmproxy's start.
+/// The time limit for mitmproxy to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// A running mitmproxy.
+/// A mitmproxy process.
 pub(crate) struct Running {
     pub(crate) peer: Peer,
     process: Child,
@@ -24,13 +24,13 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Installs mitmproxy if it is missing, and starts it.
+/// Starts mitmproxy, after installing it if necessary.
 pub(crate) async fn start(site: &Site) -> Result<Running> {
     let program = installed()?;
     let version = Command::new(&program).arg("--version").output()?.stdout;

@@ -1,4 +1,4 @@
-//! The target of the load: its address and its certificate authority.
+//! Describes the target of the load: its address and its certificate authority.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use tokio_util::either::Either;
 use crate::HOST;
 use crate::site::Site;
 
-/// The address of a peer.
+/// The address of the target.
 pub(crate) enum Address {
-    /// The explicit proxy's socket, like a bottle's guest uses it.
+    /// The unix socket of the egress proxy, which a bottle's guest uses.
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
-/// A proxy, or the site itself.
+/// The target of the load, which is a proxy or the site itself.
 pub(crate) struct Peer {
     address: Address,
     proxy: bool,
@@ -34,23 +34,23 @@ pub(crate) struct Peer {
 type Io = Either<UnixStream, TcpStream>;
 
 impl Peer {
-    /// A proxy with certificates from `ca`.
+    /// A proxy whose certificates are signed by `ca`.
     pub(crate) fn proxy(address: Address, ca: &str) -> Result<Self> {
         Ok(Self { address, proxy: true, trust: roots(ca)? })
     }
 
-    /// The site itself.
+    /// The site itself, without a proxy.
     pub(crate) fn direct(site: &Site) -> Result<Self> {
         let address = Address::Tcp(site.server.address());
         Ok(Self { address, proxy: false, trust: roots(site.authority.pem())? })
     }
 
-    /// A TLS connection to the host, through the proxy if this is one.
+    /// Opens a TLS connection to [`HOST`], through the proxy if the target is one.
     pub(crate) async fn connect(&self, tls: &TlsConnector) -> Result<TlsStream<Io>> {
         self.connect_to(HOST, tls).await
     }
 
-    /// A TLS connection to another host.
+    /// Opens a TLS connection to the given host, through the proxy if the target is one.
     pub(crate) async fn connect_to(&self, host: &str, tls: &TlsConnector) -> Result<TlsStream<Io>> {
         let mut io = match &self.address {
             Address::Unix(path) => Either::Left(UnixStream::connect(path).await?),
@@ -76,7 +76,8 @@ impl Peer {
         Ok(tls.connect(name, io).await?)
     }
 
-    /// TLS with this ALPN protocol and without resumption, so every connection makes a full handshake.
+    /// A TLS client with one ALPN protocol. It never resumes a session, so every connection makes a full
+    /// handshake.
     pub(crate) fn tls(&self, alpn: &[u8]) -> Result<TlsConnector> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)

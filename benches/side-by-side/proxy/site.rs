@@ -1,4 +1,4 @@
-//! The site behind both proxies.
+//! Provides the site to which both proxies connect.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) fn start() -> Result<Site> {
     let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;
     let json = Bytes::from(format!("{{\"text\":\"{}\"}}", "x".repeat(1024 - 11)));
     let answer = handler(Arc::new(json), |json, request| async move {
-        // Read the whole body, as servers do.
+        // Reads the complete body, as servers do.
         let mut body = request.into_body();
         while let Some(Ok(_)) = body.frame().await {}
         let mut response = Response::new(whole(Bytes::clone(&json)));

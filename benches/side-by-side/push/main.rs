@@ -1,13 +1,16 @@
-//! Measures a push of one commit through the git gate against the same push directly to the upstream.
+//! Measures a push of one commit through the git gate, in comparison with the same push directly to the
+//! upstream.
 //!
-//! The upstream is an OpenSSH server on loopback with a large repository, twice. Each has a clone of its own, and in
-//! each round one commit more. The gate keeps its connection for a while: it has one turn where that
-//! is gone, and one where it is still there, as after a fetch. Goal: 50 ms more than straight.
+//! The upstream is an OpenSSH server on the loopback interface with two copies of a large repository. Each
+//! copy has its own clone, to which each round adds one commit. The gate keeps its ssh connection open for a
+//! while. It is therefore measured twice: without an open connection, and with one, as after a fetch. The
+//! goal is at most 50 ms more than the direct push.
 //!
-//! Then a file of 200 MiB is pushed, and a zip that becomes more than anybody reads: how long it takes, and what the
-//! gate holds in memory, alone (goal: 64 MiB) and with the gits that it runs.
+//! The benchmark then pushes a file of 200 MiB, and a zip file that exceeds the gate's limits when it is
+//! unpacked. For each it prints the duration and the peak memory, both of the gate alone (goal: 64 MiB) and
+//! together with its git processes.
 //!
-//! `cargo bench -p bottle-git-gate --bench push`.
+//! Run it with `cargo bench -p bottle-git-gate --bench push`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 #[allow(dead_code, reason = "the tests use the rest of it")]
@@ -26,7 +29,7 @@ use scene::{Scene, until};
 
 const ROUNDS: usize = 15;
 
-/// 5000 commits of 5000 files in 50 folders, and 500 branches.
+/// A script that creates 5000 commits, 5000 files in 50 folders, and 500 branches.
 const LARGE: &str = r#"
 awk 'BEGIN { for (c = 1; c <= 5000; c++) {
     print "commit refs/heads/main\ncommitter A <a@example.com> " c " +0000\ndata 1\nx"
@@ -35,16 +38,16 @@ awk 'BEGIN { for (c = 1; c <= 5000; c++) {
 for n in $(seq 500); do echo create refs/heads/n$n main~$n; done | git -C up.git update-ref --stdin
 "#;
 
-/// In a clone: an incompressible file.
+/// A script for a clone that commits an incompressible file.
 const LARGE_FILE: &str = "head -c 209715200 /dev/urandom > large; git add .; git commit -qm large";
 
-/// In a clone: a zip of a few megabytes that unpacks to 1500.
+/// A script for a clone that commits a zip file of a few megabytes, which unpacks to 1500 MiB.
 const BOMB: &str = "python3 -c 'import zipfile
 with zipfile.ZipFile(\"bomb.zip\", \"w\", zipfile.ZIP_DEFLATED) as bomb, bomb.open(\"f\", \"w\", force_zip64=True) as file:
     for _ in range(1500): file.write(bytes(1 << 20))'; git add .; git commit -qm bomb";
 
 fn main() -> ExitCode {
-    // The gate runs as this program, like in the product.
+    // The gate runs as this program, just as it runs as `bottle` in the product.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
         return bottle_git_gate::run();
     }
@@ -127,7 +130,7 @@ fn large(scene: &Scene) -> Result<()> {
     report(scene, "a zip of 1500 MiB, refused", refused?, most)
 }
 
-/// Prints the time of the push and the gate's peak memory so far.
+/// Prints the duration of the push and the gate's peak memory so far.
 fn report(scene: &Scene, what: &str, took: Duration, most: u64) -> Result<()> {
     let status = fs::read_to_string(format!("/proc/{}/status", scene.gate_pid()?))?;
     let alone = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
