@@ -16,17 +16,17 @@
 //! ```
 //!
 //! The guest keeps the agent's secrets in memory. It is therefore not dumpable, and `/proc/1` does not reveal
-//! them. One thread runs everything except copies, searches for changes and the watch on limits. Every buffer, every queue and the
-//! number of connections are bounded.
+//! them. One thread runs everything except copies, searches for changes and the watch on limits. Every
+//! buffer, every queue and the number of connections are bounded.
 //!
-//! - - `config`: settings from the backend · `life`: startup and shutdown
+//! - `config`: settings from the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and its output
-//! - - `host`: successive connections of the host, and one task for each request
-//! - - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: changes in the workspace, based on
+//! - `host`: successive connections of the host, and one task for each request
+//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: changes in the workspace, based on
 //!   [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
-//! - - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
+//! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
 
 mod agent;
 pub mod archive;

@@ -50,7 +50,7 @@ pub enum AnswerError {
     /// The process is stopping.
     #[error("the queue stopped")]
     Stopped,
-    /// The answer is still being applied after [`OUTCOME_WITHIN`].
+    /// The answer is still being applied after half a minute.
     #[error("the outcome is not known yet; `bottle audit show` will report it")]
     Late,
     /// Applying the answer panicked.

@@ -5,8 +5,8 @@
 //! uses a blocking thread for file access. Streams are handled on the async runtime, and slow down the thread
 //! if the client is slow.
 //!
-//! - - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
-//! - - `bridge`: connects a blocking thread and an async stream
+//! - `out`: packs a folder tree · `into`: unpacks an archive ([`crate::archive`])
+//! - `bridge`: connects a blocking thread and an async stream
 
 mod bridge;
 mod into;

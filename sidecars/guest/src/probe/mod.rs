@@ -4,10 +4,10 @@
 //! there is no other explanation for what was observed. A timeout may also have been caused by a lost packet,
 //! so its result is *unknown*.
 //!
-//! - - `network`, `datagram`: external addresses, metadata services, the host, other resolvers
+//! - `network`, `datagram`: external addresses, metadata services, the host, other resolvers
 //! - `proxy`: the proxy, which must deny an unlisted host and give a reason; `place`: the addresses of the
 //!   proxy and the resolver
-//! - - `inside`: the environment, `/proc`, and files of the host
+//! - `inside`: the environment, `/proc`, and files of the host
 
 mod datagram;
 mod inside;

@@ -1,5 +1,5 @@
-//! Finds binary private keys in the following formats: OpenPGP packets (RFC 9580), and DER of PKCS #1, PKCS
-//! #8 and SEC 1.
+//! Finds binary private keys: OpenPGP packets (RFC 9580), and DER in the formats of PKCS #1, PKCS #8 and
+//! SEC 1.
 //!
 //! Each candidate is parsed far enough to distinguish a private key from a public key. The lengths in a
 //! candidate must be consistent, so that other data does not match.
