@@ -5,8 +5,8 @@
 //! - Fifty bottles are started one after another, and the last ten are compared with the first ten. Goal: a
 //!   difference of at most 20 %
 //! - A commit is compared with the engine's commit of the same container. Goal: 1.2 ×
-//! - A resume from a snapshot is compared with a start, which differs only in the image. The additional time that
-//!   the engine needs to run the snapshot's image is added to the start. Goal: 1.2 ×
+//! - A resume from a snapshot is compared with a start, which differs only in the image. The additional time
+//!   that the engine needs to run the snapshot's image is added to the start. Goal: 1.2 ×
 //!
 //! `BOTTLE_BENCH_COUNT` sets another number of bottles than fifty. `BOTTLE_TEST_PROGRAM` sets the path of a
 //! program that is already built, such as `dist/bottle`.

@@ -25,7 +25,9 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 /// and TCP retries only after a second.
 const TRIES: u32 = 6;
 
-/// The number of attempts that start without delay. Later attempts start at intervals of [`APART`]. If a route has no neighbour, the kernel reports an error. It limits these errors to a burst of 50 and to
+/// The number of attempts that start without delay. Later attempts start at intervals of [`APART`].
+///
+/// If a route has no neighbour, the kernel reports an error. It limits these errors to a burst of 50 and to
 /// 1,000 per second (`icmp_msgs_burst` and `icmp_msgs_per_sec`, ip-sysctl), and a host with many networks has
 /// more addresses. If there is no route, the kernel reports a different error without a limit, so no delay is
 /// needed.
