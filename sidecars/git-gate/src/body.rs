@@ -33,7 +33,7 @@ pub(crate) enum BodyError {
 /// dropped.
 ///
 /// # Errors
-/// [`BodyError`], unless git closed its input.
+/// Fails with [`BodyError`], unless git closed its input.
 pub(crate) async fn forward(
     mut body: Incoming,
     stdin: ChildStdin,

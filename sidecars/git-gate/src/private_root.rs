@@ -38,7 +38,7 @@ const ETC: [&str; 13] = [
 /// single thread.
 ///
 /// # Errors
-/// The kernel's error.
+/// Fails with the kernel's error.
 pub(crate) fn enter(folder: &Path, identity: Identity) -> io::Result<PathBuf> {
     let Identity { uid, gid } = identity;
     unshare(CloneFlags::CLONE_NEWNS)?;

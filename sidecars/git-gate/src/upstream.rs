@@ -56,7 +56,7 @@ impl Upstream {
     /// Parses the output of `ls-remote --symref`.
     ///
     /// # Errors
-    /// [`TooManyRefs`] if the upstream has more than [`MOST_REFS`] refs.
+    /// Fails with [`TooManyRefs`] if the upstream has more than [`MOST_REFS`] refs.
     pub(crate) fn parse(text: &str) -> Result<Self, TooManyRefs> {
         let mut upstream = Self::default();
         for line in text.lines() {

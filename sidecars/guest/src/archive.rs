@@ -72,7 +72,7 @@ impl<R: Read> Member<'_, R> {
     /// and is at most [`MAX_DEPTH`] levels deep.
     ///
     /// # Errors
-    /// If the member's name is not such a path.
+    /// Fails if the member's name is not such a path.
     pub fn place(&self) -> io::Result<PathBuf> {
         place(&self.name)
     }
@@ -96,7 +96,7 @@ impl<'a, R: Read> Members<'a, R> {
     /// Returns the next member; `None` at the end of the archive.
     ///
     /// # Errors
-    /// If the archive is invalid, truncated, or exceeds a limit.
+    /// Fails if the archive is invalid, truncated, or exceeds a limit.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot say that reading failed for good")]
     pub fn next(&mut self) -> io::Result<Option<Member<'a, R>>> {
         let mut extensions = Extensions::default();

@@ -49,7 +49,7 @@ const BLOCK: u64 = 512;
 /// limits.
 ///
 /// # Errors
-/// If the thread cannot be started.
+/// Fails if the thread cannot be started.
 pub(crate) fn start(
     limits: Limits,
     changed: Option<OwnedFd>,

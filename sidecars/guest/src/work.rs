@@ -14,7 +14,7 @@ use jiff::Timestamp;
 /// that was created and removed is not work.
 ///
 /// # Errors
-/// If a part of the folder cannot be read.
+/// Fails if a part of the folder cannot be read.
 pub fn changed_since(folder: &Path, since: Timestamp) -> io::Result<bool> {
     let mut waiting = vec![folder.to_owned()];
     while let Some(folder) = waiting.pop() {

@@ -40,7 +40,8 @@ impl Files {
     /// Applies the restriction to this thread, and to threads and processes that it later starts.
     ///
     /// # Errors
-    /// [`HardenError`] if a kernel with Landlock refuses the rules, or if a folder in `write` does not exist.
+    /// Fails with [`HardenError`] if a kernel with Landlock refuses the rules, or if a folder in `write` does
+    /// not exist.
     pub fn restrict(&self) -> Result<Option<MissingProtection>, HardenError> {
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
         if !self.bind_tcp {

@@ -91,8 +91,8 @@ impl Filter {
     /// Applies the filter to this thread, and to threads and processes that it later starts.
     ///
     /// # Errors
-    /// [`HardenError::Filter`] if the filter cannot be compiled for this processor, or if the kernel refuses
-    /// it.
+    /// Fails with [`HardenError::Filter`] if the filter cannot be compiled for this processor, or if the
+    /// kernel refuses it.
     pub fn apply(&self) -> Result<(), HardenError> {
         Ok(apply_filter(&self.program()?)?)
     }
@@ -101,7 +101,7 @@ impl Filter {
     /// architecture.
     ///
     /// # Errors
-    /// [`HardenError::Filter`] if the library does not support this processor.
+    /// Fails with [`HardenError::Filter`] if the library does not support this processor.
     pub fn program(&self) -> Result<BpfProgram, HardenError> {
         let here = std::env::consts::ARCH.try_into()?;
         let (pass, any) = (SeccompAction::Allow, SeccompAction::Errno(0));

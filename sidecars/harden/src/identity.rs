@@ -22,7 +22,7 @@ impl Identity {
     /// the steps that set them.
     ///
     /// # Errors
-    /// [`HardenError::Step`] if the process is not root.
+    /// Fails with [`HardenError::Step`] if the process is not root.
     pub fn assume(self) -> Result<(), HardenError> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         setgroups(&[]).map_err(step("drop supplementary groups"))?;

@@ -12,7 +12,7 @@ use crate::{HardenError, step};
 /// `/proc/PID/mem` and `environ`. Disables core files, and prevents the process from gaining new privileges.
 ///
 /// # Errors
-/// [`HardenError::Step`], which no supported kernel should return.
+/// Fails with [`HardenError::Step`], which no supported kernel should return.
 pub fn seal() -> Result<(), HardenError> {
     prctl::set_dumpable(false).map_err(step("make the process not dumpable"))?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(step("forbid core files"))?;
@@ -23,7 +23,7 @@ pub fn seal() -> Result<(), HardenError> {
 /// parent set the directory, the parent would have to spawn it with `fork`.
 ///
 /// # Errors
-/// [`HardenError::Step`] if `/` is inaccessible.
+/// Fails with [`HardenError::Step`] if `/` is inaccessible.
 pub fn leave_folder() -> Result<(), HardenError> {
     nix::unistd::chdir("/").map_err(step("change the working directory to `/`"))
 }
@@ -31,7 +31,7 @@ pub fn leave_folder() -> Result<(), HardenError> {
 /// Removes every capability from every capability set.
 ///
 /// # Errors
-/// [`HardenError::Capabilities`] if the kernel refuses.
+/// Fails with [`HardenError::Capabilities`] if the kernel refuses.
 pub fn drop_capabilities() -> Result<(), HardenError> {
     // Clearing the bounding set requires CAP_SETPCAP. Without that capability the bounding set is harmless,
     // because the process cannot gain new privileges.
@@ -47,7 +47,7 @@ pub fn drop_capabilities() -> Result<(), HardenError> {
 /// Makes the kernel kill this process when the thread that started it exits.
 ///
 /// # Errors
-/// [`HardenError::Step`], which no supported kernel should return.
+/// Fails with [`HardenError::Step`], which no supported kernel should return.
 pub fn die_with_parent() -> Result<(), HardenError> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("die with the parent"))
 }
@@ -55,7 +55,7 @@ pub fn die_with_parent() -> Result<(), HardenError> {
 /// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower.
 ///
 /// # Errors
-/// [`HardenError::Step`], which no supported kernel should return.
+/// Fails with [`HardenError::Step`], which no supported kernel should return.
 pub fn allow_files(wanted: u64) -> Result<(), HardenError> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(step("read the file limit"))?;
     let raised = wanted.min(hard).max(soft);

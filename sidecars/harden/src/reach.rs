@@ -19,7 +19,7 @@ impl Held {
     /// Opens a folder with `O_PATH`, which only allows accessing its entries.
     ///
     /// # Errors
-    /// [`HardenError::Step`] if the folder does not exist or is not accessible.
+    /// Fails with [`HardenError::Step`] if the folder does not exist or is not accessible.
     pub fn open(folder: &Path) -> Result<Self, HardenError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         open(folder, flags, Mode::empty()).map(Self).map_err(step("open a folder"))
@@ -35,7 +35,7 @@ impl Held {
 /// Opens a folder, and replaces its path by a path through the descriptor.
 ///
 /// # Errors
-/// The same as for [`Held::open`].
+/// Fails in the same cases as [`Held::open`].
 pub fn hold(folder: &mut PathBuf) -> Result<Held, HardenError> {
     let opened = Held::open(folder)?;
     *folder = opened.path();

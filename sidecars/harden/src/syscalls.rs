@@ -55,7 +55,7 @@ const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 /// but neither processes nor programs.
 ///
 /// # Errors
-/// [`HardenError::Filter`] if the kernel supports seccomp but refuses the filter.
+/// Fails with [`HardenError::Filter`] if the kernel supports seccomp but refuses the filter.
 pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
     apply(false)
 }
@@ -63,7 +63,7 @@ pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
 /// Like [`restrict`], but the process may start programs, which inherit the filter.
 ///
 /// # Errors
-/// The same as for [`restrict`].
+/// Fails in the same cases as [`restrict`].
 pub fn restrict_but_programs() -> Result<Option<MissingProtection>, HardenError> {
     apply(true)
 }

@@ -70,7 +70,7 @@ pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable
 /// is closed.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`] if a file of that name exists.
+/// Fails with [`io::ErrorKind::AlreadyExists`] if a file of that name exists.
 pub(crate) fn create<T: Serialize>(
     folder: BorrowedFd<'_>,
     name: &str,

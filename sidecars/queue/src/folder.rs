@@ -101,7 +101,7 @@ impl Folder {
     /// Opens the folder of a bottle, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If the folder cannot be created or is a symlink.
+    /// Fails if the folder cannot be created or is a symlink.
     pub fn make(home: &Path, slug: &Slug) -> io::Result<Self> {
         let queue = home.join("queue");
         for folder in [queue.clone(), queue.join(slug.as_str()), queue.join(slug.as_str()).join(PROCESSED)] {
@@ -116,7 +116,7 @@ impl Folder {
     /// Opens the folder of a bottle, which must exist.
     ///
     /// # Errors
-    /// If the folder does not exist or is a symlink.
+    /// Fails if the folder does not exist or is a symlink.
     pub fn open(home: &Path, slug: &Slug) -> io::Result<Self> {
         let path = home.join("queue").join(slug.as_str());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -134,7 +134,7 @@ impl Folder {
     /// Lists the proposals in the folder, oldest first, and damaged entries.
     ///
     /// # Errors
-    /// If the folder cannot be read.
+    /// Fails if the folder cannot be read.
     pub fn pending(&self, now: Timestamp) -> io::Result<Listing> {
         let mut listing = Listing::default();
         let mut left = MOST_ENTRIES;
@@ -165,7 +165,7 @@ impl Folder {
     /// Returns the proposal with this id, if it exists.
     ///
     /// # Errors
-    /// If the proposal's file is damaged.
+    /// Fails if the proposal's file is damaged.
     pub fn get(&self, id: &Id, now: Timestamp) -> io::Result<Option<Pending>> {
         self.entry(&format!("{id}{PROPOSAL}"), now).map_err(Into::into)
     }
@@ -313,7 +313,7 @@ impl Folder {
     /// author of the answer therefore agree whether the answer counts.
     ///
     /// # Errors
-    /// [`RespondError`], which means that this answer does not count.
+    /// Fails with [`RespondError`], which means that this answer does not count.
     pub fn respond(&self, response: &Response) -> Result<(), RespondError> {
         let id = &response.proposal_id;
         let proposal = self.proposal(id).map_err(io::Error::from)?;
@@ -339,8 +339,8 @@ impl Folder {
     /// Archives a proposal that is stale or has expired.
     ///
     /// # Errors
-    /// [`RespondError::Unfit`] if the asker is still waiting, [`RespondError::Gone`] if the proposal does not
-    /// exist.
+    /// Fails with [`RespondError::Unfit`] if the asker is still waiting, [`RespondError::Gone`] if the
+    /// proposal does not exist.
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
         let (_, file) = self.proposal(id).map_err(io::Error::from)?.ok_or(RespondError::Gone)?;
         // The file is locked while it is moved, so that no asker can join it.

@@ -50,7 +50,7 @@ impl Listing {
 /// Lists the proposals of all bottles in `home`, including bottles that are stopped.
 ///
 /// # Errors
-/// If the queue folder exists but cannot be read.
+/// Fails if the queue folder exists but cannot be read.
 pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for name in names(home)? {
@@ -63,7 +63,7 @@ pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
 /// Finds the queue folder that contains the proposal with this id.
 ///
 /// # Errors
-/// If the queue folder exists but cannot be read.
+/// Fails if the queue folder exists but cannot be read.
 pub fn find(home: &Path, id: &Id) -> io::Result<Option<Folder>> {
     let mut folders = names(home)?.into_iter().filter_map(|name| open(home, &name).ok());
     Ok(folders.find(|folder| folder.contains(id)))
@@ -108,7 +108,7 @@ impl QueueWatcher {
     /// Returns the current listing, like [`list`]; `None` if the listing has not changed since the last call.
     ///
     /// # Errors
-    /// If the queue folder exists but cannot be read.
+    /// Fails if the queue folder exists but cannot be read.
     pub fn poll(&mut self, now: Timestamp) -> io::Result<Option<Listing>> {
         let all = self.full_read.is_none_or(|last| last.elapsed() >= FULL_READ_INTERVAL);
         let names = names(&self.home)?;

@@ -67,7 +67,7 @@ impl KnownSecrets {
     /// gives the index of the secret that was found. Whitespace at the start and end of a value is ignored.
     ///
     /// # Errors
-    /// [`TooLarge`] if a value is longer than 64 KiB. The caller must then reject all text.
+    /// Fails with [`TooLarge`] if a value is longer than 64 KiB. The caller must then reject all text.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
         Self::from_known(secrets.into_iter().map(KnownSecret::new))
     }
@@ -75,7 +75,7 @@ impl KnownSecrets {
     /// Like [`new`](Self::new), for secrets whose form may be known.
     ///
     /// # Errors
-    /// The same as for [`new`](Self::new).
+    /// Fails in the same cases as [`new`](Self::new).
     pub fn from_known<'a>(secrets: impl IntoIterator<Item = KnownSecret<'a>>) -> Result<Self, TooLarge> {
         let (mut texts, mut letters) = (NeedleTable::default(), NeedleTable::default());
         let mut reach = 0;

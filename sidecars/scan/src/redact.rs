@@ -42,7 +42,7 @@ impl Redactor {
     /// Prepares a redactor for `secrets`. Whitespace at the start and end of a value is ignored.
     ///
     /// # Errors
-    /// [`TooLarge`] if the search cannot be built. The caller must then log nothing.
+    /// Fails with [`TooLarge`] if the search cannot be built. The caller must then log nothing.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
         let mut patterns = Vec::new();
         let mut whole_word = Vec::new();

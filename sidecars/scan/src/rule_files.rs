@@ -24,7 +24,8 @@ impl RuleFiles {
     /// Parses rule files, given as pairs of name and text.
     ///
     /// # Errors
-    /// [`BadRuleFile`] for the first file that is invalid or that repeats a rule id of an earlier file.
+    /// Fails with [`BadRuleFile`] for the first file that is invalid or that repeats a rule id of an earlier
+    /// file.
     pub fn parse<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, BadRuleFile> {
         let mut read: Vec<(&str, UserRules)> = Vec::new();
         for (file, text) in files {

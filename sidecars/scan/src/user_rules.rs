@@ -125,7 +125,7 @@ impl UserRules {
     /// Parses a rule file.
     ///
     /// # Errors
-    /// [`RulesError`], which gives the line and the rule.
+    /// Fails with [`RulesError`], which gives the line and the rule.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         if text.len() > MAX_TEXT {
             return Err(RulesError::TooLarge);

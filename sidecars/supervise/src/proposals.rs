@@ -101,7 +101,7 @@ impl Proposals {
     /// Proposes routes to the user. If an equal proposal is pending, returns that proposal's id.
     ///
     /// # Errors
-    /// [`ProposeError`] if the proposal is rejected without asking the user.
+    /// Fails with [`ProposeError`] if the proposal is rejected without asking the user.
     pub(crate) fn propose(
         &self,
         tool: Tool,

@@ -90,7 +90,7 @@ impl Call {
     /// Parses the name and arguments of a call.
     ///
     /// # Errors
-    /// [`BadCall`] if the call is invalid.
+    /// Fails with [`BadCall`] if the call is invalid.
     pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Self, BadCall> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match name {

@@ -72,7 +72,7 @@ impl Map {
     /// Parses the map in a header of GNU tar's old format, which has at most four pieces.
     ///
     /// # Errors
-    /// If there are more pieces, or the header is damaged.
+    /// Fails if there are more pieces, or the header is damaged.
     pub(super) fn of_header(header: &GnuHeader, stored: u64) -> io::Result<Self> {
         if header.is_extended() {
             return Err(io::Error::other(
@@ -87,7 +87,7 @@ impl Map {
     /// Parses a map of format 0.1, which is the text `AT,LENGTH,AT,LENGTH` in an extended header.
     ///
     /// # Errors
-    /// If the map is damaged.
+    /// Fails if the map is damaged.
     pub(super) fn of_text(text: &[u8], size: u64, stored: u64) -> io::Result<Self> {
         let numbers = text.split(|byte| *byte == b',').filter(|number| !number.is_empty());
         let numbers: Vec<u64> = numbers.map(number).collect::<io::Result<_>>()?;
@@ -98,7 +98,7 @@ impl Map {
     /// count and then that many pairs of offset and length, and is padded to a block.
     ///
     /// # Errors
-    /// If the map is damaged or has too many pieces.
+    /// Fails if the map is damaged or has too many pieces.
     pub(super) fn read(from: &mut impl Read, size: u64, stored: u64) -> io::Result<Self> {
         let (mut numbers, mut line, mut read) = (Vec::new(), Vec::new(), 0);
         let mut wanted = None;
@@ -252,7 +252,7 @@ impl<'a, R: Read> Content<'a, R> {
     /// Writes the content to a new file, with holes where the original has holes.
     ///
     /// # Errors
-    /// If the archive is truncated, or the file cannot be written.
+    /// Fails if the archive is truncated, or the file cannot be written.
     pub fn copy_to(&mut self, file: &mut File) -> io::Result<()> {
         let whole = [Piece { at: 0, length: self.size() }];
         let pieces = self.map.as_ref().map_or(&whole[..], |map| &map.pieces);
@@ -304,7 +304,7 @@ impl<R: Read> Read for Content<'_, R> {
 /// meantime, the added bytes are left out. If it shrinks, the missing bytes are zeros.
 ///
 /// # Errors
-/// If the file cannot be read, or the archive cannot be written.
+/// Fails if the file cannot be read, or the archive cannot be written.
 pub fn append_file<W: Write>(
     archive: &mut Builder<W>,
     header: &mut Header,

@@ -34,7 +34,7 @@ pub(super) enum Sent {
 /// `patience` has passed.
 ///
 /// # Errors
-/// The kernel's error if it does not accept the datagram.
+/// Fails with the kernel's error if it does not accept the datagram.
 pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<Sent> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
