@@ -84,7 +84,7 @@ impl Scene {
         timed(|| self.bottle(&["resume", slug, "--snapshot", "--yes", "--detach", "-q"]))
     }
 
-    /// `$BOTTLE_HOME`.
+    /// The path of `$BOTTLE_HOME`.
     pub(crate) fn bottle_home(&self) -> std::path::PathBuf {
         self.home.bottle_home()
     }

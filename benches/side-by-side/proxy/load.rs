@@ -28,7 +28,7 @@ static BODY: LazyLock<String> = LazyLock::new(|| {
     format!("{{\"model\":\"m-1\",\"text\":\"{}\"}}", &words[..1024 - 25])
 });
 
-/// A kind of load.
+/// How the requests use connections and HTTP versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Load {
     KeptHttp1,

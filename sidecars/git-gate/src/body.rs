@@ -15,7 +15,7 @@ use crate::http::idle_timeout;
 /// The maximum size of a gzip body after decoding. git compresses fetch negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
-/// Why a request body is not forwarded completely. The display text is a sentence for the agent.
+/// Why a request body is not forwarded completely. Its `Display` text is a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error(transparent)]

@@ -18,7 +18,7 @@ pub(crate) fn length(digits: &[u8]) -> Option<usize> {
     usize::from_str_radix(digits, 16).ok()
 }
 
-/// Why the gate refuses the head of a push. The display text is a sentence for the agent.
+/// Why the gate refuses the head of a push. Its `Display` text is a sentence for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadError {
     #[error("it is not a git push")]

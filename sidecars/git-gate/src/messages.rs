@@ -21,7 +21,7 @@ pub(crate) fn lines(text: &str) -> Vec<String> {
     kept.map(|line| inert(&line.chars().take(WIDTH).collect::<String>())).collect()
 }
 
-/// Why git could not use an upstream. The display text is a part of a sentence for the agent.
+/// Why git could not use an upstream. Its `Display` text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(

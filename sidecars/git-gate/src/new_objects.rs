@@ -9,8 +9,8 @@ use crate::git::{Git, finish};
 use crate::read::{LISTED_WITHIN, ReadError, Reader};
 use crate::refs::Update;
 
-/// A folder in the mirror that git can use as object folder. It contains the mirror's packs and no loose
-/// objects, and therefore only objects that the upstream has.
+/// The name of an object folder in the mirror. It contains the mirror's packs and no loose objects, and
+/// therefore only objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 
 /// The maximum number of objects in one push.
@@ -101,7 +101,7 @@ impl Reader<'_> {
         text.ok_or(ReadError::Output("list the objects that the push reaches"))
     }
 
-    /// A git that sees only the objects of the upstream.
+    /// Returns a [`Git`] that sees only the objects of the upstream.
     fn upstream_git(&self) -> Git {
         let packed = self.mirror.mirror.join(KNOWN).to_string_lossy().into_owned();
         self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])

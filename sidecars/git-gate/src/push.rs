@@ -177,7 +177,7 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// A git that sees the objects of the push, if it has any.
+    /// Returns a [`Git`] that sees the objects of the push, if there are any.
     fn git(&self) -> Git {
         if self.quarantine.is_empty() {
             return self.repo.git.clone();

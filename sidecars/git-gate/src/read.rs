@@ -47,7 +47,7 @@ const IDS_AT_ONCE: usize = 1000;
 /// The capacity of the pipe from git, in bytes.
 const PIPE: usize = 1 << 20;
 
-/// Why a push cannot be scanned. The display text is a part of a sentence for the agent.
+/// Why a push cannot be scanned. Its `Display` text is a part of a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error(transparent)]
@@ -119,7 +119,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A git that sees the objects of the quarantine and of the mirror.
+    /// Returns a [`Git`] that sees the objects of the quarantine and of the mirror.
     pub(crate) fn with_quarantine(&self) -> Git {
         with_quarantine(self.mirror, self.quarantine)
     }
@@ -489,7 +489,7 @@ impl Reader<'_> {
     }
 }
 
-/// A git that sees the objects of a quarantine and, as its alternate, of the mirror.
+/// Returns a [`Git`] that sees the objects of a quarantine and, as its alternate, of the mirror.
 pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
     let objects = mirror.mirror.join("objects");
     mirror.with_env([

@@ -45,7 +45,7 @@ fn is_zero(id: &str) -> bool {
     id.bytes().all(|byte| byte == b'0')
 }
 
-/// Why the gate refuses a ref update. The display text is a part of a sentence for the agent.
+/// Why the gate refuses a ref update. Its `Display` text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RefError {
     #[error("{0:?} is not a valid ref name")]

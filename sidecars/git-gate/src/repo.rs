@@ -28,8 +28,8 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 /// The time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// If a fetch brings more refs than this, they are packed into one file. Otherwise, every git that lists refs
-/// would read a file for each.
+/// If a fetch brings more refs than this, the gate packs all refs into one file. Otherwise, every git that
+/// lists refs would read a file for each.
 const MOST_LOOSE: usize = 32;
 
 /// The refs of an upstream that the mirror copies.
@@ -90,7 +90,7 @@ fn succeeded(output: Output) -> Result<Output, Failure> {
 /// The result of a refresh, which all tasks that wait for it share.
 type Refreshed = Result<Arc<Upstream>, Arc<RefreshError>>;
 
-/// A repository of the bottle.
+/// One repository that the bottle may use.
 pub(crate) struct Repo {
     pub(crate) name: String,
     pub(crate) url: String,
@@ -100,9 +100,9 @@ pub(crate) struct Repo {
     pub(crate) auth: UpstreamAuth,
     stale_ok: bool,
     refreshed: Mutex<Refresh>,
-    /// A lock of which every push with a quarantine holds the read side.
+    /// Every push with a quarantine holds this lock for reading.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// A lock that a push holds while it is scanned and forwarded.
+    /// A push holds this lock while it is scanned and forwarded.
     pub(crate) pushing: Mutex<()>,
     /// The fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
@@ -238,8 +238,8 @@ impl Repo {
             return;
         };
         if fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into()) {
-            // If git refuses the name, the previous one is kept. The name affects only the first checkout of
-            // a clone.
+            // If git refuses the name, the mirror keeps the previous one. The name affects only the first
+            // checkout of a clone.
             let _ = self.git.run(fds, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
     }

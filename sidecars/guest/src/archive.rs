@@ -252,7 +252,7 @@ impl Extensions {
                     let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
                     self.holes.size = Some(size.ok_or_else(unsupported_sparse)?);
                 }
-                // The map already contains this number.
+                // This record repeats the number of pieces in the map, so it is skipped.
                 b"GNU.sparse.numblocks" => {}
                 key if key.starts_with(b"GNU.sparse.") => return Err(unsupported_sparse()),
                 b"size" => return Err(io::Error::other("the archive has a size in an extended header")),

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::forward::ForwardConfig;
 
-/// The configuration for [`run`](crate::run). The backend must first set up the sandbox: namespaces, mounts,
-/// capabilities, seccomp and the user.
+/// The settings with which [`run`](crate::run) starts the guest. The backend must first set up the sandbox:
+/// namespaces, mounts, capabilities, seccomp and the user.
 #[derive(Debug)]
 pub struct GuestConfig {
     /// The byte stream between guest and host.

@@ -15,7 +15,7 @@ use crate::process::{Input, Output, READ, Running, Terminal};
 /// The time between SIGHUP and SIGKILL for a process whose client has disconnected.
 const HANGUP_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs the process until it exits. If the client disconnects, the process is hung up, because no other
+/// Runs the process until it exits. If the client disconnects, the process gets SIGHUP, because no other
 /// client can attach to it.
 pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
     let Running { pid, mut exit, input, outputs, terminal } = match guest.start(&request) {

@@ -21,7 +21,7 @@ pub fn changed_since(folder: &Path, since: Timestamp) -> io::Result<bool> {
         let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            // The folder is not empty, so a change of the folder itself counts.
+            // The folder is not empty, so a change of the folder itself counts as work.
             if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
                 return Ok(true);
             }

@@ -31,7 +31,7 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 /// How long [`Asker::answer`] waits until an answer has been applied.
 const OUTCOME_WITHIN: Duration = Duration::from_secs(30);
 
-/// The maximum number of a bottle's questions in memory. Beyond it, a question that has a cooldown is
+/// The maximum number of a bottle's questions in memory. If there are more, a question that has a cooldown is
 /// refused.
 const MOST_WAITING: usize = 4 * MAX_PENDING;
 
@@ -145,7 +145,7 @@ impl Asker {
     /// Answers a pending question, and waits for the outcome.
     ///
     /// # Errors
-    /// Returns the reason why the answer does not count. The proposal then remains pending unless it has
+    /// Fails with the reason why the answer does not count. The proposal then remains pending unless it has
     /// another answer.
     pub async fn answer(&self, response: Response) -> Outcome {
         let id = response.proposal_id.clone();
@@ -240,7 +240,7 @@ impl Asker {
 /// Waits until the cooldown of a question ends.
 ///
 /// # Errors
-/// The answer to the question, if the question expires or is abandoned during the cooldown.
+/// Fails with the answer to the question, if the question expires or is abandoned during the cooldown.
 async fn wait_for_cooldown(
     until: Option<Instant>,
     expires_at: Timestamp,

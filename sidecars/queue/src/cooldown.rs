@@ -15,7 +15,7 @@ const FIRST: Duration = Duration::from_secs(10);
 /// The maximum cooldown.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
-/// The maximum number of stored cooldowns. Beyond it, the cooldown that ends first is dropped.
+/// The maximum number of stored cooldowns. If there are more, the cooldown that ends first is dropped.
 const MOST: usize = 512;
 
 /// The fields of a report that an asker can vary at no cost.

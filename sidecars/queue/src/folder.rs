@@ -330,7 +330,7 @@ impl Folder {
         }
         match rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty()) {
             Ok(()) => Err(RespondError::Gone),
-            // The asker has already archived the answer.
+            // The asker has already archived the answer, so the answer counts.
             Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(RespondError::Io(error.into())),
         }
@@ -339,8 +339,8 @@ impl Folder {
     /// Archives a proposal that is stale or has expired.
     ///
     /// # Errors
-    /// Fails with [`RespondError::Unfit`] if the asker is still waiting, [`RespondError::Gone`] if the
-    /// proposal does not exist.
+    /// Fails with [`RespondError::Unfit`] if the asker is still waiting, and with [`RespondError::Gone`] if
+    /// the proposal does not exist.
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
         let (_, file) = self.proposal(id).map_err(io::Error::from)?.ok_or(RespondError::Gone)?;
         // The file is locked while it is moved, so that no asker can join it.

@@ -16,8 +16,8 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 /// keeper.
 const MOST: usize = 32;
 
-/// How long an answer may arrive after a question has expired. The keeper's clock may differ, and an answer
-/// takes time to arrive.
+/// How long an answer may arrive after a question has expired. The keeper's clock may differ from this
+/// process's clock, and an answer takes time to arrive.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The pause before the next request to a peer that refuses to serve questions.

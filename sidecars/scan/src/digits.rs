@@ -300,9 +300,10 @@ impl Decoded {
     }
 }
 
-/// Decodes lists of numbers in base 8, 10 and 16. A number is a byte or a word of two, four or eight bytes,
-/// in either byte order; in base 16 it is always a word. Also decodes every second number alone, for lists
-/// that print an index beside each number.
+/// Decodes lists of numbers, each of which is a byte or a word of two, four or eight bytes. Numbers in base 8
+/// and 10 are decoded in both byte orders. Words in base 16 are decoded only as little-endian, because
+/// [`hexadecimal`] decodes their big-endian form. Also decodes every second number alone, for lists that
+/// print an index beside each number.
 pub(crate) fn numbers(text: &[u8]) -> Vec<Decoded> {
     let (mut tens, mut tens_back) = (Decoded::default(), Decoded::default());
     let (mut eights, mut eights_back) = (Decoded::default(), Decoded::default());

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-/// Size of a window, in bytes.
+/// The size of a window, in bytes.
 const WINDOW: usize = 64;
-/// Distance between windows, in bytes.
+/// The distance between the starts of two windows, in bytes.
 const STEP: usize = 32;
 
 /// Shannon entropy of a text, in bits per byte; 0 for an empty text.
@@ -25,8 +25,9 @@ pub(crate) fn bits_per_byte(text: &[u8]) -> f64 {
 }
 
 /// The entropy that random text in the alphabet of `window` reaches and that ordinary text does not reach. In
-/// 64 characters random hex averages 3.8 bits per character, base64 5.2, printable ASCII 5.5, bytes 5.9;
-/// English has 4.1 and identifiers up to 4.6.
+/// windows of 64 characters, random hexadecimal digits average 3.8 bits per character, random base64 5.2,
+/// random printable ASCII 5.5, and random bytes 5.9. English text has 4.1 bits per character, and text with
+/// identifiers up to 4.6.
 fn threshold(window: &[u8]) -> f64 {
     let all = |fits: fn(&u8) -> bool| window.iter().all(fits);
     if all(u8::is_ascii_digit) {

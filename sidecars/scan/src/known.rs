@@ -32,7 +32,8 @@ const MAX_HITS: usize = 1000;
 /// The known secrets, prepared for search.
 ///
 /// Values shorter than [`crate::SHORTEST_ANYWHERE`] are ignored because they would match by chance. The
-/// tables contain the secrets. They exist only in processes without core dumps, and are wiped when dropped.
+/// tables contain the secrets. They exist only in processes that are not dumpable, and are wiped when
+/// dropped.
 pub struct KnownSecrets {
     texts: Vec<Needle>,
     in_texts: Windows,

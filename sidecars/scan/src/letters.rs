@@ -1,6 +1,6 @@
 //! Extracts the letters and digits of a text in lower case, and maps them back to their positions.
 
-/// Maps a byte to its lower-case letter or digit, or to 0.
+/// Maps an ASCII letter to lower case, a digit to itself, and any other byte to 0.
 const LOWER: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -20,7 +20,7 @@ fn is_escape(byte: u8) -> bool {
     matches!(byte, b'b' | b'f' | b'n' | b'r' | b't')
 }
 
-/// The letters and digits of a text.
+/// The letters and digits of a text, in lower case.
 pub(crate) struct Letters {
     pub(crate) bytes: Vec<u8>,
 }

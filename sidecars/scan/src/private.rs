@@ -105,8 +105,8 @@ impl Leaf {
     }
 
     /// Makes a leaf of a text in which no run is long enough for a match. If the text has several runs, only
-    /// the complete text is a match. Otherwise, an agent that knows all runs but one could guess that run
-    /// character by character.
+    /// the complete text is a match. If a part of the text were a match, an agent that knows all runs except
+    /// one could guess that run character by character.
     fn of_short_runs(text: &str) -> Option<Self> {
         if runs(text, 0).len() > 1 { Self::whole(text) } else { Self::private(text) }
     }

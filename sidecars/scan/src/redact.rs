@@ -30,8 +30,8 @@ pub struct TooLarge;
 /// masked, including its public parts. Agents cannot see logs and screens, so a mask reveals nothing to them.
 ///
 /// Callers must redact a text before truncating it, because a truncated secret is not found. The search
-/// tables contain the secrets and cannot be wiped, so they must exist only in processes without core dumps.
-/// Intermediate data is wiped.
+/// tables contain the secrets and cannot be wiped, so they must exist only in processes that are not
+/// dumpable. Intermediate data is wiped.
 pub struct Redactor {
     search: AhoCorasick,
     /// For each pattern of `search`: whether only a complete word is a match.
@@ -58,14 +58,15 @@ impl Redactor {
         }
         let search = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
-            // Host names are lower-cased, whatever the client sent.
+            // Case is ignored, because host names are lower-cased even if the client sent capitals.
             .ascii_case_insensitive(true)
             .build(patterns.iter().map(|form| form.as_slice()))
             .map_err(|_| TooLarge)?;
         Ok(Self { search, whole_word })
     }
 
-    /// `text` with [`MASK`] in place of every secret; borrowed if it has none.
+    /// Returns `text` with [`MASK`] in place of every secret. The result is borrowed if the text contains no
+    /// secret.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.redact_bytes(text.as_bytes()) {

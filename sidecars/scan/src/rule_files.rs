@@ -54,8 +54,8 @@ impl RuleFiles {
         self.0.iter().map(UserRules::notes)
     }
 
-    /// Whether one of these rules reported `finding` and its allowlists accept it in a file at `path`. For
-    /// callers that scan files.
+    /// Whether one of these rules reported `finding` and its allowlists accept it in a file at `path`. Only
+    /// callers that scan files need this method.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         let of_it = |rules: &&UserRules| rules.line_of(&finding.rule).is_some();

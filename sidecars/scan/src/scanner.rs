@@ -24,7 +24,8 @@ use crate::view::View;
 /// The size of a window without its context, in bytes.
 const WINDOW: usize = 64 << 10;
 
-/// The maximum number of findings in a report. A text with more findings is blocked anyway or unreadable.
+/// The maximum number of findings in a report. A text with more findings is blocked anyway, or is unreadable
+/// after redaction.
 pub const MOST_FINDINGS: usize = 1000;
 
 /// The maximum number of bytes that programs print for one character of a secret, for example in lists of
@@ -123,8 +124,8 @@ impl Scanner {
         self.placeholders.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// Whether an allowlist of the user's rules accepts a finding in a file at `path`. For callers that scan
-    /// files.
+    /// Whether an allowlist of the user's rules accepts a finding in a file at `path`. Only callers that scan
+    /// files need this method.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         self.own.as_ref().is_some_and(|own| own.allows(finding, path))
@@ -462,7 +463,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.plain_finding(row.id, Detector::TokenPatterns, row.severity, row.words, span);
     }
 
-    /// Reports binary private keys for which `owned` says that this window reports them.
+    /// Reports the binary private keys in `text`. `owned` returns the position of a key if this window has to
+    /// report it.
     fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
         let mut all = Vec::new();
         rules::binary::find(text, |rule, words, range| all.push((rule, words, range)));

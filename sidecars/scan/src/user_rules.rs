@@ -2,7 +2,7 @@
 //!
 //! The following keys are supported: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`,
 //! `keywords` and `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`),
-//! and an `[allowlist]` or `[[allowlists]]` for all of them. All other keys are ignored, with a note for the
+//! and an `[allowlist]` or `[[allowlists]]` for all rules. All other keys are ignored, with a note for the
 //! user.
 
 use std::fmt;
@@ -153,7 +153,8 @@ impl UserRules {
         self.rules.iter().find(|known| &*known.id == rule).map(|rule| rule.line)
     }
 
-    /// Whether an allowlist accepts findings of `rule` in a file at `path`. For callers that scan files.
+    /// Whether an allowlist accepts findings of `rule` in a file at `path`. Only callers that scan files need
+    /// this method.
     #[must_use]
     pub fn allows_path(&self, rule: &str, path: &str) -> bool {
         let own = self.rules.iter().filter(|known| &*known.id == rule).flat_map(|known| &known.allows);

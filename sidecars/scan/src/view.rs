@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 3;
 /// offset in the source).
 type Map = Vec<(usize, usize)>;
 
-/// A text derived from another, with a mapping back.
+/// A text derived from another text, which maps its positions back to the source.
 #[derive(Debug, Clone)]
 pub(crate) struct View<'t> {
     pub(crate) bytes: Cow<'t, [u8]>,

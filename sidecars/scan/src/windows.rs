@@ -3,8 +3,8 @@
 //!
 //! The search reads (probes) a few bytes at every second or fourth position of the text. For each needle, the
 //! index contains the pieces at enough adjacent offsets that a probe hits one of them, wherever the needle
-//! begins in the text. A small bitmap rejects nearly every probe. The caller compares the remaining ones with
-//! the needle in full.
+//! begins in the text. A small bitmap rejects nearly every probe. The caller compares the remaining positions
+//! with the needle in full.
 //!
 //! The duration of a search reveals whether the text contains a piece. Pieces therefore have seven or eight
 //! bytes, which is too long to guess. With pieces of five bytes, a long text that repeats a correct guess
@@ -21,7 +21,7 @@ pub(crate) const SHORTEST: usize = 8;
 /// The number of bits in the bitmap for each piece, of which each piece sets two.
 const BITS_PER_PIECE: usize = 32;
 
-/// A piece with the needle from which it comes: `(piece, needle, offset in it)`.
+/// A piece with the needle from which it comes: `(piece, needle, offset in the needle)`.
 type Entry = (u64, u32, u32);
 
 /// The length of the pieces and the distance between probes. Any `length + step - 1` consecutive bytes of a

@@ -2,8 +2,9 @@
 //!
 //! `cargo vendor` and `pip download` fetch the packages from the configured registries, so the test runs only
 //! on request: `cargo test -p bottle-scan --test clean_sources -- --ignored`. Each finding must be listed in
-//! `clean_sources.yaml` with a reason. A token pattern in a test or in documentation is a correct finding;
-//! all others are false positives. A listed finding that no longer occurs must be removed from the list.
+//! `clean_sources.yaml` with a reason. A token pattern in a test or in documentation is a correct finding.
+//! Any other finding is a false positive. A listed finding that no longer occurs must be removed from the
+//! list.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test that prints what it measured")]
 

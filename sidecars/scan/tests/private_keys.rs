@@ -168,7 +168,7 @@ fn streamed(scanner: &Scanner, text: &[u8], size: usize) -> Report {
     stream.finish()
 }
 
-/// Checks that a key is found, and that redaction removes it. Returns a description of the failure.
+/// Checks that a key is found and that redaction removes it; returns a description of the failure.
 fn wrong(scanner: &Scanner, text: &str, body: &str, shape: Shape) -> Option<String> {
     let report = scanner.scan(text.as_bytes());
     if report.findings.is_empty() {
@@ -325,8 +325,8 @@ fn many_openings_have_linear_cost() {
             let _ = scanner.scan(text.as_bytes());
             processor_seconds() - start
         };
-        // A text of four times the length must cost four times as much. It would cost sixteen times as much
-        // if each header line made the scanner read the rest of the text.
+        // A text that is four times as long must cost about four times as much. It would cost sixteen times
+        // as much if each header line made the scanner read the rest of the text.
         let (short, long) = (cost(256 << 10), cost(1 << 20));
         assert!(long < 9.0 * short, "{piece:?}: {short} s, {long} s");
     }

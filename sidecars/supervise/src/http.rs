@@ -1,4 +1,5 @@
-//! Serves HTTP connections from the bottle. There is one endpoint, and all resources are limited.
+//! Serves HTTP connections from the bottle. There is one endpoint. The number of connections, the size of
+//! requests and the time that they take are limited.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -78,7 +78,7 @@ pub(crate) struct Label {
     pub(crate) commit: String,
 }
 
-/// A generated history with its labels.
+/// A generated history, and the labels of its planted secrets.
 pub(crate) struct History {
     /// The path of the history's bare repository.
     pub(crate) repo: PathBuf,

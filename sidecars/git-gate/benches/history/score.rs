@@ -37,7 +37,8 @@ impl Score {
         self.found() as f64 / (self.found() + self.wrong.len()).max(1) as f64
     }
 
-    /// The number of labels that were found, and of all labels, for which `which` is true.
+    /// The number of labels that were found, and the number of all labels. Only labels for which `which` is
+    /// true are counted.
     pub(crate) fn recall(&self, history: &History, which: impl Fn(&Label) -> bool) -> (usize, usize) {
         let chosen = history.labels.iter().zip(&self.hit).filter(|(label, _)| which(label));
         chosen.fold((0, 0), |(found, all), (_, hit)| (found + usize::from(*hit), all + 1))

@@ -15,7 +15,7 @@ fn any_topic(repo: &mut bottle_contract::session::gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 
-/// A script that commits the result of the commands `make` and pushes the commit.
+/// A script that runs the commands `make`, which create a commit, and then pushes that commit.
 fn push_script(make: &str) -> String {
     format!("cd clone; git checkout -q origin/main; {make}; git push origin HEAD:refs/heads/topic/x")
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::attempt;
 use super::place::Addresses;
 
-/// Time limit for one response.
+/// The time limit for one response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The number of attempts. More than one is needed if the machine was suspended during an attempt.

@@ -39,7 +39,7 @@ pub(crate) enum Armour {
 /// The words between `BEGIN` and `PRIVATE KEY` that have their own rules.
 const KINDS: [&str; 8] = ["", "RSA", "EC", "DSA", "OPENSSH", "ENCRYPTED", "PGP", "SSH2 ENCRYPTED"];
 
-/// The end of a body at the start of a text, and whether it may continue after that text.
+/// The end of a key's body within a text, and whether the body may continue after that text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) end: usize,
@@ -74,7 +74,7 @@ impl Armour {
         let (mut at, mut last, mut gap) = (0, 0, 0);
         while at < text.len() {
             let step = &text[at..text.len().min(at + STEP)];
-            // A marker may span two steps.
+            // A marker may lie across the boundary between two steps.
             let marked = &text[at..text.len().min(at + STEP + OPENING)];
             if let Some(stop) = self.stop(marked).filter(|stop| *stop < STEP) {
                 return Body { end: at + stop, open: false };

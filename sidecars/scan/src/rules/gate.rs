@@ -1,5 +1,5 @@
-//! Finds the keys of rules in a text. A key is the fixed string that every match of a rule contains; case is
-//! ignored.
+//! Finds the keys of rules in a text. A key is a fixed string, and every match of a rule contains one of the
+//! rule's keys. Case is ignored.
 //!
 //! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. The remaining positions are
 //! compared with the keys in full.
@@ -11,7 +11,7 @@ const BITS: u32 = 18;
 /// equal too; the full comparison tells them apart.
 const FOLD: u32 = 0x2020_2020;
 
-/// The search index over all keys.
+/// The search index over the keys of all rules.
 pub(super) struct Gate {
     bits: Box<[u64; 1 << (BITS - 6)]>,
     /// Sorted entries: a piece, the number of its key, and the offset of the piece in that key.

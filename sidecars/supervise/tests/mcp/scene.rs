@@ -26,7 +26,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1\n- host: key.example\n  \
                       matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: user}\n";
 
-/// A running daemon, which is killed on drop.
+/// A running daemon with its parent process. The daemon is killed on drop.
 pub(crate) struct Scene {
     folder: TempDir,
     process: Child,
