@@ -1,7 +1,7 @@
 //! Measures how long it takes to resolve a selection with a tree of 200 manifest files.
 //!
-//! The goal is 20 ms, because every start of a bottle resolves its manifests. Run it with `cargo bench
-//! --bench resolve`.
+//! The goal is 20 ms, because every start of a bottle resolves its manifests. Run it with
+//! `cargo bench --bench resolve`.
 
 use std::fmt::Write;
 use std::fs;

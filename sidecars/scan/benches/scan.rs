@@ -1,8 +1,8 @@
 //! Measures the speed of the scanner, with all outbound detectors, on texts like those that agents send.
 //!
 //! The benchmark prints its budget and does not enforce it: 250 MB/s on one core for clean JSON of 10 KiB
-//! with 10 secrets, and at most 1.5 times the duration with 1,000 secrets. Run it with `cargo bench -p
-//! bottle-scan`.
+//! with 10 secrets, and at most 1.5 times the duration with 1,000 secrets. Run it with
+//! `cargo bench -p bottle-scan`.
 
 use std::fmt::Write;
 use std::hint::black_box;
