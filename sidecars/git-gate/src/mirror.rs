@@ -1,4 +1,4 @@
-//! Creates the folders and files of a mirror, as `git init --bare` does.
+//! Creates the folders and files of a mirror, which is the gate's bare copy of an upstream repository.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! Manages one repository: its mirror, its credentials, and its state until the bottle stops.
+//! Manages one repository: its mirror (the gate's local copy), its credentials, and its state until the
+//! bottle stops.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;

@@ -1,4 +1,5 @@
-//! Writes questions to disk and waits for their answers. This code runs in the keeper process.
+//! Implements the asker, which writes questions to disk and waits for their answers. The asker runs in the
+//! keeper process.
 
 use std::error::Error;
 use std::fmt;

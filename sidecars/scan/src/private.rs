@@ -60,7 +60,7 @@ impl<'s> KnownSecret<'s> {
         Self { value, login: true }
     }
 
-    /// The texts of the value that the scanner searches for.
+    /// The texts, derived from the value, that the scanner searches for.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
         let value = self.value.expose().trim();
         let mut leaves = Vec::new();
@@ -76,7 +76,7 @@ impl<'s> KnownSecret<'s> {
     }
 }
 
-/// A text with private parts.
+/// A text that the scanner searches for, with its private ranges.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) text: Zeroizing<String>,
@@ -92,21 +92,21 @@ pub(crate) struct Part {
 }
 
 impl Leaf {
-    /// Makes a leaf whose text is entirely private; `None` if the text is too short to search for.
+    /// Makes a search text that is entirely private; `None` if the text is too short to search for.
     fn private(text: &str) -> Option<Self> {
         let need = text.chars().count().min(PIECE);
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// Makes a leaf of which only the complete text is a match.
+    /// Makes a search text of which only a complete occurrence is a match.
     fn whole(text: &str) -> Option<Self> {
         let need = text.chars().count();
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// Makes a leaf of a text in which no run is long enough for a match. If the text has several runs, only
-    /// the complete text is a match. If a part of the text were a match, an agent that knows all runs except
-    /// one could guess that run character by character.
+    /// Makes a search text in which no run of characters is long enough for a match. If the text has several
+    /// runs, only the complete text is a match. If a part of the text were a match, an agent that knows all
+    /// runs except one could guess that run character by character.
     fn of_short_runs(text: &str) -> Option<Self> {
         if runs(text, 0).len() > 1 { Self::whole(text) } else { Self::private(text) }
     }
@@ -240,8 +240,8 @@ fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// Adds a text without separators, which may be a token, a password or a name. Returns whether some of it is
-/// public.
+/// Adds a value without separators, which may be a token, a password or a name. Returns whether a part of the
+/// value is public.
 fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     if let Some(decoded) = base64_of_text(text).filter(|_| depth < MAX_DEPTH) {
         leaves.extend(Leaf::whole(text));

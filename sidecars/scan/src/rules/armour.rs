@@ -29,10 +29,10 @@ const LAST_LINE: usize = 80;
 /// How a kind of key marks the start and the end of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Armour {
-    /// The word `BEGIN` precedes the gate key `PRIVATE KEY`, with exactly these words between them; `None`
+    /// The word `BEGIN` precedes the rule's key `PRIVATE KEY`, with exactly these words between them; `None`
     /// accepts all words that are not in [`KINDS`].
     Pem(Option<&'static str>),
-    /// The gate key alone starts the body, and any of these words ends it.
+    /// The rule's key alone starts the body, and any of these words ends it.
     Until(&'static [&'static str]),
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Body {
 }
 
 impl Armour {
-    /// The start and the end of the body after the gate key at `place..end` of `text`.
+    /// The start and the end of the body that follows the rule's key at `place..end` of `text`.
     pub(super) fn at(self, text: &[u8], place: usize, end: usize) -> Option<(usize, Body)> {
         if let Self::Pem(kind) = self {
             let found = opening(&text[place.saturating_sub(OPENING)..place])?;

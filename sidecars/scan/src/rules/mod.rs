@@ -47,7 +47,7 @@ pub(crate) const REACH: usize = 4096;
 /// The compiled rules of one or more tables.
 pub(crate) struct RuleSet {
     gate: Gate,
-    /// For each key of the gate: its rule and its length.
+    /// For each key in the search index: its rule and its length.
     owners: Vec<(usize, usize)>,
     rules: Vec<Rule>,
 }
@@ -55,7 +55,8 @@ pub(crate) struct RuleSet {
 struct Rule {
     row: &'static Row,
     id: Arc<str>,
-    /// Compiled when the rule's key is first found, because the keys of most rules never are.
+    /// The pattern is compiled when the rule's key is first found in a text, because the keys of most rules
+    /// are never found.
     regex: OnceLock<Option<Regex>>,
 }
 
@@ -133,7 +134,7 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// The match at a key of `length` bytes.
+    /// The match of the rule at a key of `length` bytes.
     fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
         let row = self.row;
         if let Some(armour) = row.armour {
