@@ -1,19 +1,19 @@
-//! The error of every backend.
+//! The error type of all backends.
 
 use std::error::Error;
 use std::sync::Arc;
 
 use crate::causes;
 
-/// A backend's error: a lower-case fragment, its cause and a hint. Callers decide by its kind alone.
+/// A backend's error: a lower-case message, its cause and a hint. Callers handle it by its kind only.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct BackendError {
-    /// Its kind, which determines the exit code.
+    /// The kind, which determines the exit code.
     pub kind: BackendErrorKind,
-    /// The failed action and its object.
+    /// The action that failed, and its object.
     pub message: String,
-    /// The next step for the user.
+    /// The user's next step.
     pub hint: Option<String>,
     /// The cause.
     pub source: Option<Arc<dyn Error + Send + Sync>>,
@@ -28,57 +28,55 @@ pub enum BackendErrorKind {
     Unsupported,
     /// The agent's program does not exist (exit 127 with `-p`, else 4).
     ProgramMissing,
-    /// The bottle exists and cannot be contacted now (exit 1).
+    /// The bottle exists but cannot be contacted now (exit 1).
     Busy,
     /// Any other failure (exit 1).
     Failed,
 }
 
 impl BackendError {
-    /// An error of this kind.
+    /// Creates an error of this kind.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, source: None }
     }
 
-    /// An error of kind [`BackendErrorKind::Failed`].
+    /// Creates an error of kind [`BackendErrorKind::Failed`].
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(BackendErrorKind::Failed, message)
     }
 
-    /// An error of kind [`BackendErrorKind::Unavailable`].
+    /// Creates an error of kind [`BackendErrorKind::Unavailable`].
     #[must_use]
     pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(BackendErrorKind::Unavailable, message).with_hint(hint)
     }
 
-    /// An error of kind [`BackendErrorKind::Unsupported`].
+    /// Creates an error of kind [`BackendErrorKind::Unsupported`].
     #[must_use]
     pub fn unsupported(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(BackendErrorKind::Unsupported, message).with_hint(hint)
     }
 
-    /// Every failure of an operation that tries everything, as one error.
+    /// Joins the failures of an operation that continued after each failure.
     ///
-    /// # Errors
-    /// When there is a failure.
+    /// # Errors When there is at least one failure; the message contains all of them.
     pub(crate) fn all(failures: &[String]) -> Result<(), Self> {
         if failures.is_empty() { Ok(()) } else { Err(Self::failed(failures.join("; "))) }
     }
 
-    /// Rejects limits that a backend cannot enforce. `limits` are pairs of whether the plan sets the limit and its key
-    /// under `resources`.
+    /// Rejects resource limits that a backend cannot enforce. Each entry of `limits` says whether the plan sets the
+    /// limit, and gives the limit's key under `resources`.
     ///
-    /// # Errors
-    /// Names the first limit that is set.
+    /// # Errors When the plan sets one of the limits; the message names the first.
     pub(crate) fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
         let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
         let message = format!("`resources.{key}` is not available on the {backend} backend");
         Err(Self::unsupported(message, format!("take `{key}` out of the manifest, or use another backend")))
     }
 
-    /// The message and its causes, as commands print them.
+    /// The message and its causes on one line, as commands print them.
     #[must_use]
     pub fn one_line(&self) -> String {
         causes::one_line(self)

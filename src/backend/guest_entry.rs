@@ -1,7 +1,7 @@
 //! Runs `bottle __guest`, the process that becomes pid 1 on the linux backend.
 //!
-//! It runs before the command line, logging or an async runtime is set up, because forking and unsharing need a
-//! single-threaded process.
+//! This code runs before the command line is parsed and before logging or an async runtime is set up, because fork and
+//! unshare need a single-threaded process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,8 +17,8 @@ use super::linux::spec::SandboxSpec;
 use super::linux::sys::close_inherited;
 use super::local::spawn_ipc::ChildEnd;
 
-/// The specification that the backend hands off. A backend names it and this module runs it, so the two import each
-/// other.
+/// The specification that the backend passes to the process. The backend refers to this type and this module calls the
+/// backend's code, so each imports the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "guest", rename_all = "kebab-case")]
 pub(crate) enum GuestSpec {
@@ -35,7 +35,7 @@ pub fn run() -> ExitCode {
     match receive_and_run() {
         Ok(code) => code,
         Err(error) => {
-            // The backend sees the handoff end; the error goes to the bottle's log.
+            // The backend sees that the handoff connection closed. The error goes to the bottle's log.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("guest: {error}\n"));
             ExitCode::FAILURE
         }
@@ -51,7 +51,7 @@ fn receive_and_run() -> io::Result<ExitCode> {
         GuestSpec::Plain(spec) => super::fake::guest::run(child_end, spec, fds),
         GuestSpec::Sandbox(spec) => match enter(&spec, child_end).map_err(io::Error::other)? {
             Entered::Outer => Ok(ExitCode::SUCCESS),
-            // A trial sandbox ends once it is set up.
+            // A trial sandbox exits after its setup succeeded.
             Entered::Inner(_) if spec.own.is_none() => Ok(ExitCode::SUCCESS),
             Entered::Inner(changed) => Ok(bottle_guest::run(GuestConfig {
                 transport: transport(fds)?,

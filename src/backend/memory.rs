@@ -1,19 +1,20 @@
-//! Default limits on a bottle's memory and processes, the same on every backend.
+//! Default limits on the memory and the processes of a bottle. They are the same on every backend.
 
-/// Processes and threads: enough for a large build.
+/// The process and thread limit; it allows a large build.
 pub(crate) const PROCESSES: u64 = 4096;
 
-/// Bytes in `/tmp`: enough to unpack and build a large package. Not a fraction of the machine's memory, which many
-/// bottles share: on a large machine that would be too much.
+/// The default size of `/tmp` in bytes; it allows unpacking and building a large package. It is not a fraction of the
+/// machine's memory, because many bottles share that memory and the fraction would be too large on a large machine.
 const SCRATCH: u64 = 4 << 30;
 
-/// Shared memory is this fraction of `/tmp`: browsers need more than the 64 MiB of engines.
+/// Shared memory is `/tmp` divided by this. Browsers need more than the 64 MiB that container engines give by default.
 const SHARED_PART: u64 = 4;
 
-/// Bytes of memory per file: the kernel uses about a kilobyte for an empty file, which no size limit counts.
+/// Bytes of tmpfs for each allowed inode. An empty file takes about a kilobyte of kernel memory, which no size limit
+/// counts.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// Bytes of memory for a bottle without a memory limit. The rest is reserved for the user to stop the bottle.
+/// The memory limit, in bytes, of a bottle whose plan sets none. The remaining memory lets the user stop the bottle.
 pub(crate) fn default_max() -> u64 {
     machine_total() / 4 * 3
 }
@@ -23,12 +24,12 @@ fn machine_total() -> u64 {
     u64::from(machine.mem_unit).saturating_mul(machine.totalram)
 }
 
-/// Bytes in `/tmp`: the requested size, at most half of the machine's memory.
+/// The size of `/tmp` in bytes: the requested or the default size, but at most half of the machine's memory.
 pub(crate) fn scratch(requested: Option<u64>) -> u64 {
     requested.unwrap_or(SCRATCH).min(machine_total() / 2)
 }
 
-/// Bytes of shared memory for a `/tmp` of this size.
+/// The size of shared memory in bytes for a `/tmp` of this size.
 pub(crate) fn shared(scratch: u64) -> u64 {
     scratch / SHARED_PART
 }

@@ -5,14 +5,14 @@
 //!  (nothing) ─────────► Prepared ─────────────► network ──────────► sidecars ──────────► pid 1 up
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
-//! `freeze` makes a [`Snapshot`] of a running or kept bottle. A later launch starts from a snapshot or from the kept
-//! files, as the [`Origin`] of its [`Launch`] says.
+//! `freeze` creates a [`Snapshot`] of a running or kept bottle. A later launch starts from that snapshot, from the
+//! bottle's kept files, or from empty folders, as [`Launch::origin`] says.
 //!
-//! A backend creates and removes resources and opens byte streams to the bundle and to pid 1. It makes no decisions:
-//! [`crate::launch`] orders, provisions and undoes the phases, and the contract defines the messages on the streams.
-//! The guest implements exec, terminals, copies and logs, so they work the same on every backend. Only the folder of
-//! a backend knows its engine. Each promise below is one function in `tests/backends`, run on every available
-//! backend.
+//! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
+//! decisions: [`crate::launch`] runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
+//! launch. The crate `bottle_contract` defines the messages on the streams. The guest implements exec, terminals,
+//! copies and logs, so these work the same on every backend. Only a backend's folder contains code for its engine. For
+//! each promise in this file, one function in `tests/backends` tests it on every available backend.
 
 pub mod docker;
 mod error;
@@ -45,17 +45,17 @@ use crate::plan::Plan;
 /// A backend that isolates bottles.
 #[async_trait]
 pub trait Backend: Images + Lifecycle + Snapshots {
-    /// The name in settings, metadata and messages.
+    /// The backend's name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
     /// The optional features of this backend.
     fn capabilities(&self) -> Capabilities;
 
-    /// Checks the machine and reports findings, each with its fix. Changes nothing, and works even when the engine is
-    /// not installed.
+    /// Checks the machine and reports findings, each with its fix. Changes nothing on the machine, and also works when
+    /// the engine is not installed.
     async fn check(&self) -> Check;
 
-    /// Checks only whether a bottle can be started. A backend may skip slow checks that do not affect the answer.
+    /// Checks only whether a bottle can be started. A backend may skip slow checks that do not affect this answer.
     async fn check_use(&self) -> Check {
         self.check().await
     }
@@ -63,27 +63,28 @@ pub trait Backend: Images + Lifecycle + Snapshots {
     /// Whether this backend can run this plan.
     ///
     /// # Errors
-    /// A sentence fragment that names the unsupported feature.
+    /// [`BackendError`] that names the unsupported feature.
     fn supports(&self, plan: &Plan) -> Result<(), BackendError>;
 }
 
 /// The inputs of bottles: the agent's program or image.
 #[async_trait]
 pub trait Images: Send + Sync {
-    /// Previews [`Images::prepare`] for the user to approve. Creates nothing, and does not use the network.
+    /// Previews [`Images::prepare`] for the user to approve. Creates nothing and does not use the network.
     ///
     /// # Errors
-    /// As [`Images::prepare`], as far as the errors are detectable without creating anything.
+    /// The errors of [`Images::prepare`] that can be detected without creating anything.
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
-    /// Finds or builds the agent's program or image, and reports progress. Creates nothing that belongs to one bottle.
-    /// After a cancellation, the next call continues, or removes the partial result.
+    /// Finds or builds the agent's program or image, and reports progress. Creates no resource of a single bottle. If
+    /// the call is cancelled, the next call continues from the partial result or removes it.
     ///
     /// # Errors
-    /// [`BackendError`] naming the program or image and the next step.
+    /// [`BackendError`] that names the program or image and the user's next step.
     async fn prepare(&self, plan: &Plan, progress: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
 
-    /// Unused images and similar inputs of earlier bottles. Never anything in use, nor a snapshot. Changes nothing.
+    /// Lists unused images and similar inputs of earlier bottles. Never lists a snapshot or an input in use. Changes
+    /// nothing.
     ///
     /// # Errors
     /// As [`Lifecycle::enumerate`].
@@ -91,10 +92,10 @@ pub trait Images: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Removes the results of [`Images::unused`], except those used since, and returns the removed ones.
+    /// Removes the items that [`Images::unused`] listed, except those used since then. Returns the removed items.
     ///
     /// # Errors
-    /// [`BackendError`] when one cannot be removed.
+    /// [`BackendError`] when an item cannot be removed.
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         drop(unused);
         Ok(Vec::new())
@@ -104,41 +105,42 @@ pub trait Images: Send + Sync {
 /// The resources of one bottle, from its network to its removal.
 #[async_trait]
 pub trait Lifecycle: Send + Sync {
-    /// Creates the bottle's private network and the folder of its proxy's sockets. Starts nothing. With
-    /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files stay unchanged.
+    /// Creates the bottle's private network and the folder of its proxy's sockets. Starts no process. With
+    /// [`Origin::Kept`] or [`Origin::Snapshot`], the kept files stay unchanged.
     ///
     /// # Errors
-    /// [`BackendError`]; the ledger names the resources created so far.
+    /// [`BackendError`]. The ledger then names the resources created so far.
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError>;
 
-    /// Starts the bundle, unprovisioned: its proxy accepts no connections until the keeper provisions it.
+    /// Starts the bundle without its configuration and secrets. Its proxy accepts no connections until the keeper
+    /// provisions it.
     ///
     /// # Errors
     /// As [`Lifecycle::make_network`].
     async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Starts pid 1, isolated and unprovisioned; no program of the image or the agent runs yet. Its files come from the
-    /// launch's [`Origin`]. A copy of a snapshot replaces kept files atomically: a crash leaves the old files or the
-    /// new ones, complete.
+    /// Starts pid 1 in isolation, without its configuration and secrets. No program of the image or of the agent runs
+    /// yet. The bottle's files come from [`Launch::origin`]. A copy of a snapshot replaces the bottle's kept files
+    /// atomically: after a crash either all old files or all new files exist.
     ///
     /// # Errors
-    /// As [`Lifecycle::make_network`]; also when the snapshot no longer exists.
+    /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
-    /// Opens the channel to the bundle. Another process may open it again after it closed.
+    /// Opens the channel to the bundle. After the channel closed, another process may open it again.
     ///
     /// # Errors
-    /// [`BackendError`] when it is not running.
+    /// [`BackendError`] when the bundle is not running.
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// Opens the channel to pid 1. Another process may open it again after it closed.
+    /// Opens the channel to pid 1. After the channel closed, another process may open it again.
     ///
     /// # Errors
-    /// [`BackendError`] when it is not running.
+    /// [`BackendError`] when pid 1 is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// Listener addresses of other bottles, of any home, which this one must not reach. At most
-    /// [`MAX_OTHER_LISTENERS`]; none where bottles have no addresses.
+    /// Listener addresses of other bottles, of any home, that this bottle must not reach. At most
+    /// [`MAX_OTHER_LISTENERS`]. Empty on a backend whose bottles have no network addresses.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.
@@ -147,29 +149,29 @@ pub trait Lifecycle: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Every existing resource of this home, found by its label. Independent of the bottles' metadata: resources whose
-    /// metadata was lost are included.
+    /// Lists every existing resource of this home by its label. Does not read the bottles' metadata, so the list
+    /// includes resources whose metadata was lost.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be queried; an absent engine has no resources.
+    /// [`BackendError`] when the engine cannot be queried. An absent engine has no resources, which is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
-    /// Whether the bottle's workspace contains changes newer than `since`. Works for a stopped bottle too.
+    /// Whether the bottle's workspace contains changes newer than `since`. The bottle may be running or stopped.
     ///
     /// # Errors
-    /// [`BackendError`] when the workspace cannot be read; the caller then assumes changes.
+    /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
     async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
 
-    /// The limit for which the kernel killed processes of this bottle, if any.
+    /// The resource limit for which the kernel killed processes of this bottle, if any.
     async fn overrun(&self, _: &Slug) -> Option<Overrun> {
         None
     }
 
-    /// The host folder with the workspace of a stopped bottle, if there is one.
+    /// The host folder that contains the workspace of a stopped bottle, if there is one.
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
 
-    /// Removes resources: processes first, then the resources they used. A missing resource is no error. All are tried,
-    /// and every failure is reported.
+    /// Removes resources: processes first, then the resources that those processes used. A missing resource is no
+    /// error. A failure does not stop the removal of the other resources.
     ///
     /// # Errors
     /// [`BackendError`] with all failures in its message.
@@ -179,8 +181,8 @@ pub trait Lifecycle: Send + Sync {
 /// The snapshots of bottles.
 #[async_trait]
 pub trait Snapshots: Send + Sync {
-    /// Data of this bottle that a snapshot excludes, a sentence fragment each (`the volume /data`). The user is warned
-    /// of them before a snapshot.
+    /// Data of this bottle that a snapshot excludes, a sentence fragment each (`the volume /data`). Commands show these
+    /// to the user before they make a snapshot.
     ///
     /// # Errors
     /// [`BackendError`] when the bottle cannot be inspected.
@@ -189,19 +191,19 @@ pub trait Snapshots: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Makes a snapshot of the bottle's own files. The bottle is running (its processes continue) or kept. The snapshot
-    /// is complete and durable when this returns.
+    /// Creates a snapshot of the files that belong to this bottle alone. The bottle may be running or kept; the
+    /// processes of a running bottle continue. When this returns, the snapshot is complete and durable.
     ///
-    /// Each file of a running bottle is captured at one moment during the call, though not all at the same moment;
-    /// [`Frozen::notes`] reports files that kept changing. The snapshot excludes files of a single launch, and labels
-    /// that would make a copy of it look like a bottle.
+    /// In a running bottle, different files may be captured at different moments during the call. [`Frozen::notes`]
+    /// reports files that changed while they were captured. The snapshot excludes files that belong to one launch, and
+    /// labels that would make a copy of the snapshot look like a bottle.
     ///
-    /// `previous` is the bottle's last snapshot. It stays unchanged until [`Snapshots::remove_snapshot`]; a backend may
-    /// share unchanged files with it. A failure leaves nothing of the new snapshot; a crash leaves only resources that
-    /// [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] finds.
+    /// `previous` is the bottle's last snapshot. It stays unchanged until [`Snapshots::remove_snapshot`]; the new
+    /// snapshot may share unchanged files with it. After a failure no part of the new snapshot exists. After a crash
+    /// [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] lists every resource that exists.
     ///
     /// # Errors
-    /// [`BackendError`]
+    /// [`BackendError`] when the snapshot cannot be created.
     async fn freeze(
         &self,
         slug: &Slug,
@@ -209,40 +211,40 @@ pub trait Snapshots: Send + Sync {
         progress: ProgressSink,
     ) -> Result<Frozen, BackendError>;
 
-    /// Every complete snapshot of this home, the newest of a bottle last. Independent of metadata, like
-    /// [`Lifecycle::enumerate`], which does not list them.
+    /// Lists every complete snapshot of this home; for each bottle the newest is last. Like [`Lifecycle::enumerate`],
+    /// which lists no snapshots, this does not read the bottles' metadata.
     ///
     /// # Errors
     /// As [`Lifecycle::enumerate`].
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError>;
 
-    /// Removes a snapshot of this home, and nothing that another snapshot shares with it. A missing snapshot is no
+    /// Removes a snapshot of this home. Files that another snapshot shares with it stay. A missing snapshot is no
     /// error.
     ///
     /// # Errors
-    /// [`BackendError`] when it cannot be removed, or belongs to another home.
+    /// [`BackendError`] when the snapshot cannot be removed or belongs to another home.
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
 
     /// The shell command that exports a snapshot for another machine, if there is one.
     fn export_command(&self, snapshot: &Snapshot) -> Option<String>;
 }
 
-/// The folder of the sidecars' logs, in a bottle's folder. When root starts a bottle, the sidecars run as another user
-/// who owns this folder; readers must not follow links in it.
+/// The sidecars' log folder, relative to a bottle's folder. When root starts a bottle, the sidecars run as another
+/// user, who owns this folder. Readers must not follow links in it.
 pub const SIDECAR_LOGS: &str = "logs/guards";
 
-/// The folder of the git gate's mirrors, in a bottle's folder; like [`SIDECAR_LOGS`] it may belong to another user.
+/// The folder of the git gate's mirrors, relative to a bottle's folder. Like [`SIDECAR_LOGS`], another user may own it.
 pub const GATE_FOLDER: &str = "git-gate";
 
-/// The most listeners of other bottles that the isolation probe tries: a few are representative, and the duration of a
-/// launch must not grow with the number of bottles.
+/// The maximum number of other bottles' listeners that the isolation probe tries. A few are representative, and the
+/// duration of a launch must not grow with the number of bottles.
 pub const MAX_OTHER_LISTENERS: usize = 8;
 
-/// The [`Resource::kind`] of a bottle's files; they stay when its work is preserved.
+/// The [`Resource::kind`] of a bottle's files. They stay when the bottle's work is preserved.
 pub const LAYERS: &str = "layers";
 
-/// The certificate bundle paths of distributions. In a bottle each links to the provisioned bundle, so that programs
-/// without a configurable path trust the proxy too.
+/// The paths at which Linux distributions keep their certificate bundle. In a bottle, each path is a link to the
+/// provisioned bundle, so that programs without a configurable path also trust the proxy.
 pub(crate) const ROOT_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/cert.pem",
@@ -258,7 +260,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Runs blocking work of a backend on a thread for it.
+/// Runs blocking work of a backend on a blocking thread.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BackendError> {
@@ -266,24 +268,24 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     done.map_err(|error| BackendError::failed("a task of the backend panicked").because(error))
 }
 
-/// One launch of a bottle, as the phases of a backend see it.
+/// The inputs of the backend for one launch of a bottle.
 pub struct Launch<'a> {
-    /// The plan; complete and immutable.
+    /// The complete plan.
     pub plan: &'a Plan,
-    /// `$BOTTLE_HOME/state/<slug>`: layers, logs, configuration without secrets.
+    /// `$BOTTLE_HOME/state/<slug>`, which contains layers, logs and configuration without secrets.
     pub state: &'a Path,
-    /// Records each resource before it is created, or right after where the engine assigns its id.
+    /// Records each resource before the backend creates it; if the engine assigns the id, immediately afterwards.
     pub ledger: &'a dyn Ledger,
-    /// The bottle's initial files.
+    /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
 }
 
-/// The list of a launch's resources, stored in the bottle's metadata.
+/// Records the resources of a launch in the bottle's metadata.
 pub trait Ledger: Send + Sync {
-    /// Records resources durably before returning. Recording a resource again has no effect.
+    /// Writes the resources to disk before it returns. Recording a resource twice has no effect.
     ///
     /// # Errors
-    /// When the metadata cannot be written; the caller then must not create the resources.
+    /// When the metadata cannot be written. The caller then must not create the resources.
     fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError>;
 
     /// Records one resource.
@@ -298,11 +300,11 @@ pub trait Ledger: Send + Sync {
 /// A resource that a backend created for one bottle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resource {
-    /// The bottle it belongs to.
+    /// The bottle that the resource belongs to.
     pub slug: Slug,
-    /// The backend's name for its kind (`guest-process`, `runtime-folder`, `network`).
+    /// The backend's name for the kind of resource (`guest-process`, `runtime-folder`, `network`).
     pub kind: String,
-    /// The backend's id (`pid:start-time`, a path, an engine's id).
+    /// The backend's id of the resource (`pid:start-time`, a path, an engine's id).
     pub id: String,
 }
 
@@ -312,29 +314,29 @@ impl Resource {
     }
 }
 
-/// Something that no bottle uses any more.
+/// An image or similar input that no bottle uses any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unused {
-    /// The backend's name for its kind (`image`).
+    /// The backend's name for the kind of input (`image`).
     pub kind: String,
-    /// The backend's name or id.
+    /// The backend's name or id of the input.
     pub id: String,
-    /// Why it is unused, as the rest of a sentence.
+    /// The reason that it is unused, as the end of a sentence.
     pub why: String,
-    /// Its size in bytes, shared data included, if known.
+    /// The size in bytes, including data shared with other inputs, if known.
     pub bytes: Option<u64>,
 }
 
 /// The optional features of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// Isolates bottles; only the fake backend does not.
+    /// Whether the backend isolates bottles. Only the fake backend does not.
     pub isolates: bool,
-    /// Can freeze a bottle into a snapshot.
+    /// Whether the backend can create snapshots.
     pub snapshot: bool,
-    /// Can do so while the bottle runs.
+    /// Whether the backend can create a snapshot while the bottle runs.
     pub live_commit: bool,
-    /// Can pause and resume a bottle.
+    /// Whether the backend can pause and resume a bottle.
     pub pause: bool,
 }
 
@@ -343,16 +345,16 @@ pub struct Capabilities {
 pub struct Check {
     /// Whether a bottle can be started.
     pub usable: bool,
-    /// Missing or weakened features.
+    /// Features that are missing or weaker on this machine.
     pub findings: Vec<Finding>,
 }
 
-/// One line of `bottle doctor`.
+/// One finding, as `bottle doctor` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The finding.
+    /// The problem.
     pub what: String,
-    /// The exact fix.
+    /// The command or change that fixes it.
     pub fix: String,
 }
 
@@ -361,13 +363,13 @@ pub struct Finding {
 pub struct Preview {
     /// Host paths that the bottle will see read-only, besides the system folders.
     pub exposed: Vec<Exposed>,
-    /// Images to build, fetch or load, each with its reason, a sentence fragment each.
+    /// Images to build, fetch or load, each with its reason, as sentence fragments.
     pub makes: Vec<String>,
     /// The changes to the image's source since the last build, as lines of a unified diff.
     pub changed: Vec<String>,
-    /// Image instructions without effect and data that snapshots exclude, if the image exists already.
+    /// If the image exists: its instructions without effect, and its data that snapshots exclude.
     pub notes: Vec<String>,
-    /// Limits that are enforced only approximately on this machine, a sentence each.
+    /// Resource limits that this machine enforces only approximately, a sentence each.
     pub limits: Vec<String>,
 }
 
@@ -376,17 +378,17 @@ pub struct Preview {
 pub struct Prepared {
     /// Host paths that the bottle sees read-only, besides the system folders.
     pub exposed: Vec<Exposed>,
-    /// The program's path inside the bottle, when it was found on the host.
+    /// The program's path inside the bottle, if the program was found on the host.
     pub program: Option<String>,
     /// Folders prepended to the bottle's `PATH`.
     pub path: Vec<PathBuf>,
-    /// The agent's image, if it has one.
+    /// The agent's image, if the bottle runs from an image.
     #[serde(default)]
     pub inside: Option<ImageInfo>,
-    /// The other inputs of the bottle's containers, on a container backend.
+    /// On a container backend, the other inputs of the bottle's containers.
     #[serde(default)]
     pub contained: Option<ContainerImages>,
-    /// As [`Preview::notes`], for the prepared image.
+    /// The same notes as [`Preview::notes`], for the prepared image.
     #[serde(default)]
     pub notes: Vec<String>,
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The progress of a copy: a snapshot, or the working directory.
+/// The progress of a copy, which creates a snapshot or copies the working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Copied {
-    /// Files visited, where they are counted.
+    /// The number of files visited, if the backend counts them.
     pub files: u64,
     /// Bytes copied.
     pub bytes: u64,
@@ -17,11 +17,11 @@ pub struct Copied {
 /// The progress of an image build: one line, safe to print on a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The image being made (`the image for claude`).
+    /// The image that is being built (`the image for claude`).
     pub subject: String,
-    /// The line.
+    /// One line of output.
     pub line: String,
-    /// Whether the line starts a stage; otherwise it is output of the current stage.
+    /// Whether the line starts a new build stage. Otherwise it is output of the current stage.
     pub starts_stage: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Step {
 pub struct ProgressSink<T = Copied>(Arc<dyn Fn(T) + Send + Sync>);
 
 impl<T> ProgressSink<T> {
-    /// A sink that calls this function.
+    /// A sink that calls `report` for each progress report.
     pub fn new(report: impl Fn(T) + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
     }

@@ -1,12 +1,13 @@
-//! Lists the backends by name. A bottle's record stores its backend's name, so that resume and cleanup find it.
+//! Lists the backends by name. A bottle's record stores the backend's name, so that resume and cleanup can find the
+//! backend.
 
 use super::Backend;
 use super::docker::DockerBackend;
 use super::linux::LinuxBackend;
 use crate::host::Host;
 
-/// Every backend of this build, the preferred one first. The fake backend of a test build is last: it is never chosen,
-/// only named.
+/// Every backend of this build, the preferred one first. In a test build, the fake backend is last. It runs only when
+/// it is selected by name.
 #[must_use]
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     vec![
@@ -23,7 +24,7 @@ pub fn by_name(host: &Host, name: &str) -> Option<Box<dyn Backend>> {
     all(host).into_iter().find(|backend| backend.name() == name)
 }
 
-/// The backends that may be chosen when none is named, the preferred one first.
+/// The backends to choose from when the user names none, the preferred one first.
 #[must_use]
 pub fn choosable(host: &Host) -> Vec<Box<dyn Backend>> {
     all(host).into_iter().filter(|backend| backend.capabilities().isolates).collect()

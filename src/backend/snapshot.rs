@@ -5,8 +5,8 @@
 //!                                                  │
 //!   make_network, start_guest with [`Origin`] ◄────┘  New │ Kept │ Snapshot
 //! ```
-//! A snapshot contains the bottle's own files: installed software and the agent's work. It never contains data of a
-//! single launch (certificates, secrets, the proxy, `/tmp`).
+//! A snapshot contains the files that belong to the bottle: installed software and the agent's work. It never contains
+//! data of one launch (certificates, secrets, the proxy's sockets, `/tmp`).
 
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 /// A complete snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The bottle of the snapshot.
+    /// The bottle that the snapshot was made of.
     pub slug: Slug,
-    /// The backend's unique name for it: a folder name or an image tag.
+    /// The backend's unique name for the snapshot: a folder name or an image tag.
     pub reference: String,
-    /// When the freeze started.
+    /// The time at which the freeze started.
     pub made_at: Timestamp,
-    /// Bytes that its removal would free, if known without reading all of it.
+    /// The number of bytes that removing the snapshot would free, if it is known without reading the complete snapshot.
     pub bytes: Option<u64>,
 }
 
@@ -30,18 +30,18 @@ pub struct Snapshot {
 pub struct Frozen {
     /// The complete, durable snapshot.
     pub snapshot: Snapshot,
-    /// Notes for the user, a sentence fragment each; for example, files that changed during the copy.
+    /// Notes for the user, as sentence fragments; for example, which files changed during the copy.
     pub notes: Vec<String>,
 }
 
-/// The origin of a bottle's files at launch.
+/// Where a bottle's files come from at launch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// Home and workspace are empty.
     #[default]
     New,
-    /// The preserved files of the bottle of this slug, used in place.
+    /// The preserved files of the bottle of this slug, without a copy.
     Kept,
     /// A copy of this snapshot.
     Snapshot(Snapshot),

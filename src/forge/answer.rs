@@ -5,10 +5,10 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Most characters of a forge's message that are shown.
+/// The maximum number of characters of a forge's message that are shown.
 const MESSAGE_MAX: usize = 200;
 
-/// One key of a list.
+/// One deploy key in a list that the forge returned.
 #[derive(Debug, Deserialize)]
 pub(super) struct Listed {
     pub(super) id: u64,
@@ -16,13 +16,13 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Whether it has this public half, ignoring a comment.
+    /// Whether the key has this public half. Ignores the comment of the key.
     pub(super) fn has_public_half(&self, public: &str) -> bool {
         self.key.split_ascii_whitespace().take(2).eq(public.split_ascii_whitespace().take(2))
     }
 }
 
-/// The id of a created key.
+/// The forge's id of the key that it created.
 pub(super) fn id(body: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Created {
@@ -31,12 +31,12 @@ pub(super) fn id(body: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Created>(body).ok().map(|created| created.id)
 }
 
-/// A page of keys.
+/// One page of the forge's list of keys.
 pub(super) fn listed(body: &[u8]) -> Option<Vec<Listed>> {
     serde_json::from_slice(body).ok()
 }
 
-/// The forge's error message, as a suffix for ours; empty without one.
+/// The forge's error message, to be appended to ours. Empty if the response contains none.
 pub(super) fn error_suffix(body: &[u8]) -> String {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -54,7 +54,7 @@ pub(super) fn error_suffix(body: &[u8]) -> String {
     }
 }
 
-/// When to retry, if the response is a rate limit.
+/// The time at which to retry, if the response reports a rate limit.
 pub(super) fn rate_limited(status: StatusCode, headers: &HeaderMap) -> Option<String> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
     let exhausted = number("x-ratelimit-remaining") == Some(0);

@@ -1,4 +1,4 @@
-//! Calls a forge's API over verified TLS, with a deadline and a bounded response.
+//! Calls a forge's API over verified TLS, with a deadline and a limit on the response size.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use url::Url;
 
-/// Time limit of a whole call.
+/// Time limit of one call, from connecting to the end of the response.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Most bytes of a response: more than a page of a hundred keys.
+/// The size limit of a response in bytes. A page of a hundred keys is smaller.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// A response.
+/// The response to a call.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// Why there is no response.
+/// Why a call has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The address names no host.
+    /// The URL contains no host.
     #[error("its URL has no host")]
     NoHost,
     /// The connection failed, or the certificate is not trusted.
     #[error(transparent)]
     Connect(#[from] HostConnectorError),
-    /// The connection does not speak HTTP.
+    /// The HTTP handshake on the connection failed.
     #[error(transparent)]
     Handshake(hyper::Error),
-    /// There was no response in time.
+    /// The response did not arrive in time.
     #[error("it did not answer within {} s", CALL_TIMEOUT.as_secs())]
     Late {
-        /// Whether the request was or may have been sent.
+        /// Whether the request was sent or may have been sent.
         sent: bool,
     },
     /// The connection was lost after the request was sent.
@@ -47,18 +47,17 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the request was or may have been sent: its effect is then unknown.
+    /// Whether the request was sent or may have been sent. Its effect at the forge is then unknown.
     pub(super) fn is_unsure(&self) -> bool {
         matches!(self, Self::Interrupted(_) | Self::Late { sent: true })
     }
 }
 
-/// Sends `request` to the host of `url`; the request has the path.
+/// Sends `request` to the host of `url`. The path is part of `request`.
 ///
-/// # Errors
-/// [`CallError`]; its message contains nothing of the request.
+/// # Errors [`CallError`]. Its message contains nothing from the request.
 pub(super) async fn call(url: &Url, request: Request<Full<Bytes>>, roots: &str) -> Result<Answer, CallError> {
-    // The request counts as sent from when it is given to a connection.
+    // The request counts as sent as soon as it is handed to a connection.
     let sent = std::sync::atomic::AtomicBool::new(false);
     let answered = tokio::time::timeout(CALL_TIMEOUT, exchange(url, request, roots, &sent)).await;
     answered.unwrap_or_else(|_| Err(CallError::Late { sent: sent.into_inner() }))
@@ -83,7 +82,7 @@ async fn exchange(
         let body = body.map_err(|error| CallError::Interrupted(Some(error)))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     };
-    // The connection is dropped with the exchange.
+    // The connection is dropped when the exchange ends.
     let connection = async {
         let _ = connection.await;
         std::future::pending::<()>().await;

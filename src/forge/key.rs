@@ -1,6 +1,7 @@
-//! Generates an ssh key pair in memory, in the text forms of OpenSSH.
+//! Generates an ssh key pair in memory, in the text formats of OpenSSH.
 //!
-//! By hand: `ssh-key` 0.6 brings a second `sha2` and `digest`, 0.7 is a release candidate with nine more crates.
+//! The encoding is written here, because `ssh-key` 0.6 depends on a second version of `sha2` and `digest`, and 0.7 is a
+//! release candidate with nine additional crates.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,7 +12,7 @@ use ring::error::KeyRejected;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use zeroize::Zeroizing;
 
-/// ssh's name of the algorithm.
+/// The name of the algorithm in the ssh protocol.
 const ALGORITHM: &[u8] = b"ssh-ed25519";
 
 /// An ed25519 key pair for ssh.
@@ -28,7 +29,7 @@ pub enum KeyFault {
     /// The random source failed.
     #[error("cannot read random bytes for a key")]
     Random,
-    /// The seed is not usable.
+    /// The random seed cannot be used as a key.
     #[error("cannot make a key: {0}")]
     Rejected(KeyRejected),
 }
@@ -57,7 +58,7 @@ impl SshKey {
     }
 }
 
-/// The public half in wire format (RFC 8709).
+/// The public half in the wire format (RFC 8709).
 fn blob(public: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     string(&mut bytes, ALGORITHM);
@@ -65,19 +66,19 @@ fn blob(public: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// OpenSSH's format (its `PROTOCOL.key`) of one key without a passphrase.
+/// The private half in OpenSSH's format (`PROTOCOL.key` in its sources), for one key without a passphrase.
 fn private(seed: &[u8], public: &[u8], blob: &[u8], check: [u8; 4]) -> Secret {
     let mut inner = Zeroizing::new(Vec::with_capacity(256));
-    // Two equal numbers, with which ssh detects a wrong passphrase.
+    // The same number twice. A wrong passphrase would make the two differ, which is how ssh detects it.
     inner.extend_from_slice(&check);
     inner.extend_from_slice(&check);
     string(&mut inner, ALGORITHM);
     string(&mut inner, public);
-    // Seed and public half, as one string.
+    // The seed and the public half form one string.
     inner.extend_from_slice(&length(seed.len() + public.len()));
     inner.extend_from_slice(seed);
     inner.extend_from_slice(public);
-    // No comment.
+    // The comment is empty.
     string(&mut inner, b"");
     for padding in 1.. {
         if inner.len() % 8 == 0 {
@@ -112,7 +113,7 @@ fn string(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-/// A length in ssh's encoding; all lengths here are a few hundred bytes at most.
+/// A length in ssh's encoding. No length in this module exceeds a few hundred bytes.
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 8032, 7.1, test 1.
+    /// The test vector of RFC 8032, 7.1, test 1.
     #[test]
     fn derives_the_public_half_from_the_seed() {
         let seed =
@@ -142,7 +143,7 @@ mod tests {
         assert_ne!(one.private, other.private);
     }
 
-    /// Uses `ssh-keygen`, if it is installed, as the reference.
+    /// If `ssh-keygen` is installed, checks the key with it.
     #[test]
     fn ssh_keygen_parses_the_private_key() {
         if Command::new("ssh-keygen").arg("-?").output().is_err() {

@@ -4,8 +4,8 @@
 //! generated (memory) ─► intent on disk ─► POST …/keys ─► id on disk ─► used ─► DELETE …/keys/ID ─► removed from disk
 //!      [`SshKey`]        [`crate::instance::deploy_keys`]     [`Api`]
 //! ```
-//! Gitea, Forgejo and GitHub have the same paths, `/repos/OWNER/NAME/keys`, below different roots. Responses are
-//! untrusted: bounded, and sanitized before they are shown.
+//! Gitea, Forgejo and GitHub use the same path, `/repos/OWNER/NAME/keys`, below different root URLs. Responses are
+//! untrusted: their size is limited, and text from them is sanitized before it is shown.
 
 mod answer;
 mod https;
@@ -27,13 +27,13 @@ use url::Url;
 
 use https::Answer;
 
-/// GitHub's public API.
+/// The URL of GitHub's public API.
 const GITHUB: &str = "https://api.github.com";
 
-/// Most pages of keys to search: more than any repository has.
+/// The maximum number of pages of keys to search. No repository has that many keys.
 const PAGES: usize = 100;
 
-/// How long a key of an unanswered request may take to appear in the list.
+/// How long to wait for a key to appear in the forge's list if the request to create it got no response.
 const LIST_DELAY: Duration = Duration::from_secs(1);
 
 /// The hint for a failure of the forge.
@@ -43,9 +43,9 @@ const AGAIN: &str = "try again in a moment";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Gitea's and Forgejo's.
+    /// The API of Gitea and Forgejo.
     Gitea,
-    /// GitHub's.
+    /// The API of GitHub.
     Github,
 }
 
@@ -54,20 +54,20 @@ pub enum Kind {
 pub struct Keys {
     /// The kind of API.
     pub kind: Kind,
-    /// Its URL, without a trailing slash.
+    /// The URL of the API, without a trailing slash.
     pub api: String,
-    /// `OWNER/NAME`.
+    /// The repository, as `OWNER/NAME`.
     pub repository: String,
 }
 
-/// The identification of a key.
+/// Identifies a deploy key.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     /// The title that the forge shows.
     pub title: &'a str,
-    /// Its public half, which is unique.
+    /// The public half of the key, which is unique.
     pub public: &'a str,
-    /// The forge's id for it, if known.
+    /// The forge's id of the key, if known.
     pub id: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ pub struct Named<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("{action}")]
 pub struct ForgeError {
-    /// The failed action, with key and repository.
+    /// The action that failed, with the key and the repository.
     action: String,
     /// The user's next step.
     pub hint: String,
@@ -95,7 +95,7 @@ impl ForgeError {
         }
     }
 
-    /// Whether the forge may have done it.
+    /// Whether the forge may have carried out the action.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         match &*self.source {
@@ -112,17 +112,17 @@ pub enum Fault {
     /// The token or the root certificates are missing.
     #[error(transparent)]
     Local(Box<dyn Error + Send + Sync>),
-    /// There is no response.
+    /// The forge sent no response.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The request or its response is not usable.
+    /// The request is invalid, or its response cannot be used.
     #[error("{problem}")]
     Problem {
-        /// What is wrong.
+        /// The problem.
         problem: String,
         /// The user's next step.
         hint: String,
-        /// Whether the forge may have done it.
+        /// Whether the forge may have carried out the action.
         unsure: bool,
     },
 }
@@ -137,21 +137,20 @@ impl Fault {
     }
 }
 
-/// A repository URL without a name on a forge; the rest of a sentence.
+/// A repository URL whose path is not of the form OWNER/NAME. The message is the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("has the path `{0}`, but a forge's repositories have the form OWNER/NAME")]
 pub struct NoRepository(String);
 
 impl Keys {
-    /// The keys API of the repository with the path `path` on `host`; `api` overrides the default URL of its kind.
+    /// The keys API of the repository with the path `path` on `host`. `api` replaces the default URL of the API kind.
     ///
-    /// # Errors
-    /// [`NoRepository`].
+    /// # Errors [`NoRepository`] when the path is not of the form OWNER/NAME.
     pub fn new(kind: Kind, api: Option<&str>, host: &str, path: &str) -> Result<Self, NoRepository> {
         let repository = path.trim_matches('/');
         let repository = repository.strip_suffix(".git").unwrap_or(repository);
         let is_name = |name: &str| {
-            // No characters with a meaning in URLs.
+            // The names may not contain characters that have a meaning in URLs.
             !matches!(name, "" | "." | "..")
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
@@ -166,7 +165,7 @@ impl Keys {
         Ok(Self { kind, api, repository: repository.to_owned() })
     }
 
-    /// The host of the API, for messages.
+    /// The host name of the API, for messages.
     #[must_use]
     pub fn host(&self) -> String {
         let url = Url::parse(&self.api).ok();
@@ -182,11 +181,11 @@ impl Keys {
 
 /// A client for one repository's keys API.
 pub struct Api<'a> {
-    /// The API.
+    /// The keys API of the repository.
     pub keys: &'a Keys,
-    /// The token.
+    /// The token that authenticates the calls.
     pub token: &'a Secret,
-    /// Trusted root certificates, PEM; blank means the built-in ones.
+    /// The trusted root certificates as PEM. If blank, the built-in root certificates are used.
     pub roots: &'a str,
 }
 
@@ -194,7 +193,8 @@ impl Api<'_> {
     /// Registers a key and returns its id.
     ///
     /// # Errors
-    /// [`ForgeError`]; if it is unsure, [`Api::revoke`] without an id finds the key.
+    /// [`ForgeError`]. If it is unsure whether the forge registered the key, [`Api::revoke`] without an id finds the
+    /// key.
     pub async fn register(&self, key: Named<'_>, read_only: bool) -> Result<u64, ForgeError> {
         let failed = |cause| ForgeError {
             action: format!("cannot register the deploy key \"{}\" for {}", key.title, self.keys.describe()),
@@ -214,10 +214,9 @@ impl Api<'_> {
             .ok_or_else(|| failed(Fault::unsure("its response has no id", self.api_hint())))
     }
 
-    /// Revokes a key; succeeds if it does not exist.
+    /// Revokes a key. A missing key is no error.
     ///
-    /// # Errors
-    /// [`ForgeError`]; the key may then still be valid.
+    /// # Errors [`ForgeError`]. The key may then still be valid.
     pub async fn revoke(&self, key: Named<'_>) -> Result<(), ForgeError> {
         let failed = |cause| ForgeError::still_there(self.keys, key, cause);
         let id = match key.id {
@@ -228,7 +227,7 @@ impl Api<'_> {
         let answer = self.call(Method::DELETE, &format!("/{id}"), None).await.map_err(failed)?;
         match answer.status {
             StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
-            // A forge answers the same to a token without access; the list distinguishes the two.
+            // A forge gives the same response to a token without access. The list of keys distinguishes the two cases.
             StatusCode::NOT_FOUND => match self.find(key.public).await.map_err(failed)? {
                 None => Ok(()),
                 Some(_) => Err(failed(self.refused(&answer))),
@@ -237,7 +236,7 @@ impl Api<'_> {
         }
     }
 
-    /// Finds the key of an unanswered request, which the forge may still be processing.
+    /// Finds the key of a request that got no response. The forge may still be processing that request.
     async fn find_unanswered(&self, key: Named<'_>) -> Result<Option<u64>, Fault> {
         match self.find(key.public).await? {
             Some(id) => Ok(Some(id)),
@@ -248,7 +247,7 @@ impl Api<'_> {
         }
     }
 
-    /// The id of the key with this public half.
+    /// The forge's id of the key with this public half.
     async fn find(&self, public: &str) -> Result<Option<u64>, Fault> {
         let size = match self.keys.kind {
             Kind::Gitea => "limit=50",
@@ -315,7 +314,7 @@ impl Api<'_> {
         request.body(Full::from(body)).map_err(|error| bad(&format!("cannot build a request: {error}")))
     }
 
-    /// The cause of an error response, and the hint.
+    /// The cause and the hint for an error response.
     fn refused(&self, answer: &Answer) -> Fault {
         let Answer { status, headers, body } = answer;
         let code = status.as_u16();
@@ -356,7 +355,7 @@ impl Api<'_> {
                 format!("{repository} may have been renamed: fix `url` or `api_url`"),
             ),
             400..=499 => Fault::certain(format!("it answered {code}{detail}"), self.api_hint()),
-            // The effect before the failure is unknown.
+            // It is unknown what the forge did before the failure.
             _ => Fault::unsure(format!("it answered {code}{detail}"), AGAIN),
         }
     }

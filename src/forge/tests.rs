@@ -68,7 +68,7 @@ async fn registers_a_key_and_revokes_it_by_id() {
 async fn finds_the_key_of_an_unanswered_request_by_its_public_half() {
     for dialect in BOTH {
         let scene = Scene::new(dialect);
-        // More than a page, one with its title.
+        // The keys fill more than one page, and one of them has the title of the new key.
         for number in 0..5 {
             scene.forge.add(&format!("bottle a-{number}"), &format!("ssh-ed25519 AAAA{number}"));
         }
@@ -138,7 +138,7 @@ async fn reports_keys_it_cannot_revoke_or_cannot_see() {
             assert!(one_line(&error).contains(&format!("(id {id})")), "{error:?}");
             assert!(error.hint.contains("by hand"), "{}", error.hint);
         }
-        // A token that sees nothing of the repository any more.
+        // The token has no access to the repository any more.
         scene.forge.next(Method::DELETE, Trouble::Status(404, vec![], ""));
         scene.forge.next(Method::GET, Trouble::Status(404, vec![], ""));
         let _ = scene.revoke(Some(id)).await.expect_err("unknown");
@@ -150,7 +150,8 @@ async fn reports_keys_it_cannot_revoke_or_cannot_see() {
 async fn times_out_on_a_forge_that_hangs() {
     let scene = Scene::new(Dialect::Gitea);
     scene.forge.next(Method::POST, Trouble::HangsAfter);
-    // The paused clock advances when the call has arrived; the forge's own thread does not use it.
+    // The test's clock is paused. It is advanced after the call has arrived; the fake forge runs on a thread with
+    // another clock.
     let waiting = async {
         while scene.forge.calls().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,8 +1,8 @@
-//! The audit log of decisions and live routes: `$BOTTLE_HOME/audit/<slug>.jsonl`.
+//! The audit log of the user's decisions and of route changes: `$BOTTLE_HOME/audit/<slug>.jsonl`.
 //!
-//! Each entry is a line that contains the hash of the one before ([`bottle_contract::audit`]); the last hash is also
-//! in `audit/heads/<slug>`, so that a truncated file is detected. Both outlive the bottle, and bottles of one slug
-//! share them.
+//! Each line is an entry that contains the hash of the previous line ([`bottle_contract::audit`]). The number and hash
+//! of the last line (the *head*) are also stored in `audit/heads/<slug>`, so that a truncated log is detected. Log and
+//! head outlive the bottle. Bottles of the same slug share them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,73 +19,73 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::files;
 
-/// Most bytes of one file: tens of thousands of decisions.
+/// The size limit of one log in bytes. Tens of thousands of decisions fit in it.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Most bytes of a head: a number and 64 digits.
+/// The size limit of a stored head in bytes. A head is a number and 64 hexadecimal digits.
 const MAX_HEAD_BYTES: u64 = 128;
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
-    /// The user answered; the routes do not change.
+    /// The user answered a proposal, and the answer does not change the routes.
     Decided {
-        /// The question.
+        /// The proposal.
         proposal: Id,
         /// The proposal's tool.
         tool: Tool,
-        /// The answer.
+        /// The user's answer.
         status: Status,
-        /// The reason.
+        /// The user's reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// SHA-256 of the proposed file, in hexadecimal.
         payload: String,
     },
-    /// These routes are about to become live by the user's decision.
+    /// The user approved new routes, and the keeper is about to activate them.
     Intent {
-        /// The question.
+        /// The proposal.
         proposal: Id,
         /// The proposal's tool.
         tool: Tool,
-        /// The answer.
+        /// The user's answer.
         status: Status,
-        /// How long they hold.
+        /// How long the new routes stay valid.
         #[serde(default)]
         scope: Scope,
-        /// The reason.
+        /// The user's reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// Their revision.
+        /// The revision of the new routes.
         revision: u64,
-        /// What they newly allow.
+        /// The requests that the new routes allow and the old ones do not.
         gains: Vec<String>,
-        /// The change, as a unified diff.
+        /// The change of the routes, as a unified diff.
         diff: String,
     },
-    /// The routes are live.
+    /// The proxy confirmed the new routes.
     Live {
-        /// The question.
+        /// The proposal.
         proposal: Id,
-        /// Their revision.
+        /// The revision of the routes.
         revision: u64,
     },
-    /// A request used a one-time grant, which is then gone.
+    /// A request used a one-time grant, and the grant was removed.
     Spent {
-        /// The question.
+        /// The proposal that led to the grant.
         proposal: Id,
     },
-    /// The bottle guessed at credentials that its agent does not have, and was locked: all its traffic is denied until
-    /// its run ends.
+    /// The proxy detected that the bottle guesses credentials that its agent does not have, and locked the bottle: it
+    /// denies all traffic of the bottle until this run ends.
     LockedOut(LockOut),
-    /// The routes did not become live, and the question stays pending.
+    /// The new routes could not be activated. The proposal stays pending.
     Failed {
-        /// The question.
+        /// The proposal.
         proposal: Id,
-        /// Their revision.
+        /// The revision of the routes.
         revision: u64,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
@@ -106,7 +106,7 @@ pub enum AuditError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// How.
+        /// The alteration.
         source: Alteration,
     },
 }
@@ -114,13 +114,13 @@ pub enum AuditError {
 /// How an audit log was altered.
 #[derive(Debug, thiserror::Error)]
 pub enum Alteration {
-    /// The chain has a broken link.
+    /// The hash chain is broken.
     #[error(transparent)]
     Link(#[from] audit::Broken),
-    /// The stored head is not one.
+    /// The stored head cannot be parsed.
     #[error("cannot parse its stored head")]
     Head,
-    /// The log does not have the line of the stored head.
+    /// The log does not contain the line that the stored head describes.
     #[error("it was truncated or rewritten: it does not contain its stored head {0}")]
     Rewritten(String),
 }
@@ -132,15 +132,14 @@ pub struct Trail {
     head: PathBuf,
 }
 
-/// The slugs with an audit log.
+/// The slugs that have an audit log.
 ///
-/// # Errors
-/// When the folder exists and cannot be read.
+/// # Errors When the folder exists but cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     slugs_with_file(&home.join("audit"))
 }
 
-/// The slugs, sorted, with a file `<slug>.jsonl` in `folder`; none without the folder.
+/// The slugs for which `folder` contains a file `<slug>.jsonl`, sorted. Empty if the folder does not exist.
 pub(super) fn slugs_with_file(folder: &Path) -> io::Result<Vec<Slug>> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -157,17 +156,16 @@ pub(super) fn slugs_with_file(folder: &Path) -> io::Result<Vec<Slug>> {
 }
 
 impl Trail {
-    /// The audit log of this slug; creates nothing before the first entry.
+    /// The audit log of this slug. Creates no file until the first entry is appended.
     #[must_use]
     pub fn of(home: &Path, slug: &Slug) -> Self {
         let folder = home.join("audit");
         Self { path: folder.join(format!("{slug}.jsonl")), head: folder.join("heads").join(slug.as_str()) }
     }
 
-    /// Appends an entry durably.
+    /// Appends an entry and writes it to disk.
     ///
-    /// # Errors
-    /// [`AuditError`]; the entry is then not in the log. A broken log accepts no entries.
+    /// # Errors [`AuditError`]. The log then does not contain the entry. An altered log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
         files::create_private_folder(heads)
@@ -176,7 +174,7 @@ impl Trail {
         let text = read(&file).map_err(|error| self.io(error))?;
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         if whole < text.len() {
-            // The rest of an interrupted write, on which nothing depends.
+            // Removes the incomplete line of an interrupted write. No action was based on it.
             file.set_len(whole as u64).map_err(|error| self.io(error))?;
         }
         let head = self.check(&text[..whole])?;
@@ -187,7 +185,7 @@ impl Trail {
             .and_then(|_| file.write_all(format!("{line}\n").as_bytes()))
             .and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // Best effort: the next append truncates the rest.
+            // An error is ignored, because the next append removes the incomplete line.
             let _ = file.set_len(whole as u64);
             return Err(self.io(error));
         }
@@ -195,7 +193,7 @@ impl Trail {
             .map_err(|source| AuditError::Io { path: self.head.clone(), source })
     }
 
-    /// The head stored beside the log, for the user to keep elsewhere; none where nothing was decided.
+    /// The head that is stored beside the log. The user can keep a copy elsewhere. `None` if the log has no entries.
     #[must_use]
     pub fn stored_head(&self) -> Option<String> {
         let file = File::open(&self.head).ok()?;
@@ -217,7 +215,7 @@ impl Trail {
             Err(error) => return Err(self.io(error)),
         };
         let text = read(&file).map_err(|error| self.io(error))?;
-        // Ignores an interrupted write, which the next append truncates.
+        // Ignores the incomplete line of an interrupted write. The next append removes it.
         let text = &text[..text.rfind('\n').map_or(0, |at| at + 1)];
         self.check(text)?;
         let mut head = Head::default();
@@ -230,7 +228,7 @@ impl Trail {
         Ok((records, head))
     }
 
-    /// Verifies the chain, and that it contains the stored head.
+    /// Verifies the hash chain, and that the log contains the stored head.
     fn check(&self, text: &str) -> Result<Head, AuditError> {
         let head = audit::verify(text.lines()).map_err(|broken| self.broken(broken))?;
         let stored = match std::fs::read_to_string(&self.head) {
@@ -240,7 +238,8 @@ impl Trail {
         };
         let seq = stored.split(':').next().and_then(|seq| usize::try_from(seq.parse::<u64>().ok()?).ok());
         let seq = seq.ok_or_else(|| self.broken(Alteration::Head))?;
-        // A keeper killed between the two writes has appended one entry more than the head covers.
+        // A keeper that was killed after appending an entry and before storing its head leaves one entry after the
+        // stored head.
         let at_head = audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken))?;
         if at_head.to_string() == stored {
             return Ok(head);
@@ -248,7 +247,7 @@ impl Trail {
         Err(self.broken(Alteration::Rewritten(stored)))
     }
 
-    /// Opens and locks the file, exclusively for writing.
+    /// Opens and locks the file. The lock is exclusive if `write` is set.
     fn open(&self, write: bool) -> io::Result<File> {
         let no_links = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
         let mut options = OpenOptions::new();
@@ -331,7 +330,7 @@ mod tests {
         let stored = std::fs::read_to_string(&trail.head).expect("head");
         trail.append("someone", &entry(3)).expect("appended");
         let longer = std::fs::read_to_string(&trail.path).expect("text");
-        // The line is complete and the head is not written yet.
+        // The line is complete, but its head is not yet written.
         std::fs::write(&trail.head, &stored).expect("head");
         assert_eq!(trail.read().expect("read").1.seq, 4);
         for cut in (text.len()..longer.len()).step_by(7) {
@@ -342,7 +341,7 @@ mod tests {
         }
     }
 
-    /// The error and its cause, with paths below the home.
+    /// The error and its cause, with paths relative to the home.
     fn shown(home: &Path, error: AuditError) -> String {
         let chain = format!("{:#}", anyhow::Error::new(error));
         chain.replace(&format!("{}/", home.display()), "")
@@ -388,7 +387,7 @@ mod tests {
     fn names_the_file_that_cannot_be_used() {
         let (home, trail) = trail();
         let path = |path: &str| home.path().join(path);
-        // The head of a log of several lines is missing, and is then a folder.
+        // The log has several lines. Its head is missing, and afterwards replaced by a folder.
         std::fs::rename(&trail.head, path("kept")).expect("moved");
         let error = shown(home.path(), trail.read().expect_err("no head"));
         assert_eq!(error, "audit/heads/a-1: No such file or directory (os error 2)");
@@ -397,13 +396,13 @@ mod tests {
         assert_eq!(error, "audit/heads/a-1: Is a directory (os error 21)");
         std::fs::remove_dir(&trail.head).expect("removed");
         std::fs::rename(path("kept"), &trail.head).expect("moved");
-        // The log is a link.
+        // The log is replaced by a symbolic link.
         std::fs::rename(&trail.path, path("log")).expect("moved");
         std::os::unix::fs::symlink(path("log"), &trail.path).expect("link");
         let link = "audit/a-1.jsonl: Too many levels of symbolic links (os error 40)";
         assert_eq!(shown(home.path(), trail.read().expect_err("a link")), link);
         assert_eq!(shown(home.path(), trail.append("someone", &entry(9)).expect_err("a link")), link);
-        // The log is not text.
+        // The log is replaced by data that is not text.
         std::fs::remove_file(&trail.path).expect("removed");
         std::fs::write(&trail.path, b"\xff\n").expect("written");
         let binary = "audit/a-1.jsonl: stream did not contain valid UTF-8";
@@ -421,7 +420,7 @@ mod tests {
         assert!(!home.path().join("audit").exists(), "reading creates nothing");
         trail.append("someone", &entry(0)).expect("appended");
         assert_eq!(trail.stored_head(), Some(trail.read().expect("read").1.to_string()));
-        // A keeper was killed before it wrote the first head.
+        // State after a keeper was killed before it wrote the first head.
         std::fs::remove_file(&trail.head).expect("removed");
         assert_eq!(trail.read().expect("one line").1.seq, 1);
         for name in ["b-2.jsonl", "Not A Slug.jsonl", "c-3.txt"] {

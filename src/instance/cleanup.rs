@@ -1,11 +1,12 @@
-//! Finds and removes everything that belongs to no running bottle.
+//! Finds and removes every resource and state folder that belongs to no running bottle.
 //!
-//! It compares two sources: the state folders of this home, and the resources that each backend finds by its labels.
-//! So it finds both a resource without a record and a record without resources. Only the records name deploy keys:
-//! a key that cannot be revoked keeps its record.
-//! It leaves alone: running bottles, detached bottles whose guest still runs (the next command adopts them),
-//! preserved work, the snapshot that a bottle's state names, records of a newer version, and everything of other
-//! homes.
+//! Cleanup compares two sources: the state folders of this home, and the resources that each backend finds by label. It
+//! therefore finds resources without a record and records without resources. Deploy keys are named only in the records,
+//! so a record stays until all its keys are revoked.
+//!
+//! Cleanup does not touch running bottles, preserved work, snapshots that a bottle's state names, records of a newer
+//! version, or anything of other homes. It also leaves detached bottles whose guest still runs, because the next
+//! command adopts them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,52 +25,52 @@ use crate::host::Host;
 use crate::host::files::FileError;
 use crate::host::settings::Settings;
 
-/// Everything a cleanup would remove.
+/// The items that a cleanup would remove.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Bottles without a keeper, and resources without a bottle.
     pub orphans: Vec<Orphan>,
-    /// Snapshots that their bottle's state does not name: replaced, or never recorded.
+    /// Snapshots that the state of their bottle does not name, because they were replaced or never recorded.
     pub snapshots: Vec<Unnamed>,
     /// Unused images and other inputs of bottles, with their backend's name.
     pub unused: Vec<(&'static str, Unused)>,
-    /// Folders of unfinished claims and conversation copies, and stale sockets.
+    /// Folders of unfinished claims, folders of unfinished conversation copies, and stale sockets.
     pub litter: Vec<PathBuf>,
-    /// Number of usage records older than `keep_days`, by slug.
+    /// The number of usage records older than `keep_days`, by slug.
     pub usage: Vec<(Slug, usize)>,
-    /// What stays and why, a sentence each.
+    /// The items that stay, each with its reason, as a sentence.
     pub left: Vec<String>,
-    /// What could not be inspected; the rest was.
+    /// The items that could not be inspected. All other items were inspected.
     pub errors: Vec<String>,
 }
 
 /// A bottle to remove.
 #[derive(Debug)]
 pub struct Orphan {
-    /// Its slug.
+    /// The bottle's slug.
     pub slug: Slug,
-    /// Why it is removed, for the user.
+    /// The reason for the removal, for the user.
     pub why: String,
     /// Its backend's name.
     pub backend: String,
-    /// What of it stays.
+    /// The part of the bottle that stays.
     pub keeps: Keeps,
-    /// Its resources.
+    /// The bottle's resources.
     pub resources: Vec<Resource>,
-    /// Its deploy keys, to revoke.
+    /// The bottle's deploy keys, which cleanup revokes.
     pub deploy_keys: Vec<DeployKey>,
-    /// Whether it has a state folder.
+    /// Whether the bottle has a state folder.
     pub has_state: bool,
 }
 
-/// What of an orphan stays.
+/// The part of an orphan that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
     /// Nothing.
     Nothing,
-    /// Its layers have unsaved work: it is stopped and preserved.
+    /// The layers, because they contain unsaved work. The bottle is stopped and preserved.
     Work,
-    /// Its layers are removed; its state stays, because it names a snapshot.
+    /// The state folder, because it names a snapshot. The layers are removed.
     Snapshot,
 }
 
@@ -93,7 +94,7 @@ pub struct Unnamed {
 }
 
 impl Found {
-    /// Whether there is nothing to do.
+    /// Whether there is nothing to remove.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.orphans.is_empty()
@@ -104,10 +105,9 @@ impl Found {
     }
 }
 
-/// Inspects everything of this home; changes nothing.
+/// Inspects all bottles and resources of this home. Changes nothing.
 ///
-/// # Errors
-/// [`FileError`]: without the state, any resource could belong to a running bottle.
+/// # Errors [`FileError`] when the state folder cannot be read. Any resource could then belong to a running bottle.
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
@@ -178,17 +178,18 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     Ok(found)
 }
 
-/// The time before which usage records are removed, by `keep_days`.
+/// The time before which usage records are removed, according to `keep_days`.
 fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
     let days = i64::from(Settings::load(host)?.keep_days);
     Ok(Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * days))?)
 }
 
-/// Removes what [`find`] found. Tries everything and returns every failure; a second run is harmless.
+/// Removes the items that [`find`] returned. Continues after a failure and returns every failure. Running it twice is
+/// harmless.
 pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -> Vec<String> {
     let store = Store::of(host);
     let mut failures = Vec::new();
-    // Before their bottles, whose state names the snapshot to keep.
+    // Snapshots are removed before their bottles, because the state of a bottle names the snapshot to keep.
     for unnamed in &found.snapshots {
         if let Err(failure) = remove_unnamed(&store, backends, unnamed).await {
             failures.push(format!("{}: {}", unnamed.snapshot.slug, causes::one_line(&*failure)));
@@ -203,7 +204,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             failures.push(format!("{}: {}", orphan.slug, causes::one_line(&*failure)));
         }
     }
-    // After the bottles, which use them.
+    // Unused images are removed after the bottles that used them.
     for backend in backends {
         let own = found.unused.iter().filter(|(name, _)| *name == backend.name());
         let own: Vec<Unused> = own.map(|(_, unused)| unused.clone()).collect();
@@ -254,17 +255,18 @@ async fn inspect_dead(
         ));
         return;
     };
-    // The claim prevents an adoption meanwhile: two clients of one guest's channel would break both connections.
+    // The claim prevents another process from adopting the bottle in the meantime. Two clients of one guest channel
+    // would break both connections.
     let _claim = match store.adopt(&record.slug) {
         Ok(claim) => claim,
-        // Another process adopts it or cleans up too.
+        // Another process adopts the bottle, or another cleanup handles it.
         Err(ClaimError::Taken { .. }) => return,
         Err(error) => return found.errors.push(causes::one_line(&error)),
     };
     if record.is_adoptable() {
         let note = match backend.connect_guest(&record.slug).await {
             Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
-            // It may be running.
+            // The bottle may be running.
             Err(error) if error.kind == BackendErrorKind::Busy => {
                 Some(format!("is left alone: {}", causes::one_line(&error)))
             }
@@ -283,7 +285,7 @@ async fn inspect_dead(
     }
     let ended = record.status == Status::Ended;
     let work = match snapshots::work_since(&**backend, &store.folder(&record.slug), record).await {
-        // Its keeper checked, and removed the workspace with the rest.
+        // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
         Some(since) => backend.holds_work(&record.slug, since).await.unwrap_or(true),
@@ -298,7 +300,7 @@ async fn inspect_dead(
     found.orphans.push(orphan(record, why, keeps, resources));
 }
 
-/// Whether the bottle has a snapshot; an unreadable state counts as one.
+/// Whether the bottle has a snapshot. If the state cannot be read, it counts as having one.
 fn has_snapshot(store: &Store, record: &Record) -> bool {
     !matches!(store.snapshot(&record.slug), Ok(None))
 }
@@ -314,7 +316,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
         };
         for snapshot in all {
             match store.state(&snapshot.slug) {
-                // Its keeper may be making this snapshot, or about to name it.
+                // The bottle's keeper may be creating this snapshot, or be about to record it.
                 Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
                 Some(State::Dead(_) | State::Preserved(_)) => {
                     if is_unnamed(store, &snapshot) {
@@ -344,7 +346,8 @@ async fn remove_unnamed(
     backends: &[Box<dyn Backend>],
     unnamed: &Unnamed,
 ) -> anyhow::Result<()> {
-    // Held until the end: a bottle that is resumed meanwhile could commit.
+    // The claim is held until the removal ends, because a bottle that is resumed in the meantime could commit a
+    // snapshot.
     let _claim = store.adopt(&unnamed.snapshot.slug)?;
     if is_unnamed(store, &unnamed.snapshot) {
         named(backends, &unnamed.backend)?.remove_snapshot(&unnamed.snapshot).await?;
@@ -375,13 +378,14 @@ async fn remove_orphan(
     backend: &dyn Backend,
     orphan: &Orphan,
 ) -> anyhow::Result<()> {
-    // Held until the end, so that neither an adoption nor another cleanup touches the bottle.
+    // The claim is held until the removal ends, so that no adoption and no other cleanup touches the bottle.
     let claim = if orphan.has_state { Some(store.adopt(&orphan.slug)?) } else { None };
     let keep_layers = orphan.keeps == Keeps::Work;
     let resources: Vec<Resource> =
         orphan.resources.iter().filter(|r| !keep_layers || r.kind != LAYERS).rev().cloned().collect();
     backend.remove(&resources).await?;
-    // After the bottle that used them. The record is removed last: only it names the keys to revoke.
+    // Keys are revoked after the bottle that used them is removed. The record is removed last, because only it names
+    // the keys.
     let keys = match &claim {
         Some(claim) => deploy_keys::revoke(host, claim, &Tokens::default()).await,
         None => Vec::new(),
@@ -398,11 +402,10 @@ async fn remove_orphan(
     if keys.is_empty() { Ok(()) } else { Err(still_registered(&keys)) }
 }
 
-/// Removes the preserved layers of a bottle; a snapshot and the state that names it stay. Returns whether there is
-/// one.
+/// Removes the preserved layers of a bottle. Its snapshot, and the state that names the snapshot, stay. Returns whether
+/// the bottle has a snapshot.
 ///
-/// # Errors
-/// When something cannot be removed or revoked. The bottle then stays, and a retry continues.
+/// # Errors When a resource cannot be removed or a key cannot be revoked. The bottle then stays, and a retry continues.
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
     let snapshot = has_snapshot(&store, record);
@@ -413,7 +416,7 @@ pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> any
     Ok(snapshot)
 }
 
-/// The error for keys that could not be revoked.
+/// The error for deploy keys that could not be revoked.
 fn still_registered(keys: &[String]) -> anyhow::Error {
     let again = "`bottle cleanup` tries again, with the token from the manifest's source";
     anyhow::anyhow!("{}; {again}", keys.join("; "))
@@ -440,7 +443,7 @@ fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let slug = name.to_str().and_then(|n| n.strip_suffix(".sock")).and_then(|n| n.parse().ok());
-            // The next keeper of an adoptable bottle uses this socket.
+            // The socket of an adoptable bottle stays, because the bottle's next keeper uses it.
             slug.is_some_and(|slug| match store.state(&slug) {
                 Some(State::Alive(_)) => false,
                 Some(State::Dead(record)) => !record.is_adoptable(),

@@ -1,5 +1,5 @@
-//! Reads and writes `committed-image`, which names a bottle's last complete snapshot. A wire type: converted at the
-//! edge, versioned.
+//! Reads and writes `committed-image`, which names a bottle's last complete snapshot. The file has a version; its type
+//! is converted when the file is read or written.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Snapshot;
 use crate::host::files;
 
-/// The file, in the bottle's folder.
+/// The file's name in the bottle's folder.
 const NAME: &str = "committed-image";
 
-/// The schema this program writes. A newer one is refused.
+/// The schema version that this program writes. It refuses newer versions.
 const SCHEMA: u32 = 1;
 
-/// More than a reference needs; a larger file is damaged.
+/// The size limit in bytes, which is more than a reference needs. A larger file is treated as damaged.
 const MAX: u64 = 64 << 10;
 
 /// A bottle's last complete snapshot.
@@ -25,7 +25,7 @@ const MAX: u64 = 64 << 10;
 pub struct Committed {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Changes up to this time are in it, by the clock that stamps files.
+    /// The snapshot contains all changes up to this time, by the clock that stamps the bottle's files.
     pub covers: Timestamp,
 }
 
@@ -37,10 +37,9 @@ struct Written {
     covers: Timestamp,
 }
 
-/// The bottle's snapshot; none when it was never committed.
+/// The bottle's last snapshot. `None` if there was no commit.
 ///
-/// # Errors
-/// When the file exists and cannot be read; then it is unknown whether there is a snapshot.
+/// # Errors When the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
 pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
     let path = folder.join(NAME);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -62,8 +61,7 @@ pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
 
 /// Replaces the recorded snapshot atomically and durably.
 ///
-/// # Errors
-/// When it cannot be written; the old one then stays.
+/// # Errors When the file cannot be written. The previous file then stays.
 pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
     let Committed { snapshot, covers } = committed.clone();
     let written = Written { schema: SCHEMA, snapshot, covers };
@@ -73,7 +71,7 @@ pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
     })
 }
 
-/// Removes the file; succeeds if it does not exist.
+/// Removes the file. A missing file is no error.
 ///
 /// # Errors
 /// When the file cannot be removed.

@@ -1,8 +1,8 @@
 //! Registers and revokes the deploy keys of a bottle.
 //!
-//! The record has enough for any later process to find and revoke a key: its public half, which is unique, and the
-//! source of the token. It is written before the request to the forge, so a kill at any moment leaves no unknown
-//! key. The private half is in memory only.
+//! The bottle's record names each key by its public half, which is unique, and names the source of the forge token. Any
+//! later process can therefore find and revoke the key. The record is written before the request to the forge, so that
+//! a keeper killed at any moment leaves no unrecorded key. The private half exists only in memory.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +19,32 @@ use crate::host::roots::{self, CaBundleError};
 use crate::plan::{Plan, PlannedKey, SecretNeed, SecretSource};
 use crate::secrets::{self, SecretError};
 
-/// Why a key could not be registered.
+/// Why a deploy key could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The forge did not register it.
+    /// The forge did not register the key.
     #[error(transparent)]
     Forge(#[from] ForgeError),
-    /// The bottle's own root certificates are not usable.
+    /// The root certificates that the bottle's manifest adds cannot be used.
     #[error(transparent)]
     CaBundle(#[from] CaBundleError),
-    /// The token is not among the launch's secrets.
+    /// The forge token is not among the launch's secrets.
     #[error("the token for the deploy key of {0} is missing")]
     NoToken(Name),
-    /// No key pair can be made.
+    /// The key pair could not be generated.
     #[error(transparent)]
     Generate(#[from] KeyFault),
-    /// The bottle's record, which names the key, cannot be written.
+    /// The bottle's record, which must name the key, cannot be written.
     #[error("cannot write the bottle's record")]
     Record(#[source] std::io::Error),
 }
 
-/// Forge tokens known to this process, by source.
+/// The forge tokens that this process has, by source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens(Vec<(SecretSource, SecretText)>);
 
 impl Tokens {
-    /// The tokens among a launch's `values` that its deploy keys need.
+    /// Selects from a launch's secret `values` the tokens that its deploy keys need.
     #[must_use]
     pub fn of(plan: &Plan, values: &BTreeMap<String, SecretText>) -> Self {
         let ids = plan.repos.iter().filter_map(|repo| match &repo.key {
@@ -54,7 +54,7 @@ impl Tokens {
         Self(ids.filter_map(|id| Some((source(plan, id)?.clone(), values.get(id)?.clone()))).collect())
     }
 
-    /// The tokens of these keys that can be read on this machine without a prompt.
+    /// Reads the tokens for these keys on this machine, as far as no prompt is needed.
     pub async fn of_this_machine(host: &Host, keys: &[DeployKey]) -> Self {
         let mut found = Self::default();
         for key in keys {
@@ -65,14 +65,14 @@ impl Tokens {
         found
     }
 
-    /// The token of this key: the known one, else read from its source.
+    /// The token for this key. If this process does not have it, reads it from its source.
     async fn get(&self, host: &Host, key: &DeployKey) -> Result<SecretText, SecretError> {
         if let Some((_, token)) = self.0.iter().find(|(source, _)| *source == key.token) {
             return Ok(token.clone());
         }
         let purpose = format!("the deploy key of {}", key.repo);
         let need = SecretNeed { id: String::new(), source: key.token.clone(), purpose };
-        // No prompt: there may be no terminal.
+        // The token is read without a prompt, because there may be no terminal.
         let found = secrets::resolve(host, std::slice::from_ref(&need), None).await?;
         found.values.into_values().next().ok_or_else(|| SecretError::Missing(vec![need]))
     }
@@ -82,11 +82,11 @@ fn source<'a>(plan: &'a Plan, id: &str) -> Option<&'a SecretSource> {
     plan.secrets.iter().find(|need| need.id == id).map(|need| &need.source)
 }
 
-/// Creates and registers every key of the plan. Returns the private halves by repository name. First retries keys
-/// that an earlier launch of the same bottle could not revoke.
+/// First retries to revoke keys that an earlier launch of the same bottle could not revoke. Then creates and registers
+/// every key of the plan. Returns the private halves by repository name.
 ///
-/// # Errors
-/// The first [`KeyError`]; requested keys are in the record, for [`revoke`].
+/// # Errors The first [`KeyError`]. The record then names every key that was requested, so that [`revoke`] can revoke
+/// it.
 pub async fn register(
     host: &Host,
     claim: &Claim,
@@ -121,7 +121,7 @@ pub async fn register(
         register_one(claim, &key, &Api { keys, token: &token.0, roots: &roots }, *read_only).await?;
         Ok(Some((repo.name.clone(), pair.private)))
     });
-    // Every request runs to completion: the result of a dropped one would be unknown.
+    // Every request runs to completion. If one were dropped, its result would be unknown.
     let made: Vec<Result<_, KeyError>> = futures_util::future::join_all(made).await;
     let mut private = BTreeMap::new();
     for one in made {
@@ -153,8 +153,9 @@ async fn register_one(
     }
 }
 
-/// Revokes every key of the record in parallel, and removes the revoked ones from it. Returns the failures, a
-/// sentence fragment each, with the manual step; those keys stay in the record, for a cleanup.
+/// Revokes every key in the record in parallel, and removes the revoked keys from the record. Each failure is a
+/// sentence fragment with the manual step to revoke the key. A key that could not be revoked stays in the record for a
+/// cleanup.
 pub async fn revoke(host: &Host, claim: &Claim, tokens: &Tokens) -> Vec<String> {
     let keys = claim.record().deploy_keys;
     if keys.is_empty() {
@@ -184,7 +185,7 @@ fn remove_from_record(claim: &Claim, key: &DeployKey) -> std::io::Result<()> {
     claim.update(|record| record.deploy_keys.retain(|known| known.public != key.public))
 }
 
-/// This machine's root certificates; read on a blocking thread, because they may be many files.
+/// This machine's root certificates. They are read on a blocking thread, because there may be many files.
 async fn machine_roots() -> String {
     tokio::task::spawn_blocking(roots::of_this_machine).await.unwrap_or_default()
 }

@@ -12,8 +12,9 @@
 //!     logs/guards/    the proxy's log, and usage records not yet collected ([`crate::backend::SIDECAR_LOGS`])
 //!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder
 //! ```
-//! A claim is one rename: the folder appears under its slug complete, with its lock held and its record
-//! written, or not at all. So a folder whose lock is free is always an orphan, never a launch in progress.
+//! One rename creates a claim: a bottle's folder appears under its slug either complete, with its lock held and its
+//! record written, or not at all. A folder whose lock is free is therefore always an orphan and never a launch in
+//! progress.
 
 pub mod audit;
 pub mod cleanup;

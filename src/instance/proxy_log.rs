@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The longest line that readers accept, in bytes; the proxy's lines are far shorter.
+/// The longest line in bytes that readers accept. The proxy writes much shorter lines.
 pub const LINE_MAX: u64 = 1 << 20;
 
 /// The log files, oldest first: `egress.3.jsonl`, `egress.2.jsonl`, …, `egress.jsonl`.

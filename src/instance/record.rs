@@ -1,4 +1,4 @@
-//! `metadata.json`, a bottle's record on disk. A wire type: converted at the edge, versioned.
+//! A bottle's record on disk, `metadata.json`. The file has a version.
 
 use std::path::PathBuf;
 
@@ -13,23 +13,23 @@ use crate::forge::{Keys, Named};
 use crate::host::clock;
 use crate::plan::SecretSource;
 
-/// The schema this program writes. A newer one is refused, an older one is read.
+/// The schema version that this program writes. It reads older versions and refuses newer ones.
 pub const SCHEMA: u32 = 1;
 
-/// `metadata.json`. Never contains a secret.
+/// The content of `metadata.json`. Never contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`SCHEMA`] of the program that wrote it.
+    /// The [`SCHEMA`] of the program that wrote the record.
     pub schema: u32,
     /// The bottle's unique name.
     pub slug: Slug,
-    /// As given with `--label`.
+    /// The value of `--label`.
     pub label: Option<String>,
-    /// As given with `--color-label`.
+    /// The value of `--color-label`.
     pub color: Option<String>,
     /// The agent manifest's name.
     pub agent: Name,
-    /// The bottle manifests, in the order of their merge.
+    /// The names of the bottle manifests, in the order in which they are merged.
     pub bottles: Vec<Name>,
     /// The working directory of `bottle start`.
     pub cwd: PathBuf,
@@ -40,72 +40,73 @@ pub struct Record {
     pub copied_all: bool,
     /// The backend's name.
     pub backend: String,
-    /// Whether it ends with its client.
+    /// Whether the bottle ends when its client disconnects.
     pub mode: Mode,
-    /// Whether its agent has a pseudo-terminal.
+    /// Whether the agent has a pseudo-terminal.
     #[serde(default)]
     pub terminal: bool,
-    /// Its phase.
+    /// The phase in which the bottle is.
     pub status: Status,
-    /// When the launch began.
+    /// The time at which the launch began.
     pub started_at: Timestamp,
-    /// The keeper, as `pid:start-time`.
+    /// The keeper process, as `pid:start-time`.
     pub keeper: Option<String>,
-    /// The folder of its keeper's socket; absent in records of older versions.
+    /// The folder of the keeper's socket. Absent in records of older versions.
     #[serde(default)]
     pub runtime: Option<PathBuf>,
     /// The backend's resources, in the order of their creation.
     pub resources: Vec<Resource>,
-    /// When the workspace was ready for the agent, by the clock that stamps files; later changes are work.
+    /// The time at which the workspace was ready for the agent, by the clock that stamps the bottle's files. Later
+    /// changes count as unsaved work.
     #[serde(default)]
     pub workspace_ready: Option<Timestamp>,
-    /// The offset of this machine's clock at that moment, as [`clock::boot_offset`] reports it.
+    /// The offset of this machine's clock when the workspace was ready, as [`clock::boot_offset`] reports it.
     #[serde(default)]
     pub clock_lead: Option<SignedDuration>,
-    /// Changes up to this time were pulled.
+    /// The user has pulled all changes up to this time.
     #[serde(default)]
     pub pulled_at: Option<Timestamp>,
-    /// Whether an earlier launch preserved the layers; they then count as work.
+    /// Whether an earlier launch preserved the layers. The layers then count as unsaved work.
     #[serde(default)]
     pub kept: bool,
-    /// Paths in the bottle with the agent's conversations.
+    /// The paths in the bottle at which the agent stores its conversations.
     #[serde(default)]
     pub transcript: Vec<String>,
-    /// Deploy keys to revoke when it ends.
+    /// Deploy keys to revoke when the bottle ends.
     #[serde(default)]
     pub deploy_keys: Vec<DeployKey>,
-    /// Whether its logs stay for `bottle learn`.
+    /// Whether the logs stay after the bottle ends, for `bottle learn`.
     #[serde(default)]
     pub learn: bool,
-    /// Its sidecars, as the keeper last knew them.
+    /// The bottle's sidecars, as the keeper last recorded them.
     #[serde(default)]
     pub services: Vec<Service>,
-    /// Why it is locked; all its traffic is then denied.
+    /// The reason for which the bottle is locked. All traffic of a locked bottle is denied.
     #[serde(default)]
     pub locked: Option<LockOut>,
-    /// The agent's exit, after it ended.
+    /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
-    /// SHA-256 of the resolved manifest, hex.
+    /// The SHA-256 of the resolved manifest, in hexadecimal.
     pub manifest_hash: String,
 }
 
-/// A key that was requested from a forge and is not known to be revoked.
+/// A deploy key that was requested from a forge and is not known to be revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployKey {
     /// The repository's name in the manifest.
     pub repo: Name,
-    /// The repository's keys API.
+    /// The forge API of the repository's keys.
     pub keys: Keys,
-    /// Its title there.
+    /// The key's title at the forge.
     pub title: String,
-    /// Its public half.
+    /// The public half of the key.
     pub public: String,
-    /// The forge's id for it; absent until the forge answered.
+    /// The forge's id of the key. Absent until the forge has answered.
     pub id: Option<u64>,
-    /// The source of the token.
+    /// The source of the forge token.
     pub token: SecretSource,
-    /// `egress.ca_bundle`.
+    /// The value of `egress.ca_bundle`.
     pub ca_bundle: Option<PathBuf>,
 }
 
@@ -114,7 +115,7 @@ impl DeployKey {
         Named { title: &self.title, public: &self.public, id: self.id }
     }
 
-    /// A description for messages.
+    /// A description of the key for messages.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("\"{}\" of {} at {}", self.title, self.keys.repository, self.keys.host())
@@ -124,35 +125,35 @@ impl DeployKey {
 /// One of a bottle's sidecars.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// `egress`, `git-gate`, `supervise`.
+    /// The sidecar's name: `egress`, `git-gate` or `supervise`.
     pub name: String,
-    /// Whether it runs; the traffic of one that does not is blocked.
+    /// Whether the sidecar runs. If it does not, its traffic is blocked.
     pub up: bool,
 }
 
-/// Whether a bottle ends with its client.
+/// Whether a bottle ends when its client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// It ends with the client that started it.
+    /// The bottle ends when the client that started it disconnects.
     Attached,
-    /// It runs without a client.
+    /// The bottle runs without a client.
     Detached,
 }
 
-/// A bottle's phase, as its keeper last wrote it. Only the lock shows whether that keeper still runs.
+/// A bottle's phase, as its keeper last recorded it. Only the lock shows whether that keeper still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Being launched.
+    /// The bottle is being launched.
     Starting,
     /// The agent runs.
     Running,
-    /// Being torn down.
+    /// The bottle is being torn down.
     Ending,
-    /// Ended; only its logs remain.
+    /// The bottle ended; only its logs remain.
     Ended,
-    /// Ended, with unsaved work or a snapshot.
+    /// The bottle ended and has unsaved work or a snapshot.
     Preserved,
 }
 
@@ -163,15 +164,16 @@ impl Record {
         self.status == Status::Ended && self.resources.is_empty() && self.deploy_keys.is_empty()
     }
 
-    /// Whether a new keeper can adopt the bottle: it is detached, running, and not about to end.
+    /// Whether a new keeper can adopt the bottle: it is detached, it runs, and it is not about to end.
     #[must_use]
     pub fn is_adoptable(&self) -> bool {
         self.mode == Mode::Detached && self.status == Status::Running && self.agent_exit.is_none()
     }
 
-    /// The time after which a change in the workspace counts as unsaved work; absent when no agent ran in it.
-    /// `offset` is the clock's current offset. If the clock was set back, changes may have older time stamps, also
-    /// older than a pull: the time then moves back by as much, and pulls do not count.
+    /// The time after which a change in the workspace counts as unsaved work. `None` if no agent ran in the workspace.
+    /// `offset` is the current offset of this machine's clock. If the clock was set back since the workspace was ready,
+    /// changes may have time stamps older than that moment or older than a pull. The returned time is then earlier by
+    /// the same amount, and pulls are ignored.
     #[must_use]
     pub fn work_since(&self, offset: SignedDuration) -> Option<Timestamp> {
         let ready = self.workspace_ready?;
@@ -181,7 +183,7 @@ impl Record {
         })
     }
 
-    /// How far the clock was set back since the workspace was ready.
+    /// How far the clock was set back since the workspace was ready. `None` if it was not set back.
     #[must_use]
     pub fn set_back(&self, offset: SignedDuration) -> Option<SignedDuration> {
         clock::set_back(self.clock_lead?, offset)

@@ -1,6 +1,7 @@
-//! Reads and writes a bottle's current routes: `state/<slug>/routes.json`.
+//! Reads and writes the current routes of a bottle: `state/<slug>/routes.json`.
 //!
-//! The keeper writes them before it sends them to the proxy, so that the next keeper knows at least as much.
+//! The keeper writes the routes before it sends them to the proxy. A later keeper therefore knows every route that the
+//! proxy may have.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,16 +11,15 @@ use serde::Deserialize;
 
 use crate::host::files;
 
-/// The file in a bottle's folder.
+/// The path of the routes file in a bottle's folder.
 #[must_use]
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("routes.json")
 }
 
-/// Reads the routes; none when a version that did not write them started the bottle.
+/// Reads the routes. `None` if the bottle was started by a version that did not write them.
 ///
-/// # Errors
-/// When the file cannot be read, or is not what [`write()`] writes.
+/// # Errors When the file cannot be read, or its content differs in form from that of [`write()`].
 pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     match std::fs::read(path(folder)) {
         Ok(text) => parse(&text).map(Some),
@@ -28,7 +28,7 @@ pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     }
 }
 
-/// The file of an earlier version, which had the routes as text.
+/// The routes file of an earlier version, which contained the routes as text.
 #[derive(Deserialize)]
 struct EarlierRoutes {
     revision: u64,
@@ -44,10 +44,9 @@ fn parse(text: &[u8]) -> io::Result<Routes> {
     Ok(Routes { revision, table: yaml.parse().map_err(io::Error::other)?, once })
 }
 
-/// Replaces the routes durably.
+/// Replaces the routes file durably.
 ///
-/// # Errors
-/// When they cannot be written; the old ones then stay.
+/// # Errors When the file cannot be written. The previous file then stays.
 pub fn write(folder: &Path, routes: &Routes) -> io::Result<()> {
     let text = serde_json::to_vec(routes)?;
     files::replace_durably(&path(folder), |file| file.write_all(&text))

@@ -1,10 +1,10 @@
-//! Commits a bottle to a snapshot: the steps that every backend shares.
+//! Commits a bottle to a snapshot. These steps are the same on every backend.
 //!
 //! ```text
 //!   freeze ──► committed-image names the new snapshot ──► the old snapshot is removed
 //!     │ on failure: the old one stays                     │ if killed before: cleanup removes it
 //! ```
-//! At every moment `committed-image` names a complete snapshot or does not exist.
+//! At every moment, `committed-image` either names a complete snapshot or does not exist.
 
 use std::io;
 use std::path::Path;
@@ -40,10 +40,9 @@ pub enum SnapshotError {
     State(#[from] io::Error),
 }
 
-/// Freezes the bottle and records the snapshot; the one before stays usable until the new one is recorded.
+/// Creates a snapshot of the bottle and records it. The previous snapshot stays usable until the new one is recorded.
 ///
-/// # Errors
-/// [`SnapshotError`]; the bottle and its last snapshot are then unchanged.
+/// # Errors [`SnapshotError`]. The bottle and its previous snapshot are then unchanged.
 pub async fn commit(
     backend: &dyn Backend,
     claim: &Claim,
@@ -51,17 +50,17 @@ pub async fn commit(
 ) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
-    // Changes from here on may not be in the snapshot.
+    // The snapshot may not contain changes that are made from here on.
     let covers = before_any_change();
     let frozen = backend.freeze(&slug, previous.as_ref(), progress).await?;
     let committed = Committed { snapshot: frozen.snapshot, covers };
     if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
-        // Nothing names this snapshot; if its removal fails, cleanup finds it.
+        // No state names the new snapshot. If removing it fails, a cleanup finds it.
         let _ = backend.remove_snapshot(&committed.snapshot).await;
         return Err(error.into());
     }
     let mut notes = frozen.notes;
-    // Cleanup finds the leftovers of a killed commit.
+    // If the commit is killed here, a cleanup finds the previous snapshot.
     if let Some(previous) = previous.filter(|previous| previous.reference != committed.snapshot.reference) {
         let removed = backend.remove_snapshot(&previous).await;
         notes.extend(removed.err().map(|error| causes::one_line(&error)));
@@ -72,10 +71,10 @@ pub async fn commit(
 /// Removes every snapshot of the bottle, and `committed-image`.
 ///
 /// # Errors
-/// When the file or a snapshot cannot be removed; cleanup finds the rest.
+/// When the file or a snapshot cannot be removed. A cleanup finds the remaining snapshots.
 pub async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let slug = claim.record().slug;
-    // First, so that a crash leaves unnamed snapshots, and never a name without its snapshot.
+    // The file is removed first. A crash can then leave snapshots that no state names, but no name without a snapshot.
     committed::remove(claim.folder())?;
     match remove_each(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),
@@ -83,13 +82,13 @@ pub async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), Snap
     }
 }
 
-/// The time after which a change in the workspace counts as unsaved work, as [`Record::work_since`], or later if an
-/// existing snapshot covers it.
+/// The time after which a change in the workspace counts as unsaved work: the time of [`Record::work_since`], or, if an
+/// existing snapshot contains later changes, the time up to which it contains them.
 pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Timestamp> {
     let offset = clock::boot_offset();
     let since = record.work_since(offset)?;
     if record.set_back(offset).is_some() {
-        // A change after the snapshot may have an older time stamp.
+        // A change that was made after the snapshot may have an older time stamp.
         return Some(since);
     }
     let Ok(Some(Committed { snapshot, covers })) = committed::read(folder) else { return Some(since) };
@@ -98,7 +97,7 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
     Some(if exists { since.max(covers) } else { since })
 }
 
-/// Removes every snapshot of this bottle. Returns the failures, a sentence fragment each.
+/// Removes every snapshot of this bottle. Returns the failures, as sentence fragments.
 async fn remove_each(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
     let all = match backend.snapshots().await {
         Ok(all) => all,

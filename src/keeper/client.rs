@@ -1,4 +1,5 @@
-//! Connects a command to a bottle's keeper: starts one, finds the running one, or makes one adopt the bottle.
+//! Connects a command to a bottle's keeper process. Starts a keeper for a new bottle, finds the running one, or starts
+//! one that adopts the bottle.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,13 +21,13 @@ use crate::instance::{State, Store};
 use crate::launch::order::LaunchOrder;
 use bottle_contract::suggest::suggest;
 
-/// How long to wait for the socket of a keeper that has its lock, because it may still be launching.
+/// How long to wait for the socket of a keeper that holds its bottle's lock. The keeper may still be launching.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause between two attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Environment variables a keeper inherits, besides `BOTTLE_*`.
+/// Environment variables that a keeper inherits, besides `BOTTLE_*`.
 const INHERITED: [&str; 12] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
@@ -59,7 +60,7 @@ pub enum ClientError {
     NoSuchBottle {
         /// As given by the user.
         slug: Slug,
-        /// The bottle with the most similar name.
+        /// The existing bottle with the most similar name.
         near: Option<Slug>,
     },
     /// The bottle has ended.
@@ -72,21 +73,21 @@ pub enum ClientError {
         /// Whether it can be resumed.
         preserved: bool,
     },
-    /// The bottle was attached and its keeper died.
+    /// The bottle was attached, and its keeper died.
     #[error("{slug} has lost its keeper")]
     Orphaned {
         /// The slug.
         slug: Slug,
     },
-    /// The record is not usable.
+    /// The bottle's record cannot be used.
     #[error("{slug}: {why}")]
     Unusable {
         /// The slug.
         slug: Slug,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Its keeper is alive but does not accept connections.
+    /// The bottle's keeper is alive but does not accept connections.
     #[error("cannot connect to the keeper of {slug} at {}", path.display())]
     Unreached {
         /// The slug.
@@ -96,7 +97,7 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
-    /// Its keeper is alive and listens in another runtime folder.
+    /// The bottle's keeper is alive but listens in another runtime folder.
     #[error("cannot connect to the keeper of {slug}: it listens in {}, not in {}", there.display(), here.display())]
     Elsewhere {
         /// The slug.
@@ -115,10 +116,10 @@ pub enum ClientError {
     /// The connection to the keeper was lost.
     #[error(transparent)]
     Lost(#[from] ChannelError),
-    /// Another process has the bottle.
+    /// Another process holds the bottle's lock.
     #[error("{0}")]
     Locked(String),
-    /// The keeper sent a message that is no answer to the request.
+    /// The keeper sent a message that does not answer the request.
     #[error("the keeper sent an unexpected message")]
     Unexpected,
 }
@@ -137,21 +138,21 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
     let channel = spawn(host, &order.plan.identity.slug).await?;
     let request = KeeperRequest::Launch(Box::new(order.clone()));
     let stream = channel.open(&request).await?;
-    // Ended, not dropped: a dropped sender cancels its request.
+    // The stream is ended explicitly, because dropping the sender would cancel the request.
     stream.end().await?;
     let (_, progress) = stream.split();
     Ok(Launched { channel, progress })
 }
 
-/// Connects to a bottle's keeper. A detached bottle whose keeper died gets a new one first.
+/// Connects to a bottle's keeper. If the keeper of a detached bottle died, starts a new one first.
 ///
-/// # Errors
-/// [`ClientError`], one for each state without a reachable keeper.
+/// # Errors [`ClientError`]. Each state without a reachable keeper has its own variant.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_TIMEOUT;
-    // The state is read on each attempt: a killed keeper closes its socket before it releases its lock, a cleanup
-    // holds the lock while it inspects the bottle, and another command may have the bottle adopted.
+    // The state is read again on each attempt, because it can change: a killed keeper closes its socket before it
+    // releases its lock, a cleanup holds the lock while it inspects the bottle, and another command may start an
+    // adoption.
     loop {
         let failed = match store.state(slug) {
             Some(State::Alive(record)) => match dial(host, slug).await {
@@ -194,7 +195,8 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     }
 }
 
-/// The other runtime folder in which the record's keeper listens, if it is alive: waiting would not help.
+/// Returns the runtime folder in which the record's keeper listens, if the keeper is alive and that folder is not this
+/// process's. Waiting would not help then.
 fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     let keeper: ProcessId = record.keeper.as_ref()?.parse().ok()?;
     let there = record.runtime.as_ref()?;
@@ -205,7 +207,7 @@ fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
 /// The result of an adoption.
 enum Adoption {
     Connected(Channel),
-    /// Another process had the lock: another command's keeper, or a cleanup.
+    /// Another process holds the lock: a keeper that another command started, or a cleanup.
     Locked(String),
 }
 
@@ -218,7 +220,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
         return Err(ClientError::Orphaned { slug: slug.clone() });
     }
     let channel = spawn(host, slug).await?;
-    // The keeper does not inherit this command's environment.
+    // The tokens are read here, because the keeper does not inherit this command's environment.
     let tokens = Tokens::of_this_machine(host, &record.deploy_keys).await;
     let request = KeeperRequest::Adopt { slug: slug.clone(), tokens };
     let mut stream = channel.open(&request).await?;
@@ -232,7 +234,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record) -> Result<Adoption, Cl
     }
 }
 
-/// One attempt to connect to a keeper that has its lock.
+/// Tries once to connect to a keeper that holds its bottle's lock.
 async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let path = socket(host, slug);
     let unreached = |source| ClientError::Unreached { slug: slug.clone(), path: path.clone(), source };
@@ -262,13 +264,14 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
             command.env(name, value);
         }
     }
-    // Never waited for: the keeper outlives its client, and init reaps a keeper that exits earlier.
+    // The child is never waited for. The keeper outlives this process, and this process does not need the exit status
+    // of a keeper that exits earlier.
     command.spawn().map_err(ClientError::Spawn)?;
     drop(command);
     greet(UnixStream::from_std(ours).map_err(ClientError::Spawn)?).await
 }
 
-/// The error for an unknown slug, with the most similar one there is.
+/// The error for an unknown slug, with the most similar existing slug.
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> ClientError {
     let slugs: Vec<Slug> = store.list().unwrap_or_default().into_iter().map(|listed| listed.slug).collect();
     let near = suggest(slug.as_str(), slugs.iter().map(Slug::as_str)).and_then(|near| near.parse().ok());

@@ -1,4 +1,4 @@
-//! Serves client connections and each stream they open.
+//! Serves client connections to a keeper, and each stream that a client opens.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,22 +21,22 @@ pub(super) struct First {
     pub(super) incoming: Incoming,
 }
 
-/// State that connections share with the owner: they read it and send commands, nothing else.
+/// State that client connections share with the owner task. Connections only read it and send commands to that task.
 pub(super) struct Shared {
     pub(super) guest: Channel,
     pub(super) notices: Arc<Notices>,
-    /// Puts questions to the user for the bottle, and takes the answers.
+    /// Queues questions for the user and receives the answers.
     pub(super) asker: Asker,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) attached: watch::Sender<Attached>,
-    /// Connections open now.
+    /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
-    /// The last client that offered to decide about unsaved work.
+    /// The stream of the last client that offered to decide about unsaved work.
     pub(super) offer: Mutex<Option<Stream>>,
 }
 
-/// A command from a connection to the owner.
+/// A command from a client connection to the owner task.
 #[derive(Debug)]
 pub(super) enum Command {
     /// End the bottle.
@@ -46,23 +46,23 @@ pub(super) enum Command {
     },
     /// Keep the bottle running without its first client.
     Detach,
-    /// Record that a sidecar ended; without a name, all of them.
+    /// Record that a sidecar ended. `None` means that all sidecars ended.
     ServiceDown(Option<String>),
     /// Record that the bottle is locked.
     LockedOut(LockOut),
-    /// Make a snapshot.
+    /// Create a snapshot of the bottle.
     Commit {
         /// Receives progress and the result.
         events: mpsc::Sender<KeeperEvent>,
     },
-    /// Remove the snapshot.
+    /// Remove the bottle's snapshot.
     RemoveSnapshot {
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
     },
-    /// Record that work was pulled.
+    /// Record that the user pulled the bottle's work.
     Pulled {
-        /// Up to this time.
+        /// Changes up to this time were pulled.
         at: Timestamp,
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
@@ -71,21 +71,21 @@ pub(super) enum Command {
     FirstGone,
 }
 
-/// Clients attached to the agent.
+/// The number of clients attached to the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Attached {
-    /// Streams open now.
+    /// The number of open attach streams.
     pub(super) now: usize,
-    /// Whether there was ever one.
+    /// Whether a client was attached at any time.
     pub(super) ever: bool,
 }
 
-/// Accepts clients until the listener is dropped with the keeper.
+/// Accepts clients until the listener is dropped together with the keeper.
 pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
     let own = rustix::process::getuid().as_raw();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: pause instead of spinning.
+            // The likely cause is a lack of file descriptors. The pause prevents a busy loop.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
@@ -143,7 +143,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Ok(KeeperRequest::Ask(question)) => {
             let asker = shared.asker.clone();
-            // Only the proxy uses the answer.
+            // The return value is not needed: the proxy applies the answer.
             tokio::spawn(async move { asker.ask(*question).await });
             send_last(&request.accept(), &KeeperEvent::Done).await;
         }
@@ -157,13 +157,13 @@ async fn answer(request: Request, shared: Arc<Shared>) {
     }
 }
 
-/// Sends the last message of a stream; a client that is gone needs none.
+/// Sends the last message of a stream. Ignores the error of a client that disconnected.
 pub(super) async fn send_last(stream: &Stream, event: &KeeperEvent) {
     let _ = stream.message(event).await;
     let _ = stream.end().await;
 }
 
-/// Sends a command to the owner and forwards its events.
+/// Sends a client's command to the task that owns the bottle, and forwards that task's events to the client.
 async fn run_command(
     request: Request,
     shared: &Shared,
@@ -175,7 +175,7 @@ async fn run_command(
     let mut last = None;
     while let Some(event) = events.recv().await {
         if stream.message(&event).await.is_err() {
-            // The command goes on without its client.
+            // The command continues without its client.
             return;
         }
         last = Some(event);
@@ -186,7 +186,7 @@ async fn run_command(
     let _ = stream.end().await;
 }
 
-/// Forwards a request to the guest, unless only the keeper may send it.
+/// Forwards a request to the guest. Refuses requests that only the keeper may send.
 async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
     match inner {
         GuestRequest::Provision(_) | GuestRequest::StartAgent(_) | GuestRequest::Stop(_) => {
@@ -208,7 +208,7 @@ async fn connect(request: Request, inner: &GuestRequest, shared: &Shared) {
     }
 }
 
-/// Sends buffered and new notices, then the bottle's end.
+/// Sends buffered and new notices to a client, then the event that the bottle ended.
 async fn send_notices(stream: Stream, shared: &Shared) {
     let (buffered, mut receiver) = shared.notices.subscribe();
     let mut ended = shared.ended.subscribe();
@@ -225,7 +225,7 @@ async fn send_notices(stream: Stream, shared: &Shared) {
         };
         let sent = match notice {
             Ok(notice) => stream.message(&KeeperEvent::Notice(notice)).await,
-            // A slow client loses the oldest notices; the log has all of them.
+            // A slow client misses the oldest notices. The log contains all of them.
             Err(broadcast::error::RecvError::Lagged(_)) => continue,
             Err(broadcast::error::RecvError::Closed) => break,
         };

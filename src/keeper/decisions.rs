@@ -1,12 +1,14 @@
-//! Applies the user's answers: an audit entry for each, and new routes for the proxy.
+//! Applies the user's answers to proposals: writes an audit entry for each answer and sends changed routes to the
+//! proxy.
 //!
 //! ```text
 //! answer ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► confirmed ─► audit: live ─► reported
 //!                              on any failure: routes.json restored, audit: failed, the answer withdrawn
 //! ```
-//! Applying an answer twice is harmless: a permission that exists already changes nothing.
+//! Applying an answer twice is harmless: adding a permission that already exists changes nothing.
 //!
-//! A one-time grant is stored beside the routes, not merged into them, until the proxy reports that it was used.
+//! A one-time grant is stored beside the routes and not merged into them. It stays until the proxy reports that a
+//! request used it.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -32,13 +34,14 @@ use crate::host::files::FileError;
 use crate::instance::audit::{Entry, Trail};
 use crate::instance::routes;
 
-/// Time limit for the bundle to confirm new routes; the bundle allows its daemons eight seconds.
+/// Time limit for the bundle to confirm new routes. The bundle itself allows its sidecars eight seconds.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most unused one-time grants. Every change sends all of them to the proxy in one message.
+/// The maximum number of unused one-time grants. Each change of the routes sends all grants to the proxy in one
+/// message.
 const MAX_ONE_TIME_GRANTS: usize = 8;
 
-/// Applies the decisions of one bottle.
+/// Applies the user's decisions for one bottle.
 #[derive(Debug, Clone)]
 pub(super) struct Decisions(Arc<Inner>);
 
@@ -51,17 +54,17 @@ struct Inner {
     live: Mutex<Live>,
 }
 
-/// The routes that the proxy uses.
+/// The routes that the proxy currently uses.
 #[derive(Debug)]
 struct Live {
-    /// None where they are unknown: an older version started the bottle, or its file is damaged.
+    /// `None` if the routes are unknown, because an older version started the bottle or the routes file is damaged.
     routes: Option<Routes>,
-    /// The last revision that was sent; it may not have become live.
+    /// The last revision sent to the proxy. The proxy may not have activated it.
     sent: u64,
 }
 
 impl Decisions {
-    /// For the bottle in `folder`, whose proxy uses `routes`.
+    /// Creates the state for the bottle in `folder`, whose proxy uses `routes`.
     pub(super) fn new(
         home: &std::path::Path,
         slug: &Slug,
@@ -74,7 +77,8 @@ impl Decisions {
         Self(Arc::new(Inner { trail: Trail::of(home, slug), folder, bundle, live }))
     }
 
-    /// Sends the routes again that a killed keeper wrote but may not have sent. The audit log has them already.
+    /// Sends the routes to the proxy again if the previous keeper was killed after it wrote them and possibly before it
+    /// sent them. The audit log already contains them.
     pub(super) async fn resend(&self, live: Option<u64>) {
         let state = self.0.live.lock().await;
         let (Some(routes), Some(revision)) = (&state.routes, live) else { return };
@@ -85,7 +89,7 @@ impl Decisions {
         }
     }
 
-    /// Writes the lock-out to the audit log.
+    /// Writes to the audit log that the bottle was locked.
     pub(super) async fn locked_out(&self, why: LockOut) {
         let by = why.daemon.clone();
         if let Err(error) = self.0.write(&by, Entry::LockedOut(why)).await {
@@ -93,7 +97,7 @@ impl Decisions {
         }
     }
 
-    /// Removes the one-time grant of `proposal`, which a request used. The proxy removed its own copy already.
+    /// Removes the one-time grant of `proposal` after a request used it. The proxy has already removed its copy.
     pub(super) async fn spent(&self, proposal: Id) {
         let mut state = self.0.live.lock().await;
         let Some(routes) = &mut state.routes else { return };
@@ -121,24 +125,25 @@ impl Decide for Decisions {
             if proposal.tool.reports() || response.status == Status::Rejected {
                 return inner.record(&proposal, &response).await.map_err(AnswerError::decide);
             }
-            // One at a time: each change is merged into the routes that the last one left.
+            // Answers are applied one at a time, because each change is merged into the routes that result from the
+            // previous one.
             let mut live = inner.live.lock().await;
             inner.apply(&mut live, &proposal, &response).await.map_err(AnswerError::decide)
         })
     }
 }
 
-/// New, checked routes and what they change.
+/// New, validated routes and the difference from the current routes.
 struct Change {
     next: Routes,
     gains: Vec<String>,
     diff: String,
-    /// Whether they allow anything new.
+    /// Whether the new routes allow anything that the current routes do not.
     changes: bool,
 }
 
 impl Change {
-    /// Merges `text`, a proposal file, into the current routes.
+    /// Merges `text`, the content of a proposal file, into the current routes.
     fn new(live: &Live, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
         let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
         let proposed = proposal::parse(text)?;
@@ -163,7 +168,7 @@ impl Change {
     }
 }
 
-/// The grant that lets one request pass.
+/// The grant that allows one matching request.
 fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyhow::Result<OneTimeGrant> {
     let clones = proposed.routes().iter().any(|route| route.git_fetch);
     ensure!(!clones, "a clone makes several requests: allow it with the scope `run`");
@@ -174,13 +179,13 @@ fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyho
     Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
 }
 
-/// Describes what a change of routes newly allows.
+/// Describes everything that `new` allows and `old` does not.
 pub(crate) fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
     authority::gains(old, new).iter().map(ToString::to_string).collect()
 }
 
 impl Inner {
-    /// Records an answer that changes no routes; only its asker uses it.
+    /// Records an answer that does not change the routes. Only the process that asked uses the answer.
     async fn record(&self, proposal: &Proposal, response: &Response) -> anyhow::Result<Vec<String>> {
         let entry = Entry::Decided {
             proposal: proposal.id.clone(),
@@ -191,7 +196,7 @@ impl Inner {
         };
         match self.write(&response.decided_by, entry).await {
             Ok(()) => Ok(Vec::new()),
-            // A rejection takes effect without its audit entry.
+            // A rejection takes effect even if its audit entry cannot be written.
             Err(why) if response.status == Status::Rejected => {
                 tracing::warn!("cannot record a rejection: {why:#}");
                 Ok(Vec::new())
@@ -208,7 +213,7 @@ impl Inner {
     ) -> anyhow::Result<Vec<String>> {
         let text = response.final_file.as_deref().unwrap_or(&proposal.proposed_file);
         if response.scope == Scope::Once && self.was_spent(&proposal.id).await? {
-            // The answer arrived twice, and the request passed in between.
+            // The answer arrived twice, and a request used the grant in between.
             return Ok(Vec::new());
         }
         let change = Change::new(live, text, &proposal.id, response.scope)?;
@@ -234,14 +239,14 @@ impl Inner {
             return Err(why);
         }
         if let Err(error) = self.write("keeper", Entry::Live { proposal: id, revision }).await {
-            // The audit log has the intent.
+            // The audit log already contains the intent.
             tracing::warn!("cannot record that the routes are live: {error:#}");
         }
         let none = || vec!["no change: all of it was allowed already".to_owned()];
         Ok(if change.gains.is_empty() { none() } else { change.gains })
     }
 
-    /// Writes the routes to disk and sends them to the proxy.
+    /// Writes the routes to disk and sends them to the proxy, which activates them.
     async fn make_live(&self, live: &mut Live, next: &Routes) -> anyhow::Result<()> {
         self.save(next.clone()).await?;
         live.sent = next.revision;
@@ -249,7 +254,8 @@ impl Inner {
         if sent.is_ok() {
             live.routes = Some(next.clone());
         } else if let Some(before) = live.routes.clone() {
-            // The proxy may have received the message: the next one has a higher revision, and is based on these.
+            // The proxy may have received the message. The next change gets a higher revision and starts from these
+            // routes.
             self.save(before).await?;
         }
         sent
@@ -277,7 +283,7 @@ impl Inner {
         Ok(written.map_err(|error| FileError::write(&path, error))?)
     }
 
-    /// Whether a request used the one-time grant of `proposal`.
+    /// Whether a request has used the one-time grant of `proposal`.
     async fn was_spent(&self, proposal: &Id) -> anyhow::Result<bool> {
         let trail = self.trail.clone();
         let read = spawn_blocking(move || trail.read()).await?;

@@ -1,4 +1,4 @@
-//! Tears a bottle down and preserves its work.
+//! Tears a bottle down and preserves its unsaved work.
 //!
 //! ```text
 //! agent exit │ stop │ client lost ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─► folder
@@ -39,25 +39,25 @@ use crate::instance::transcripts::Transcripts;
 use crate::launch::agent_end;
 use crate::learn;
 
-/// Time limit of each teardown step, beyond the agent's grace period.
+/// Time limit of each teardown step. Stopping the agent additionally has the agent's grace period.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for pid 1 to search for work while the user waits.
+/// Time limit for pid 1 to search the workspace for unsaved work while the user waits.
 const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why and how the bottle ends.
+/// Why the bottle ends, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) cause: EndCause,
     pub(super) exit: Option<Exit>,
     pub(super) grace: Duration,
-    /// Whether a client was ever attached.
+    /// Whether a client was attached at any time.
     pub(super) attached: bool,
     /// The user's decision about unsaved work.
     pub(super) choice: EndChoice,
 }
 
-/// Everything the teardown needs.
+/// The inputs of the teardown.
 pub(super) struct Teardown<'a> {
     pub(super) host: &'a Host,
     pub(super) backend: &'a dyn Backend,
@@ -65,15 +65,15 @@ pub(super) struct Teardown<'a> {
     pub(super) guest: Channel,
     pub(super) bundle: Channel,
     pub(super) agent: Stream,
-    /// The task that records token usage.
+    /// The task that writes token usage to disk.
     pub(super) usage_task: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
     pub(super) tokens: Tokens,
 }
 
 impl Teardown<'_> {
-    /// Ends the bottle and reports the result. Every step has a deadline; the backend then removes what did not
-    /// end by itself.
+    /// Ends the bottle and reports the result. Every step has a deadline; the backend then removes the processes and
+    /// resources that remain.
     pub(super) async fn run(mut self, end: End) -> Ended {
         let _ = self.claim.update(|record| record.status = Status::Ending);
         let since = work_since(self.backend, &self.claim).await;
@@ -88,18 +88,18 @@ impl Teardown<'_> {
         }
         let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
-        // Pid 1 searches for work after all other processes ended: one that still ran could write afterwards, and
-        // that work would be lost.
+        // Pid 1 searches for unsaved work after all other processes ended. A process that still ran could write files
+        // after the search, and those files would be lost.
         let found = self.end_processes(since).await.or(stopped);
         let keep = end.choice == EndChoice::Keep
             && (self.has_work(since, found).await || failed && conversation.worth_keeping);
         let logs = keep_logs || self.claim.record().learn;
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
-        // In parallel: a forge that hangs delays nothing else.
+        // Revoking runs in parallel with the removal, so that a forge that does not respond does not delay the removal.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
         let (mut left, keys) = tokio::join!(self.remove_resources(keep), revoking);
         left.extend(keys);
-        // The task ends with the bundle, when all received records are written.
+        // The task ends after the bundle ended and all received usage records are written.
         if tokio::time::timeout(STEP_TIMEOUT, &mut self.usage_task).await.is_err() {
             self.usage_task.abort();
         }
@@ -126,7 +126,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// The resource limit that the bottle exceeded: as the backend reports it, else as pid 1 does.
+    /// The resource limit that the bottle exceeded, as the backend reports it; if it reports none, as pid 1 reports it.
     async fn overrun(&self) -> Option<Overrun> {
         let query = async {
             if let Some(overrun) = self.backend.overrun(&self.claim.record().slug).await {
@@ -141,7 +141,7 @@ impl Teardown<'_> {
         tokio::time::timeout(STEP_TIMEOUT, query).await.ok().flatten()
     }
 
-    /// Copies the agent's conversations out, if pid 1 still runs.
+    /// Copies the agent's conversations out of the bottle if pid 1 still runs.
     async fn save_conversations(&self, exit: Option<Exit>) -> Conversation {
         let record = self.claim.record();
         let transcripts = Transcripts::of(&self.host.home, &record);
@@ -152,14 +152,15 @@ impl Teardown<'_> {
             },
             Err(why) => {
                 tracing::warn!("{why:#}");
-                // Conversations may exist although none could be copied: a bottle that crashed is preserved for them.
+                // The agent may have had conversations that could not be copied. A bottle that crashed is preserved
+                // because of them.
                 let worth_keeping = exit.is_none() && !record.transcript.is_empty();
                 Conversation { worth_keeping, copied_to: None }
             }
         }
     }
 
-    /// Stops the agent. Returns its exit and whether pid 1 found work, as far as known.
+    /// Stops the agent. Returns the agent's exit, and whether pid 1 found unsaved work; each is `None` if unknown.
     async fn stop_agent(&mut self, end: End, since: Option<Timestamp>) -> (Option<Exit>, Option<bool>) {
         let grace_ms = u64::try_from(end.grace.as_millis()).unwrap_or(u64::MAX);
         let request = GuestRequest::Stop(Stop { grace_ms, work_since: since });
@@ -168,8 +169,8 @@ impl Teardown<'_> {
         tokio::time::timeout(end.grace + STEP_TIMEOUT, ended).await.unwrap_or_default()
     }
 
-    /// Whether there is work that would be lost: as pid 1 found, else as the backend finds. A workspace that
-    /// cannot be searched counts as work.
+    /// Whether there is unsaved work: as pid 1 reports; if it does not, as the backend reports. A workspace that cannot
+    /// be searched counts as unsaved work.
     async fn has_work(&self, since: Option<Timestamp>, found: Option<bool>) -> bool {
         let record = self.claim.record();
         match (since, found) {
@@ -179,7 +180,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Writes the agent's buffered output to `logs/agent.log`, redacted, because it may contain secrets.
+    /// Writes the agent's buffered output to `logs/agent.log`. Secrets in it are masked.
     async fn save_output(&self) {
         let path = self.claim.folder().join("logs/agent.log");
         let Ok(output) = tokio::time::timeout(STEP_TIMEOUT, buffered_output(&self.guest)).await else {
@@ -201,7 +202,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Ends pid 1 and the bundle. Returns whether pid 1 found work, if it answered.
+    /// Ends pid 1 and the bundle. Returns whether pid 1 found unsaved work, if it answered.
     async fn end_processes(&self, since: Option<Timestamp>) -> Option<bool> {
         let guest = async {
             let stop = GuestRequest::Stop(Stop { grace_ms: 0, work_since: since });
@@ -222,7 +223,8 @@ impl Teardown<'_> {
 
     async fn remove_resources(&self, keep: bool) -> Vec<String> {
         if !keep {
-            // First, so that no command takes the remaining resources for preserved work.
+            // This is recorded before the removal, so that no command mistakes the remaining resources for preserved
+            // work.
             let _ = self.claim.update(|record| record.kept = false);
         }
         let mut resources: Vec<Resource> = self.claim.record().resources;
@@ -235,7 +237,7 @@ impl Teardown<'_> {
     }
 }
 
-/// Whether the workspace of a running bottle has work that would be lost, asked over the guest's only channel.
+/// Whether the workspace of a running bottle has unsaved work. Sends the question on the guest's open channel.
 pub(super) async fn has_work(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> bool {
     let Some(since) = work_since(backend, claim).await else { return claim.record().kept };
     let query = async {
@@ -251,7 +253,7 @@ async fn work_since(backend: &dyn Backend, claim: &Claim) -> Option<Timestamp> {
     snapshots::work_since(backend, claim.folder(), &claim.record()).await
 }
 
-/// Pid 1's answer about work.
+/// Whether pid 1 found unsaved work; `None` if it did not answer.
 fn work_in(answer: Result<GuestEvent, ChannelError>) -> Option<bool> {
     match answer {
         Ok(GuestEvent::Changed { work }) => Some(work),
@@ -259,7 +261,7 @@ fn work_in(answer: Result<GuestEvent, ChannelError>) -> Option<bool> {
     }
 }
 
-/// An unknown answer counts as work.
+/// Whether there is unsaved work. An unknown result counts as unsaved work.
 fn work_or_unknown(found: Result<bool, BackendError>) -> bool {
     found.unwrap_or_else(|error| {
         let error = causes::one_line(&error);
@@ -270,7 +272,7 @@ fn work_or_unknown(found: Result<bool, BackendError>) -> bool {
 
 /// The result of copying the agent's conversations.
 struct Conversation {
-    /// Whether a failed agent's bottle is preserved for them.
+    /// Whether the bottle of a failed agent is preserved because of its conversations.
     worth_keeping: bool,
     copied_to: Option<PathBuf>,
 }
@@ -281,10 +283,11 @@ struct Keeping {
     logs: bool,
 }
 
-/// Preserves the folder, leaves its logs, or removes it. Returns what failed, and whether it is preserved.
+/// Preserves the bottle's folder, removes everything in it except the logs, or removes it. Returns the failures, and
+/// whether the folder is preserved.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> (Vec<String>, bool) {
     let preserved = keeping.layers || keeping.snapshot;
-    // The folder stays while it has usage records that could not be collected.
+    // The folder stays while it contains usage records that could not be collected.
     let collected = claim.collect_usage();
     left.extend(collected.err().map(|error| error.to_string()));
     let done = if preserved {

@@ -1,4 +1,4 @@
-//! Reports failures to the client: each error's exit code, message, causes and hint.
+//! Reports failures to the client. Each report has an exit code, a message, the causes and a hint.
 
 use std::error::Error;
 
@@ -23,7 +23,8 @@ impl From<&ClaimError> for LaunchFailure {
 }
 
 impl From<&LaunchError> for LaunchFailure {
-    /// The exit code is that of `lifecycle.md`, by cause and not by phase.
+    /// The cause of the failure determines the exit code, as the table in `lifecycle.md` says; the launch phase does
+    /// not.
     fn from(error: &LaunchError) -> Self {
         let exit = match error {
             LaunchError::Backend(error) => return Self::from(error),

@@ -1,4 +1,4 @@
-//! Snapshot jobs that run while the bottle does: a commit, or the removal of a snapshot.
+//! Snapshot jobs, which create or remove a snapshot while the bottle runs.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
 use crate::instance::snapshots;
 
-/// Least time between two progress reports.
+/// The minimum time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running job.
 pub(super) type Job<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Resolves when the running job ends, and clears it; never resolves without a job.
+/// Waits for the running job to finish and clears it. Waits forever if there is no job.
 pub(super) async fn done(job: &mut Option<Job<'_>>) {
     match job {
         Some(running) => running.await,
@@ -26,7 +26,7 @@ pub(super) async fn done(job: &mut Option<Job<'_>>) {
     *job = None;
 }
 
-/// Commits a snapshot; reports progress and the result.
+/// Creates a snapshot, and reports progress and the result.
 pub(super) fn commit<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
@@ -41,7 +41,7 @@ pub(super) fn commit<'a>(
             }),
             Err(error) => KeeperEvent::Failed((&error).into()),
         };
-        // The client may be gone; the commit stands.
+        // The client may have disconnected. The snapshot stays valid.
         let _ = events.send(event).await;
     })
 }
@@ -61,7 +61,7 @@ pub(super) fn remove_snapshot<'a>(
     })
 }
 
-/// Forwards progress at most every [`REPORT_INTERVAL`], and never waits for the receiver.
+/// Forwards progress at most once per [`REPORT_INTERVAL`]. Never waits for the receiver.
 pub(super) fn progress(events: mpsc::Sender<KeeperEvent>) -> ProgressSink {
     let (begun, last) = (Instant::now(), AtomicU64::new(0));
     ProgressSink::new(move |copied: Copied| {
@@ -69,7 +69,7 @@ pub(super) fn progress(events: mpsc::Sender<KeeperEvent>) -> ProgressSink {
         let before = last.load(Ordering::Relaxed);
         if now.saturating_sub(before) >= u64::try_from(REPORT_INTERVAL.as_millis()).unwrap_or(0) {
             last.store(now, Ordering::Relaxed);
-            // One slot stays free for the result.
+            // One slot of the channel stays free for the result.
             if events.capacity() > 1 {
                 let _ = events.try_send(KeeperEvent::Copied(copied));
             }

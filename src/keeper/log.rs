@@ -10,8 +10,8 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use crate::host::files;
 use crate::instance::Claim;
 
-/// Starts the log on standard error, which is discarded until a bottle is claimed. `RUST_LOG` selects what is logged;
-/// each span that it selects is a line at its end, with its duration.
+/// Starts logging to standard error, which is discarded until a bottle is claimed. `RUST_LOG` sets the filter. The log
+/// has one line for each span that the filter selects, written when the span ends, with its duration.
 pub(super) fn start() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let _ = tracing_subscriber::fmt()
@@ -22,7 +22,7 @@ pub(super) fn start() {
         .try_init();
 }
 
-/// Redirects standard error, panics included, to the bottle's log.
+/// Redirects standard error, which includes panic messages, to the bottle's log file.
 pub(super) fn open(claim: &Claim) {
     let logs = claim.folder().join("logs");
     let _ = files::create_private_folder(&logs);
@@ -32,7 +32,7 @@ pub(super) fn open(claim: &Claim) {
     }
 }
 
-/// Closes the log, because on a network disk an open file would keep its folder from being removed.
+/// Closes the log file. On a network disk an open file would prevent the removal of its folder.
 pub(super) fn close() {
     if let Ok(nothing) = OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stderr(&nothing);

@@ -1,13 +1,13 @@
-//! The keeper process: launches, provisions, serves, tears down and adopts one bottle.
+//! The keeper process. It launches, provisions, serves and tears down one bottle, or adopts one that runs.
 //!
 //! ```text
 //!  bottle start ══ inherited socket ══╗                      ╔══ guest (pid 1)
 //!                                     ╠═ clients ─► owner ───╣
 //!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the sidecars)
 //! ```
-//! One task, [`owner`], changes the bottle's state; connections send it commands and never touch it. The
-//! keeper alone owns the channels to the guest and the bundle; it forwards requests for the guest frame by
-//! frame. It holds the bottle's lock for its whole life, so the lock shows whether a bottle has a keeper.
+//! Only one task, [`owner`], changes the bottle's state; client connections send commands to that task. Only the keeper
+//! has the channels to the guest and the bundle, and it forwards clients' requests to the guest frame by frame. The
+//! keeper holds the bottle's lock until it exits, so the lock shows whether a bottle has a keeper.
 //!
 //! - `client`: starts a keeper, connects to a running one, or makes a new one adopt the bottle
 //! - `protocol`: the messages on the keeper's socket
@@ -64,38 +64,38 @@ use clients::First;
 use owner::Owned;
 use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
 
-/// How long the command that started a keeper may take to send its first request.
+/// Time limit for the command that started a keeper to send its first request.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often the keeper connects to a running bottle again after a failed greeting.
+/// How many times the keeper retries to connect to a running bottle after the handshake failed.
 const RECONNECT_ATTEMPTS: usize = 3;
 
-/// How long an interrupted launch waits for the current phase to finish.
+/// How long a launch that was interrupted waits for the current phase to finish.
 const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Buffered progress reports of the working directory's copy.
+/// The number of buffered progress reports of the copy of the working directory.
 const PROGRESS_CAPACITY: usize = 4;
 
-/// Runs the keeper until its bottle ends. Standard input is the socket of the command that started it.
+/// Runs the keeper until its bottle ends. Standard input is the socket to the command that started the keeper.
 #[must_use]
 pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
-    // The keeper has every secret of its bottle in memory: no other process may read it, and no crash may write
-    // it to disk.
+    // The keeper's memory contains every secret of its bottle. No other process may read that memory, and a crash must
+    // not write it to disk.
     if bottle_harden::process::seal().is_err() {
         return ExitCode::FAILURE;
     }
-    // A new session keeps the terminal's signals with the client. A failure means that the keeper is a session
-    // leader already.
+    // The keeper starts a new session, so that signals of the terminal reach only the client. An error means that the
+    // keeper already leads a session.
     let _ = rustix::process::setsid();
     log::start();
-    // One thread: the keeper waits and forwards, and a second thread would be woken for each step. Long work runs
-    // on blocking threads.
+    // The runtime has one thread. The keeper mostly waits and forwards, and handing each step to another thread would
+    // cost more. Long work runs on blocking threads.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(_) => return ExitCode::FAILURE,
     };
     let served = runtime.block_on(serve(host, backends));
-    // Blocking reads of a copy may still wait for a file; the process exits regardless.
+    // A blocking thread of a copy may still wait for a file. The process exits without waiting for it.
     runtime.shutdown_background();
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -155,13 +155,14 @@ async fn keep_new(
     let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
-            // Without this file the routes cannot change while the bottle runs; an attempt reports that.
+            // If this file cannot be written, the routes cannot change while the bottle runs. An attempt to change them
+            // reports that.
             let routes = Routes::first(order.plan.egress.routes.clone());
             if let Err(error) = routes::write(claim.folder(), &routes) {
                 tracing::warn!("cannot write the bottle's routes: {error}");
                 let _ = std::fs::remove_file(routes::path(claim.folder()));
             }
-            // Only a later resume reads it, and reports when it is missing.
+            // Only a later resume reads this file. The resume reports a missing one.
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
                 tracing::warn!("cannot write the bottle's manifest: {error}");
             }
@@ -180,7 +181,7 @@ async fn keep_new(
     }
 }
 
-/// Claims the bottle's folder: a new one, or that of a preserved bottle, whose record it resets.
+/// Claims the bottle's folder. Creates the folder of a new bottle; resets the record of a preserved bottle.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
     let new = record_of(&order.plan, host);
@@ -192,7 +193,8 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     Ok(claim)
 }
 
-/// Removes the folder of a failed launch, or preserves that of a resumed bottle. Returns the failure, if any.
+/// After a failed launch, removes the bottle's folder, or preserves it if the bottle was resumed. Returns the failure,
+/// if any.
 fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
     let done = if resumed {
         let kept = claim.record().kept;
@@ -217,7 +219,8 @@ async fn keep_adopted(
     let report = request.accept();
     let claim = match Store::of(host).adopt(slug) {
         Ok(claim) => claim,
-        // The client looks again: the process that has the lock serves the bottle too, or releases it.
+        // The client tries again. The process that holds the lock is a keeper that serves the bottle, or it releases
+        // the lock.
         Err(error @ ClaimError::Taken { .. }) => {
             return answer_only(&first, &report, KeeperEvent::Refused(error.to_string())).await;
         }
@@ -240,8 +243,8 @@ async fn keep_adopted(
     }
 }
 
-/// Launches phase by phase. An interrupt or a lost client ends the launch between two phases, or after
-/// [`PHASE_TIMEOUT`] within one.
+/// Launches phase by phase. If the launch is interrupted or its client disconnects, it ends before the next phase, or
+/// within a phase after [`PHASE_TIMEOUT`].
 async fn launch_watched(
     host: &Host,
     backend: &dyn Backend,
@@ -260,20 +263,20 @@ async fn launch_watched(
             _ = first.channel.closed() => {}
         }
         stopped.store(true, Ordering::SeqCst);
-        // The phase's resources are in the record by then and are removed with the rest.
+        // By then the record contains the resources of the current phase. They are removed with the other resources.
         tokio::time::sleep(PHASE_TIMEOUT).await;
     };
     let phases = Phases { report, stopped: &stopped, order };
     let (events, mut copied) = mpsc::channel(PROGRESS_CAPACITY);
     let forward_progress = async {
         while let Some(event) = copied.recv().await {
-            // The next phase notices a lost client.
+            // The error is ignored, because the next phase notices that the client disconnected.
             let _ = report.message(&event).await;
         }
         std::future::pending().await
     };
     let launch = async {
-        // First, so that a forge refuses before anything is created.
+        // Deploy keys come first, so that a refusal of the forge ends the launch before any resource is created.
         let deploy_keys = match order.plan.has_deploy_keys() || !claim.record().deploy_keys.is_empty() {
             true => {
                 let tokens = Tokens::of(&order.plan, &order.secrets);
@@ -301,13 +304,13 @@ async fn launch_watched(
 /// Runs the phases of one launch.
 struct Phases<'a> {
     report: &'a Stream,
-    /// Whether the launch ends before its next phase.
+    /// Whether the launch must end before its next phase.
     stopped: &'a AtomicBool,
     order: &'a LaunchOrder,
 }
 
 impl Phases<'_> {
-    /// Reports the phase and runs its `work`, unless the launch was interrupted.
+    /// Reports the phase and runs `work`, unless the launch was interrupted.
     async fn run<T>(
         &self,
         phase: Phase,
@@ -325,8 +328,9 @@ fn phase_span(phase: Phase, plan: &Plan) -> tracing::Span {
     tracing::debug_span!("launch_phase", ?phase, slug = %plan.identity.slug, backend = plan.backend)
 }
 
-/// Opens both channels of a running bottle and attaches to its agent. Where all keepers share one stream, frames
-/// for the last keeper may still follow the greeting of this one; such a connection fails and is opened again.
+/// Opens both channels of a running bottle and attaches to its agent. On a backend where successive keepers use the
+/// same stream, frames for the previous keeper may still arrive after this keeper's handshake message. The handshake
+/// then fails, and the connection is opened again.
 async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     for _ in 0..RECONNECT_ATTEMPTS {
         match connect_once(backend, slug).await {
@@ -342,7 +346,8 @@ async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     let guest = launch::connect(backend, slug, Peer::Guest).await?;
     let bundle = launch::connect(backend, slug, Peer::Bundle).await?;
-    // The stream that started the agent closed with the old keeper; a read-only attach also reports its exit.
+    // The stream that started the agent closed with the previous keeper. A read-only attach stream also reports the
+    // agent's exit.
     let watch = GuestRequest::Attach(Attach { read_only: true, size: None });
     let refused = |source| LaunchError::Handshake(Peer::Guest, source);
     let agent = guest.open(&watch).await.map_err(refused)?;
@@ -353,7 +358,7 @@ async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyho
     answer_only(first, report, KeeperEvent::Failed(failure)).await
 }
 
-/// Sends the only answer of a keeper without a bottle.
+/// Sends the final event of a keeper that has no bottle.
 async fn answer_only(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
     clients::send_last(report, &event).await;
     first.channel.flush().await;

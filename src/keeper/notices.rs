@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 
 use super::protocol::Notice;
 
-/// Notices buffered for a client that connects later.
+/// The number of notices that are buffered for clients that connect later.
 const CAPACITY: usize = 256;
 
 /// The notices of one bottle.
@@ -28,8 +28,8 @@ impl Notices {
             buffered.pop_front();
         }
         buffered.push_back(notice.clone());
-        // Sent under the lock, so that a new listener gets each notice exactly once. A send without listeners
-        // fails, which is fine.
+        // Notices are sent while the lock is held, so that a new listener gets each notice exactly once. The error of
+        // sending without any listener is ignored.
         let _ = self.listeners.send(notice);
     }
 

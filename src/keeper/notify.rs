@@ -1,6 +1,7 @@
-//! Notifies the user of new proposals: by their own command (`supervise.notify`), and on the desktop.
+//! Notifies the user of new proposals, with the user's own command (`supervise.notify`) and with a desktop
+//! notification.
 //!
-//! Nothing waits for either. A failure is a line in the keeper's log.
+//! The keeper does not wait for a notification. A failure is written to the keeper's log.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -25,10 +26,11 @@ use crate::host::{Host, Settings};
 /// Time limit of one notification command.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most notifications that run at once. A bottle has no more pending questions than that.
+/// The maximum number of notification commands that run at the same time. It equals the maximum number of pending
+/// proposals.
 const MAX_RUNNING: usize = bottle_contract::queue::MAX_PENDING;
 
-/// Environment variables that the commands inherit: paths and sockets, and nothing that may contain a secret.
+/// Environment variables that the commands inherit. They contain paths and socket addresses, never secrets.
 const INHERITED: [&str; 8] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "HOME",
@@ -43,14 +45,14 @@ const INHERITED: [&str; 8] = [
 /// The program that shows a desktop notification.
 const DESKTOP: &str = "notify-send";
 
-/// Notifies the user of one bottle's proposals.
+/// Sends notifications for one bottle.
 #[derive(Debug)]
 pub(super) struct Notifier {
     host: Arc<Host>,
     slots: Arc<Semaphore>,
 }
 
-/// A command about to be run.
+/// A notification command and its input.
 #[derive(Debug, PartialEq, Eq)]
 struct NotifyCommand {
     argv: Vec<OsString>,
@@ -62,13 +64,13 @@ impl Notifier {
         Self { host: Arc::new(host.clone()), slots: Arc::new(Semaphore::new(MAX_RUNNING)) }
     }
 
-    /// Notifies of a new proposal, without waiting.
+    /// Notifies the user of a new proposal. Does not wait for the notification commands.
     pub(super) fn send_proposal(&self, proposal: &Proposal) {
         let message = format!("{} {}", proposal.bottle_slug, proposal.tool.predicate());
         self.notify_all(serde_json::to_vec(proposal), message, "answer it with `bottle supervise`");
     }
 
-    /// Notifies that the bottle is locked, without waiting.
+    /// Notifies the user that the bottle is locked. Does not wait for the notification commands.
     pub(super) fn send_lock_out(&self, slug: &Slug, why: &LockOut) {
         let event = json!({"event": "locked-out", "bottle_slug": slug, "lock_out": why});
         self.notify_all(
@@ -78,7 +80,7 @@ impl Notifier {
         );
     }
 
-    /// Sends `stdin` to the user's command, and `message` with the next `step` to the desktop.
+    /// Sends `stdin` to the user's command. Shows `message` and the next `step` on the desktop.
     fn notify_all(&self, stdin: serde_json::Result<Vec<u8>>, message: String, step: &'static str) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             tracing::warn!("cannot notify the user that {message}: too many notifications are running");
@@ -87,7 +89,7 @@ impl Notifier {
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
             let _slot = slot;
-            // Read each time: the settings may have changed since the bottle started.
+            // The settings are read each time, because they may have changed since the bottle started.
             for command in commands(&host, stdin.ok(), &message, step) {
                 if let Err(why) = run(&host, command).await {
                     tracing::warn!("{why:#}");
@@ -112,7 +114,7 @@ fn commands(host: &Host, stdin: Option<Vec<u8>>, message: &str, step: &str) -> V
     own.into_iter().chain(desktop(host, message, step)).collect()
 }
 
-/// The desktop notification, where there is a desktop session. Its text is ours; none of it is the agent's.
+/// The desktop notification, if there is a desktop session. Its text never contains text from the agent.
 fn desktop(host: &Host, message: &str, step: &str) -> Option<NotifyCommand> {
     let program = on_path(host, DESKTOP).filter(|_| has_session_bus(host))?;
     let argv = [program.as_os_str(), OsStr::new("--app-name=bottle"), OsStr::new("--")];
@@ -160,7 +162,8 @@ async fn run(host: &Host, command: NotifyCommand) -> anyhow::Result<()> {
     let mut input = child.stdin.take();
     let wait = async {
         if let Some(mut input) = input.take() {
-            // A command that does not read closes its end, or is killed at the timeout.
+            // The command may close its standard input without reading, or be killed at the timeout. Neither is an
+            // error.
             let _ = input.write_all(&stdin).await;
         }
         child.wait().await
@@ -186,7 +189,7 @@ fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
         host.env.iter().filter(|(name, _)| INHERITED.iter().any(|listed| name.as_os_str() == *listed));
     let mut env: BTreeMap<OsString, OsString> =
         inherited.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // So that the command can answer with `bottle supervise`.
+    // The command needs this to answer with `bottle supervise`.
     env.insert("BOTTLE_HOME".into(), host.home.clone().into());
     env
 }

@@ -1,4 +1,4 @@
-//! Owns a running bottle: the only task that changes its state.
+//! The owner task of a running bottle. No other task changes the bottle's state.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,19 +32,19 @@ use crate::instance::record::{Mode, Service, Status};
 use crate::instance::routes;
 use crate::launch::{Running, agent_end};
 
-/// How long to wait for the first client to attach and read the output of an exited agent.
+/// How long the keeper waits, after the agent exited, for the first client to attach and read the agent's output.
 const FIRST_ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the keeper waits for clients to receive the end before it exits.
+/// How long the keeper waits before it exits, so that clients receive the event that the bottle ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent's default time between SIGTERM and SIGKILL, as in `docker stop`.
+/// The agent's default time between SIGTERM and SIGKILL, which equals that of `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Time limit for the bundle's health report.
+/// Time limit for the bundle to report the health of its sidecars.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running bottle and what its keeper owns.
+/// A running bottle and the keeper's state for it.
 pub(super) struct Owned<'a> {
     pub(super) host: &'a Host,
     pub(super) backend: &'a dyn Backend,
@@ -52,7 +52,7 @@ pub(super) struct Owned<'a> {
     pub(super) running: Running,
     pub(super) first: First,
     pub(super) secrets: Vec<Secret>,
-    /// Forge tokens to revoke its deploy keys; missing ones are read again.
+    /// Forge tokens with which the bottle's deploy keys are revoked. A missing token is read again when it is needed.
     pub(super) tokens: Tokens,
     pub(super) adopted: bool,
 }
@@ -102,7 +102,7 @@ impl Owned<'_> {
             decisions: decisions.clone(),
             notifier: Notifier::new(self.host),
         };
-        // This task ends with the bundle: a bottle may be locked during its teardown.
+        // This task ends with the bundle, because a bottle can also be locked during its teardown.
         tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
         let events = forward_bundle_events(bundle.clone(), shared.clone(), decisions);
         let events_task = tokio::spawn(events.in_current_span());
@@ -126,9 +126,9 @@ impl Owned<'_> {
             end.choice = watch.ask_about_work().await;
         }
         end.attached = shared.attached.borrow().ever;
-        // From here on the sidecars end because the bottle ends; that needs no warning.
+        // From here on sidecars end because the bottle ends, so the user needs no warning.
         events_task.abort();
-        // Pending questions stay in the queue as stale.
+        // Pending questions stay in the queue and are marked as stale.
         questions_task.abort();
         let agent = watch.into_agent();
         let teardown = ending::Teardown {
@@ -145,13 +145,15 @@ impl Owned<'_> {
         let ended = teardown.run(end).await;
         let _ = std::fs::remove_file(&socket);
         shared.ended.send_replace(Some(ended));
-        // Connected clients receive the end; one that does not read delays the exit by this much at most.
+        // The keeper waits until connected clients have received the end. A client that does not read delays it by this
+        // time at most.
         let mut connected = shared.connected.subscribe();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
         Ok(())
     }
 
-    /// The bottle's decisions. If its routes cannot be read, they cannot be changed; everything else works.
+    /// Loads the bottle's decisions. If the routes file cannot be read, the routes cannot be changed and the rest
+    /// works.
     fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
         let folder = self.claim.folder().to_owned();
         let routes = routes::read(&folder).unwrap_or_else(|error| {
@@ -169,7 +171,7 @@ struct Watch<'a> {
     inbox: mpsc::Receiver<Command>,
     agent: Stream,
     guest: &'a Channel,
-    /// A commit, or the removal of one, while the bottle goes on. One at a time.
+    /// The running snapshot job, which creates or removes a snapshot. Only one job runs at a time.
     job: Option<Job<'a>>,
 }
 
@@ -208,7 +210,7 @@ impl Watch<'_> {
         self.agent
     }
 
-    /// Runs a command; refuses a snapshot job while another one runs.
+    /// Runs a command. Refuses a snapshot command while another snapshot job runs.
     async fn run_command(&mut self, command: Command) {
         match command {
             Command::Commit { events } | Command::RemoveSnapshot { events } if self.job.is_some() => {
@@ -235,7 +237,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Records an ended sidecar for `bottle list`. The warning is sent already.
+    /// Records an ended sidecar for `bottle list`. The warning to the user is already sent.
     fn record_down(&self, name: Option<&str>) {
         let down = |service: &Service| name.is_none_or(|name| service.name == name);
         let recorded = self.claim.update(|record| {
@@ -246,21 +248,21 @@ impl Watch<'_> {
         }
     }
 
-    /// Records the lock-out for `bottle list` and for the next keeper.
+    /// Records that the bottle is locked, for `bottle list` and for a later keeper.
     fn record_lock_out(&self, why: LockOut) {
         if let Err(error) = self.claim.update(|record| record.locked = Some(why)) {
             tracing::warn!("cannot write the bottle's record: {error}");
         }
     }
 
-    /// Waits for a running job, which needs the bottle's files.
+    /// Waits for the running snapshot job, because the job needs the bottle's files.
     async fn finish_job(&mut self) {
         if self.job.is_some() {
             jobs::done(&mut self.job).await;
         }
     }
 
-    /// Asks the client that offered to decide about unsaved work, while it is connected.
+    /// If a client offered to decide about unsaved work, asks that client while it is connected.
     async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
@@ -282,7 +284,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Waits for clients to read the exited agent's output, which the guest still buffers.
+    /// Waits for clients to read the output of the exited agent, which the guest still buffers.
     async fn wait_for_readers(&mut self, first: &Channel) {
         let mut attached = self.shared.attached.subscribe();
         let expected = self.claim.record().mode == Mode::Attached;
@@ -295,7 +297,7 @@ impl Watch<'_> {
         };
         let stopped = async {
             while let Some(command) = self.inbox.recv().await {
-                // Other commands are dropped unanswered; the client then reports that the bottle is ending.
+                // Other commands are dropped without an answer. The client then reports that the bottle is ending.
                 if matches!(command, Command::Stop { .. }) {
                     return;
                 }
@@ -320,17 +322,17 @@ async fn serve_first(first: First, shared: Arc<Shared>) {
     let _ = shared.commands.send(Command::FirstGone).await;
 }
 
-/// Waits for the bundle to report a lock-out.
+/// Waits for the bundle to report that it locked the bottle.
 struct LockOutWatch {
     slug: Slug,
-    /// Whether an earlier keeper reported it to the user.
+    /// Whether an earlier keeper already notified the user.
     reported: bool,
     decisions: Decisions,
     notifier: Notifier,
 }
 
 impl LockOutWatch {
-    /// Waits for the lock-out, notifies the user once, and sends a notice to each client.
+    /// Waits until the bottle is locked, notifies the user if no earlier keeper did, and sends a notice to each client.
     async fn run(self, bundle: Channel, shared: Arc<Shared>) {
         let Ok(mut stream) = bundle.open(&BundleRequest::LockOut).await else { return };
         let Ok(BundleEvent::LockedOut(why)) = stream.receive().await else { return };
@@ -344,7 +346,7 @@ impl LockOutWatch {
     }
 }
 
-/// The notice of a lock-out: its reason and the next steps.
+/// The notice that a bottle is locked, with the reason and the next steps.
 fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
     let LockOut { daemon, hits, places } = why;
     format!(
@@ -355,12 +357,12 @@ fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
     )
 }
 
-/// Turns the bundle's events into notices until the bundle ends.
+/// Forwards the bundle's events to clients as notices, until the bundle ends.
 async fn forward_bundle_events(bundle: Channel, shared: Arc<Shared>, decisions: Decisions) {
     if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
-                // The isolation probe requests this host to see the denial.
+                // The isolation probe sends a request to this host to check that the proxy denies it.
                 BundleEvent::Refused(refused) if refused.host == NEVER_LISTED => {}
                 BundleEvent::Refused(refused) => shared.notices.send(Notice::Refused(refused)),
                 BundleEvent::Spent { proposal } => decisions.spent(proposal).await,
@@ -382,7 +384,7 @@ async fn forward_bundle_events(bundle: Channel, shared: Arc<Shared>, decisions: 
     let _ = shared.commands.send(Command::ServiceDown(None)).await;
 }
 
-/// The sidecars' health; empty when the bundle does not answer, which its event stream reports.
+/// The health of each sidecar. Empty if the bundle does not answer; the bundle's event stream reports that failure.
 async fn health(bundle: &Channel) -> Vec<Daemon> {
     let query = async {
         let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;

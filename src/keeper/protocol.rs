@@ -1,8 +1,8 @@
-//! The messages on the keeper's socket, in the frames of `bottle-channel`.
+//! The messages on the keeper's socket, as frames of the crate `bottle-channel`.
 //!
-//! The first client is the command that started the keeper; it sends the [`LaunchOrder`] on the inherited
-//! connection. Later clients connect to the bottle's socket. The keeper forwards requests for the guest
-//! unchanged, so a client attaches, executes and copies with the guest's own messages.
+//! The first client is the command that started the keeper. It sends the [`LaunchOrder`] on a connection that the
+//! keeper inherited. Later clients connect to the bottle's socket. Clients attach, run commands and copy files with the
+//! guest's messages, because the keeper forwards requests for the guest unchanged.
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Question, Response, Tool};
@@ -15,57 +15,57 @@ use crate::backend::{Copied, Snapshot};
 use crate::instance::deploy_keys::Tokens;
 use crate::launch::order::LaunchOrder;
 
-/// The first frame of a client's stream.
+/// The request in the first frame of a client's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeeperRequest {
-    /// Only on the inherited connection, once: [`KeeperEvent::Phase`]s, then [`KeeperEvent::Running`] or
-    /// [`KeeperEvent::Failed`].
+    /// Launches a bottle. Allowed once, on the inherited connection. Answered with [`KeeperEvent::Phase`] for each
+    /// phase, then [`KeeperEvent::Running`] or [`KeeperEvent::Failed`].
     Launch(Box<LaunchOrder>),
-    /// Only on the inherited connection, once: takes over a detached bottle whose keeper died. Answers
-    /// `Running`, and the connection then serves like any other; `Refused` when another process has the bottle;
-    /// or `Failed`.
+    /// Adopts a detached bottle whose keeper died. Allowed once, on the inherited connection. Answered with `Running`,
+    /// after which the connection accepts the same requests as other connections; with `Refused`, if another process
+    /// holds the bottle's lock; or with `Failed`.
     Adopt {
         /// The bottle's slug.
         slug: Slug,
-        /// Forge tokens to revoke its deploy keys at its end, as far as this machine has them now.
+        /// Forge tokens to revoke the bottle's deploy keys when it ends; only those that this machine has at present.
         tokens: Tokens,
     },
-    /// `attach`, `exec`, `copy-*`, `logs`, `probe` and `status` are forwarded to the guest; the others are
-    /// refused, because only the keeper may send them.
+    /// A request for the guest. The keeper forwards `attach`, `exec`, `copy-*`, `logs`, `probe` and `status`. It
+    /// refuses all other requests, because only the keeper may send them.
     Guest(GuestRequest),
-    /// Streams refusals and warnings until the bottle ends ([`KeeperEvent::Ended`]).
+    /// Streams denials and warnings until the bottle ends ([`KeeperEvent::Ended`]).
     Notices,
-    /// Ends the bottle; answers [`KeeperEvent::Ended`] when it is torn down.
+    /// Ends the bottle. Answered with [`KeeperEvent::Ended`] after the teardown.
     Stop {
-        /// Milliseconds the agent gets between SIGTERM and SIGKILL.
+        /// Milliseconds between SIGTERM and SIGKILL to the agent.
         grace_ms: u64,
     },
-    /// Makes a snapshot while the bottle runs: [`KeeperEvent::Copied`] from time to time, then
+    /// Creates a snapshot while the bottle runs. Answered with [`KeeperEvent::Copied`] as progress, then with
     /// [`KeeperEvent::Committed`], [`KeeperEvent::Failed`] or [`KeeperEvent::Refused`].
     Commit,
-    /// Removes the bottle's snapshot: [`KeeperEvent::Done`], `Failed` or `Refused`.
+    /// Removes the bottle's snapshot. Answered with [`KeeperEvent::Done`], `Failed` or `Refused`.
     RemoveSnapshot,
-    /// Records that everything in the workspace up to this time was pulled. Answers [`KeeperEvent::Done`].
+    /// Records that the user pulled all changes in the workspace up to a time. Answered with [`KeeperEvent::Done`].
     Pulled {
-        /// By the clock that stamps files.
+        /// That time, by the clock that stamps the bottle's files.
         at: Timestamp,
     },
-    /// Offers to decide about unsaved work. The stream stays open; when the agent exits by itself,
-    /// [`KeeperEvent::Work`] reports whether there is any, and the client answers with an [`EndChoice`].
-    /// Without an answer the work is preserved.
+    /// Offers to decide about unsaved work. The stream stays open. When the agent exits, [`KeeperEvent::Work`] reports
+    /// whether there is unsaved work, and the client answers with an [`EndChoice`]. If the client does not answer, the
+    /// work is preserved.
     Offer,
-    /// Answers a question of the bottle. Answers [`KeeperEvent::Answered`] when its effects are applied, or
-    /// `Refused`; then the question stays pending, unless another client answered it.
+    /// Answers a question of the bottle. Answered with [`KeeperEvent::Answered`] after the effects are applied, or with
+    /// `Refused`. After `Refused` the question stays pending, unless another client answered it.
     Answer(Box<Response>),
-    /// Adds the user's own question to the bottle's queue. Answers [`KeeperEvent::Done`]; an answer to it counts
-    /// like an answer to the agent.
+    /// Adds a question of the user to the bottle's queue. Answered with [`KeeperEvent::Done`]. The answer to this
+    /// question has the same effect as an answer to a question of the agent.
     Ask(Box<Question>),
-    /// Keeps the bottle running without this client; answers [`KeeperEvent::Detached`].
+    /// Keeps the bottle running without this client. Answered with [`KeeperEvent::Detached`].
     Detach,
 }
 
-/// A message from the keeper in answer to a [`KeeperRequest`].
+/// The keeper's answer to a [`KeeperRequest`], or an event on its stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeeperEvent {
@@ -76,25 +76,25 @@ pub enum KeeperEvent {
         /// The bottle's slug.
         slug: Slug,
     },
-    /// The launch or the commit failed; everything it made is undone.
+    /// The launch or the commit failed, and everything it created is removed.
     Failed(LaunchFailure),
-    /// Progress of a commit, or of the working directory's copy.
+    /// The progress of a commit or of the copy of the working directory.
     Copied(Copied),
-    /// The commit made a new snapshot.
+    /// The commit created a new snapshot.
     Committed(Committed),
-    /// The answer is applied, with these effects: a sentence fragment each.
+    /// The answer was applied. The strings describe its effects, as sentence fragments.
     Answered(Vec<String>),
     /// The request was carried out.
     Done,
-    /// The agent exited; whether there is work that would be lost.
+    /// The agent exited. The value says whether there is unsaved work.
     Work(bool),
-    /// A notice for the user, without a question.
+    /// A notice for the user that needs no answer.
     Notice(Notice),
     /// The bottle ended.
     Ended(Ended),
     /// The bottle runs without a client.
     Detached,
-    /// The request was refused; the cause as a lower-case fragment.
+    /// The keeper refused the request. The string gives the reason, as a lower-case fragment.
     Refused(String),
 }
 
@@ -105,7 +105,7 @@ pub struct Committed {
     pub snapshot: Snapshot,
     /// Notes for the user, a sentence fragment each.
     pub notes: Vec<String>,
-    /// The command that exports it for another machine.
+    /// The shell command that exports the snapshot for another machine.
     pub moved_by: Option<String>,
 }
 
@@ -113,9 +113,9 @@ pub struct Committed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndChoice {
-    /// Preserve it, if there still is any.
+    /// Preserve the work if there still is any.
     Keep,
-    /// Remove it with the bottle.
+    /// Remove the work with the bottle.
     Discard,
 }
 

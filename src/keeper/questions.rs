@@ -1,4 +1,4 @@
-//! Queues the bundle's questions, returns the user's answers, and notifies the user.
+//! Queues the bundle's questions, returns the user's answers to the bundle, and notifies the user of questions.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use super::notices::Notices;
 use super::notify::Notifier;
 use super::protocol::Notice;
 
-/// Forwards questions and answers until the bundle ends. When it is cancelled earlier, pending questions are
-/// withdrawn; on disk they are stale then.
+/// Forwards questions and answers until the bundle ends. If this task is cancelled earlier, it withdraws the pending
+/// questions; their files on disk are then stale.
 pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
     bottle_queue::forward(&bundle, |question| {
         let asker = shared.asker.clone();
@@ -25,15 +25,15 @@ pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
     .await;
 }
 
-/// Replaces a text that cannot be redacted.
+/// Shown instead of a text that cannot be redacted.
 const UNREDACTED: &str = "[not shown: it cannot be redacted]";
 
-/// Connects one bottle's queue to its decisions, notices and notifications.
+/// Connects the queue of one bottle to the bottle's decisions, notices and notifications.
 pub(super) struct Answering {
     pub(super) decisions: Decisions,
     pub(super) notices: Arc<Notices>,
     pub(super) notifier: Notifier,
-    /// Masks the secrets that the keeper knows. None when there are too many of them; then no text is shown.
+    /// Masks the secrets that the keeper knows. `None` if there are too many secrets to mask; then no text is shown.
     pub(super) redactor: Option<Redactor>,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Answering {
 }
 
 impl Decide for Answering {
-    /// Removes secret values, because screens, logs and the user's commands read the queue.
+    /// Masks secret values in a text of the queue, because screens, logs and the user's commands show the queue.
     fn redacted(&self, text: String) -> String {
         match &self.redactor {
             Some(redactor) => redactor.redact(&text).into_owned(),
@@ -62,7 +62,7 @@ impl Decide for Answering {
 
     fn asked(&self, proposal: &Proposal, new: bool) {
         self.notices.send(Notice::Asked { id: proposal.id.clone(), tool: proposal.tool });
-        // An earlier keeper notified the user of an older proposal.
+        // An earlier keeper already notified the user of a proposal that is not new.
         if new {
             self.notifier.send_proposal(proposal);
         }

@@ -1,7 +1,7 @@
-//! Copies the agent's conversations out when a bottle ends.
+//! Copies the agent's conversations out of the bottle when the bottle ends.
 //!
-//! The agent controls their content, so the copy is bounded in bytes, follows no link out of its folder, and masks
-//! the agent's secrets.
+//! The agent controls the content of these files. The copy therefore has a size limit, follows no link out of the
+//! target folder, and masks the agent's secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,16 +16,15 @@ use crate::archive::{self, ReceiveError, Rules};
 use crate::host::files;
 use crate::instance::transcripts::Transcripts;
 
-/// Most bytes of one agent's conversations; months of work.
+/// The size limit of one agent's conversations, in bytes. Months of work fit in it.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Time limit of the copy; the teardown waits for it.
+/// Time limit of the copy, because the teardown waits for the copy.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Copies the conversations at `paths` out. Returns whether there were any.
+/// Copies the conversations at `paths` out of the bottle. Returns whether there were any.
 ///
-/// # Errors
-/// When they cannot be copied; an earlier copy stays.
+/// # Errors When the conversations cannot be copied. An earlier copy then stays.
 pub(super) async fn save(
     transcripts: &Transcripts,
     paths: &[String],
@@ -53,7 +52,7 @@ async fn copy_out(
         let rules = Rules { max_bytes: Some(MAX_BYTES), mask: Some(mask) };
         match receive(guest, path, &new.path().join(parent_of(path)), rules).await {
             Ok(files) => found |= files > 0,
-            // The agent has had no conversation.
+            // The agent has no conversation.
             Err(ReceiveError::Refused(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -78,7 +77,7 @@ async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Resu
     Ok(unpacked.files)
 }
 
-/// The folder in which a path's archive is unpacked, relative to the root.
+/// The folder into which the archive of a path is extracted, relative to the root.
 fn parent_of(path: &str) -> PathBuf {
     let relative = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
     relative.parent().map(Path::to_owned).unwrap_or_default()

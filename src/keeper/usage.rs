@@ -1,4 +1,4 @@
-//! Writes the bundle's token usage to disk and acknowledges it.
+//! Writes the token usage that the bundle reports to disk, and acknowledges it to the bundle.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::clients::Shared;
 use super::protocol::Notice;
 use crate::instance::usage::{self, UsageFile};
 
-/// Pause before the next attempt to write.
+/// Pause before the next attempt to write the records.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Writes the bundle's usage records until the bundle ends.
@@ -42,7 +42,7 @@ pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Cha
                 break;
             }
         }
-        // The bundle sends unacknowledged records again.
+        // Dropping the stream leaves the records unacknowledged, so the bundle sends them again.
         drop(stream);
         tokio::select! {
             _ = bundle.closed() => return,
@@ -51,7 +51,7 @@ pub(super) async fn record(home: PathBuf, slug: Slug, agent: String, bundle: Cha
     }
 }
 
-/// Appends records; opens the file again after a failure.
+/// Appends records to the usage file. After a failure, opens the file again.
 async fn write(
     file: Option<UsageFile>,
     (home, slug, agent): (PathBuf, Slug, String),

@@ -1,4 +1,5 @@
-//! Generates canary secrets: worthless values under attractive names. An agent that sends one is exfiltrating secrets.
+//! Generates canary secrets: worthless values under names that look valuable. An agent that sends such a value is
+//! exfiltrating secrets.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +8,25 @@ use bottle_contract::session::guest::SecretText;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
-/// First words of names, as projects and hosts have them.
+/// First words of variable names; they resemble the names of projects and hosts.
 const FIRST: [&str; 16] = [
     "HARBOR", "BEACON", "ATLAS", "ORCHID", "SUMMIT", "RIVER", "COBALT", "MERCURY", "CEDAR", "FALCON",
     "AURORA", "GRANITE", "LANTERN", "MERIDIAN", "PRAIRIE", "ZEPHYR",
 ];
-/// Second words: the apparent purpose.
+/// Second words, which suggest a purpose.
 const SECOND: [&str; 8] = ["CIPHER", "DEPLOY", "SIGNING", "BACKUP", "LEDGER", "BILLING", "SYNC", "ADMIN"];
-/// Last words: the apparent kind of secret.
+/// Last words, which suggest a kind of secret.
 const LAST: [&str; 4] = ["SECRET", "TOKEN", "KEY", "PASSWORD"];
 
-/// Random characters of a value.
+/// The number of random characters in a value.
 const LENGTH: usize = 32;
 
-/// One launch's canary: a variable of the agent's environment that the proxy scans for.
+/// The canary of one launch: a variable in the agent's environment whose value the proxy scans requests for.
 #[derive(Debug, Clone)]
 pub struct Canary {
-    /// The variable.
+    /// The variable's name.
     pub name: String,
-    /// Its value.
+    /// The variable's value.
     pub value: SecretText,
 }
 

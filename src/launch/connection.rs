@@ -12,13 +12,12 @@ use super::error::{LaunchError, Peer};
 use crate::archive::{self, SendError};
 use crate::backend::Backend;
 
-/// How long pid 1 may take to write a few files, or to start a program.
+/// Time limit for pid 1 to write a few files or to start a program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Opens the keeper's channel to the bundle or the guest of a running bottle.
 ///
-/// # Errors
-/// [`LaunchError`] when it cannot be reached or does not complete the handshake.
+/// # Errors [`LaunchError`] when the peer cannot be reached or does not complete the handshake.
 pub async fn connect(backend: &dyn Backend, slug: &Slug, peer: Peer) -> Result<Channel, LaunchError> {
     let stream = match peer {
         Peer::Bundle => backend.connect_bundle(slug).await?,
@@ -41,7 +40,7 @@ pub(super) async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchErro
         .map_err(|error| Peer::Guest.lost(error))
 }
 
-/// Reads a `Done` answer.
+/// Reads the guest's answer and checks that it is `Done`.
 pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
     match answer(stream).await? {
         GuestEvent::Done => Ok(()),

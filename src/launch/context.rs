@@ -13,15 +13,15 @@ use crate::instance::Claim;
 
 /// The inputs of every phase.
 pub struct LaunchContext<'a> {
-    /// The machine.
+    /// The machine on which the launch runs.
     pub host: &'a Host,
     /// The backend that runs the bottle.
     pub backend: &'a dyn Backend,
-    /// The plan, its prepared image and program, and the secrets.
+    /// The plan, the prepared image or program, and the secrets.
     pub order: &'a LaunchOrder,
     /// The bottle's folder, lock and ledger.
     pub claim: &'a Claim,
-    /// Receives the progress of the working directory copy.
+    /// Receives the progress of the copy of the working directory.
     pub progress: ProgressSink,
     /// The canary secret in the agent's environment.
     pub canary: Canary,

@@ -1,4 +1,4 @@
-//! Finds a resumed agent's transcripts in its bottle, and restores saved ones.
+//! Finds a resumed agent's transcripts in its bottle, and copies saved transcripts into the bottle.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::connection::{open, send};
 use super::error::LaunchError;
 use crate::archive;
 
-/// How long pid 1 may take to find the first file.
+/// Time limit for pid 1 to find the first file.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Copies saved transcripts into the bottle, each to its own path; `folder` mirrors the bottle's root.
+/// Copies saved transcripts into the bottle. Below `folder`, each transcript has the same path as in the bottle.
 pub(super) async fn restore_transcripts(
     guest: &Channel,
     folder: &Path,
@@ -44,7 +44,7 @@ fn pack(copied: &Path, name: &Path, out: &mut dyn Write) -> io::Result<()> {
     builder.finish()
 }
 
-/// Whether any of these paths holds a file.
+/// Whether at least one of these paths is a file or contains one.
 pub(super) async fn exists(guest: &Channel, paths: &[String]) -> bool {
     for path in paths {
         if matches!(tokio::time::timeout(WITHIN, holds_a_file(guest, path)).await, Ok(true)) {
@@ -59,7 +59,7 @@ async fn holds_a_file(guest: &Channel, path: &str) -> bool {
     let Ok(stream) = guest.open(&request).await else { return false };
     let found = Arc::new(AtomicBool::new(false));
     let finding = found.clone();
-    // One file is enough: the error cancels the rest of the stream.
+    // One file answers the question: the error that this closure returns cancels the rest of the stream.
     let _ = archive::receive(stream, move |archive| {
         finding.store(has_a_file(archive)?, Ordering::Relaxed);
         Err::<(), _>(io::ErrorKind::Interrupted.into())

@@ -1,4 +1,4 @@
-//! Builds the environment of a bottle's processes: the common variables, then the plan's.
+//! Builds the environment of a bottle's processes from the common variables and the plan's variables.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::context::LaunchContext;
 use super::error::LaunchError;
 use crate::plan::Value;
 
-/// Variables that name the trusted roots. Each is read by at least one agent or tool that ignores the others.
+/// Variables that contain the path of the trusted root certificates. For each of them, at least one agent or tool reads
+/// no other.
 const CA_VARIABLES: [&str; 10] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -23,14 +24,14 @@ const CA_VARIABLES: [&str; 10] = [
     "NIX_SSL_CERT_FILE",
 ];
 
-/// Folders of the bottle's own system, searched last.
+/// The system folders of a bottle, which are last in `PATH`.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The whole environment. The host's variables are not inherited.
+/// Builds the complete environment. It inherits no variables of the host.
 pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &context.order.plan;
     let inside = context.order.prepared.inside.as_ref();
-    // First, so that the common variables override the image's.
+    // The image's variables come first, so that the common variables override them.
     let mut env: BTreeMap<String, SecretText> = inside
         .into_iter()
         .flat_map(|inside| &inside.env)
@@ -59,14 +60,15 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     }
     set("NODE_USE_ENV_PROXY", "1");
     if inside.is_none() {
-        // The host's system is read-only; packages are installed in `/usr/local`, which is the bottle's own.
+        // The host's system folders are read-only in the bottle. Packages are installed in the bottle's writable
+        // `/usr/local`.
         set("PIP_BREAK_SYSTEM_PACKAGES", "1");
         set("NPM_CONFIG_PREFIX", "/usr/local");
     }
     for name in CA_VARIABLES {
         set(name, names::CA_BUNDLE_FILE);
     }
-    // Read in addition to Node's own roots, so the bottle's CA alone is enough.
+    // Node adds these certificates to its built-in roots, so a file with only the bottle's CA is sufficient.
     set("NODE_EXTRA_CA_CERTS", names::CA_FILE);
     env.insert(context.canary.name.clone(), context.canary.value.clone());
     for (name, value) in &plan.env {
@@ -84,7 +86,7 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
 
 fn proxies() -> [(&'static str, String); 4] {
     let proxy = format!("http://{}:{}", names::EGRESS_HOST, names::EGRESS_PORT);
-    // The sidecars are connected to directly; the proxy would refuse requests to them.
+    // Programs connect to the sidecars directly, because the proxy would refuse requests to them.
     let direct =
         ["localhost", "127.0.0.1", "::1", names::EGRESS_HOST, names::SUPERVISE_HOST, names::GIT_GATE_HOST];
     [
@@ -99,10 +101,10 @@ fn path(context: &LaunchContext<'_>) -> String {
     let own = format!("{}/.local/bin", home(context));
     let prepared = &context.order.prepared;
     let folders = prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
-    // An image sets its own `PATH`.
+    // If the bottle runs from an image, the image's `PATH` replaces the system folders.
     let of_image = prepared.inside.as_ref().and_then(|inside| inside.env.get("PATH"));
     let system = of_image.map_or(SYSTEM_PATH, String::as_str).to_owned();
-    // Last: any other program of the same name takes precedence.
+    // The folder of this program's commands is last, so that other programs of the same name take precedence.
     let ours = names::COMMANDS_DIR.to_owned();
     std::iter::once(own).chain(folders).chain([system, ours]).collect::<Vec<_>>().join(":")
 }

@@ -20,19 +20,19 @@ pub enum LaunchError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// A new connection to the bundle or the guest is not usable.
+    /// The handshake on a new connection to the bundle or the guest failed.
     #[error("the {0} did not complete the handshake")]
     Handshake(Peer, #[source] ChannelError),
     /// The connection to the bundle or the guest was lost.
     #[error("the {0} disconnected")]
     Disconnected(Peer, #[source] ChannelError),
-    /// The bundle or the guest is too slow for what it had to do.
+    /// The bundle or the guest did not finish an action in time.
     #[error("the {0} did not {1} in time")]
     Late(Peer, &'static str),
-    /// The bundle or the guest reported a failure, the rest of the sentence.
+    /// The bundle or the guest reported a failure. The text is the end of the sentence.
     #[error("the {0} {1}")]
     Refused(Peer, String),
-    /// The bundle or the guest sent a message that is no answer to the request.
+    /// The bundle or the guest sent a message that does not answer the request.
     #[error("the {0} sent an unexpected answer")]
     Unexpected(Peer),
     /// This operation on the machine failed.
@@ -41,11 +41,11 @@ pub enum LaunchError {
     /// A secret of the plan has no value.
     #[error("the {object} {name} has no {part}: {secret} is missing")]
     NoSecret {
-        /// `variable` or `repository`.
+        /// The kind of object that needs the secret: `variable` or `repository`.
         object: &'static str,
-        /// Its name.
+        /// The name of that variable or repository.
         name: String,
-        /// What the secret is for it.
+        /// The part of the object that the secret provides (`key`).
         part: &'static str,
         /// The secret's id.
         secret: String,
@@ -53,22 +53,22 @@ pub enum LaunchError {
     /// The plan's routes are not usable.
     #[error("the plan's routes do not parse")]
     Routes(#[from] RoutesError),
-    /// The bottle's own root certificates are not usable.
+    /// The root certificates that the bottle's manifest adds cannot be used.
     #[error(transparent)]
     CaBundle(#[from] CaBundleError),
-    /// The user's scanner rules are not usable.
+    /// The user's scanner rules cannot be used.
     #[error(transparent)]
     Rules(#[from] OwnRulesError),
-    /// A repository's host has no trusted key.
+    /// The host of a repository has no trusted host key.
     #[error(transparent)]
     HostKey(#[from] HostKeyError),
-    /// A repository needs a deploy key and has none.
+    /// A repository needs a deploy key, but none was created for it.
     #[error("no deploy key was made for {0}")]
     NoDeployKey(Name),
     /// A deploy key could not be registered.
     #[error(transparent)]
     DeployKey(#[from] KeyError),
-    /// The isolation probe reached a target, or could not confirm that the target is blocked.
+    /// The isolation probe reached a target, or could not confirm that a target is blocked.
     #[error("isolation could not be proven: {}", failed_attempts(.0))]
     Isolation(Vec<Attempt>),
     /// The agent's program is not in the bottle.
@@ -79,15 +79,15 @@ pub enum LaunchError {
         /// Whether the bottle's programs come from an image.
         in_image: bool,
     },
-    /// The agent's program exists and cannot be executed.
+    /// The agent's program exists but cannot be executed.
     #[error("{0}")]
     ProgramRefused(String),
-    /// The user or a signal interrupted it.
+    /// The user or a signal interrupted the launch.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// The other end of a connection of the keeper.
+/// The process at the other end of one of the keeper's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// The parent of the sidecars.
@@ -128,14 +128,14 @@ impl LaunchError {
         })
     }
 
-    /// A function that wraps the cause of a failed `action` on this machine.
+    /// Returns a function that wraps the cause of a failed `action` on this machine.
     pub(super) fn host<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::Host(action, error.into())
     }
 }
 
 impl Peer {
-    /// Wraps the error of a connection that is lost.
+    /// Creates the error for a lost connection to this peer.
     pub(super) fn lost(self, source: ChannelError) -> LaunchError {
         LaunchError::Disconnected(self, source)
     }

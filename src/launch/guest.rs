@@ -14,13 +14,13 @@ use super::error::{LaunchError, Peer};
 use super::isolation::{self, Controls};
 use super::{conversation, environment, workspace};
 
-/// Starts pid 1 and establishes its channel.
+/// Starts pid 1 and opens a channel to it.
 pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
     context.backend.start_guest(&context.launch(), &context.order.prepared).await?;
     connect(context.backend, &context.order.plan.identity.slug, Peer::Guest).await
 }
 
-/// Sends certificates, environment and files.
+/// Sends certificates, environment variables and files to pid 1.
 pub(super) async fn provision(
     context: &LaunchContext<'_>,
     guest: &Channel,
@@ -72,11 +72,11 @@ pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel
     Err(LaunchError::Isolation(attempts))
 }
 
-/// Starts the agent; the returned stream reports its exit.
+/// Starts the agent. The returned stream reports the agent's exit.
 pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
     let agent = &context.order.plan.agent;
     let mut argv = match &context.order.resumed {
-        // An agent exits with an error when it finds no conversation to resume.
+        // An agent that is told to resume exits with an error when it finds no conversation.
         Some(resumed) if !conversation::exists(guest, &context.order.plan.transcript).await => {
             resumed.anew.clone()
         }
@@ -109,8 +109,8 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
     }
 }
 
-/// Waits for the agent's exit on the stream of [`start_agent`] or of an attach, ignoring its output; `None` when
-/// pid 1 disconnected first.
+/// Waits for the agent's exit on a stream from [`start_agent`] or from an attach request, and ignores the agent's
+/// output. Returns `None` when pid 1 disconnects before the agent exits.
 pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
     loop {
         match agent.next().await? {

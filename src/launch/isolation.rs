@@ -1,12 +1,13 @@
-//! Runs the isolation probe: the guest tries to reach targets outside, and the machine tries the same targets as a
-//! control.
+//! Runs the isolation probe. The guest tries to reach targets outside the bottle; as a control, this machine then tries
+//! the same targets.
 //!
 //! ```text
 //!  listen on every address of this machine ──► the guest tries them and more ──► the machine tries them
 //!                    │ any other contact came from the bottle                            │ the control
 //! ```
-//! An attempt counts as blocked when the bottle's kernel reports that the target is unreachable. A timeout counts as
-//! blocked only when the control reached the same address; otherwise it is unknown, which fails the probe.
+//! An attempt counts as blocked when the bottle's kernel reports that the target is unreachable. If the attempt timed
+//! out, it counts as blocked only when the control reached the same address. Without such a control the result is
+//! unknown, and the probe fails.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,47 +25,47 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::host::addresses;
 
-/// The most addresses to listen on. A machine with more has them for bottles and containers, and all of them reach
-/// the same machine.
+/// The maximum number of addresses to listen on. Where a machine has more, they belong to bottles and containers, and
+/// any one of the addresses shows whether the bottle reaches this machine.
 const MAX_ADDRESSES: usize = 64;
 
-/// Attempts to find a port that is free for both TCP and UDP.
+/// The maximum number of attempts to find a port that is free for both TCP and UDP.
 const MAX_BIND_ATTEMPTS: usize = 16;
 
-/// Timeout of the machine's own control connection.
+/// Time limit of the control connection from this machine.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// Contacts recorded per listener.
+/// The maximum number of contacts recorded for each listener.
 const MAX_VISITS: usize = 256;
 
-/// An attempt with its control.
+/// An attempt of the guest and the result of its control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgedAttempt {
-    /// The attempt with its final result.
+    /// The guest's attempt with its final result.
     pub attempt: Attempt,
-    /// The control's result.
+    /// The result of the control.
     pub control: Control,
 }
 
-/// The result of trying the target from outside the bottle.
+/// The result of trying the target from this machine, outside the bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
     /// The target answered.
     Answered,
-    /// The attempt's result is conclusive without a control.
+    /// The guest's result is conclusive without a control.
     NotNeeded,
-    /// The attempt needs a control, and there is none.
+    /// The guest's result needs a control, but none exists.
     Missing,
 }
 
-/// Whether every attempt was blocked. False for no attempts.
+/// Whether there are attempts and all of them were blocked.
 #[must_use]
 pub fn all_blocked(attempts: &[Attempt]) -> bool {
     !attempts.is_empty() && attempts.iter().all(|attempt| attempt.result == Reach::Blocked)
 }
 
-/// The control listeners on this machine's addresses. Dropping them closes them.
+/// The control listeners on this machine's addresses. Dropping this value closes them.
 pub struct Controls(Vec<Listener>);
 
 impl Controls {
@@ -78,7 +79,7 @@ impl Controls {
         for address in addresses::reachable()?.into_iter().take(MAX_ADDRESSES) {
             match Listener::on(address, &mut ports).await {
                 Ok(listener) => listeners.push(listener),
-                // For example, an address that was removed meanwhile.
+                // The address may have been removed since it was listed.
                 Err(error) => tracing::debug!("cannot listen on {address}: {error}"),
             }
         }
@@ -110,12 +111,12 @@ impl Controls {
     }
 }
 
-/// What a listener observed.
+/// What a control listener observed.
 #[derive(Debug, Clone, Copy)]
 struct ListenerResult {
-    /// The control reached it.
+    /// The control connection reached the listener.
     answered: bool,
-    /// Another peer reached it: the bottle.
+    /// Something other than the control, that is the bottle, reached the listener.
     contacted: bool,
 }
 
@@ -144,7 +145,8 @@ fn judge(attempt: Attempt, found: Option<ListenerResult>) -> JudgedAttempt {
     }
 }
 
-/// Identifies the control's own contacts. A source address cannot: a firewall may translate a bottle's address.
+/// Marks contacts that the control made. The source address cannot, because a firewall may translate a bottle's
+/// address.
 type Nonce = [u8; 16];
 
 /// One address of this machine, over TCP and UDP on one port.
@@ -154,7 +156,7 @@ struct Listener {
     tasks: [JoinHandle<()>; 2],
 }
 
-/// The contacts of a listener, each with the nonce it sent; `None` until a whole nonce is received.
+/// The contacts of a listener. Each entry is the nonce that the contact sent, or `None` until the nonce is complete.
 #[derive(Default)]
 struct Visits {
     recorded: Mutex<Vec<Option<Nonce>>>,
@@ -166,7 +168,7 @@ impl Visits {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a contact and returns its number; `None` beyond [`MAX_VISITS`].
+    /// Registers a contact and returns its index. Returns `None` after [`MAX_VISITS`] contacts.
     fn admit(&self) -> Option<usize> {
         let mut recorded = self.recorded();
         let number = recorded.len();
@@ -183,12 +185,12 @@ impl Visits {
         self.changed.notify_waiters();
     }
 
-    /// Waits until `count` contacts sent this nonce.
+    /// Waits until `count` contacts have sent this nonce.
     async fn wait_for(&self, nonce: Nonce, count: usize) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before the check, so that no notification is missed.
+            // The waiter is registered before the check, so that it misses no notification.
             changed.as_mut().enable();
             if self.recorded().iter().filter(|record| **record == Some(nonce)).count() >= count {
                 return;
@@ -204,7 +206,7 @@ impl Listener {
             let tcp = TcpListener::bind(address).await?;
             let address = tcp.local_addr()?;
             let Ok(udp) = UdpSocket::bind(address).await else { continue };
-            // The port identifies the listener of an attempt.
+            // The port identifies the listener that an attempt addressed, so each listener needs a different port.
             if !ports.insert(address.port()) {
                 continue;
             }
@@ -216,12 +218,12 @@ impl Listener {
         Err(io::Error::other("no port is free"))
     }
 
-    /// Whether the listener answers this machine, and whether another peer contacted it.
+    /// Whether the listener answers this machine, and whether the bottle contacted it.
     async fn control(&self) -> ListenerResult {
         let nonce: Nonce = rand::random();
         let answered =
             tokio::time::timeout(ANSWERS_WITHIN, self.contact(nonce)).await.is_ok_and(|done| done.is_ok());
-        // Without an answer one of these contacts may be the control's own.
+        // If the control got no answer, one of the recorded contacts may be the control itself.
         let contacted = answered && self.visits.recorded().iter().any(|record| *record != Some(nonce));
         ListenerResult { answered, contacted }
     }
@@ -245,7 +247,7 @@ impl Drop for Listener {
 /// Accepts contacts concurrently until the listener is dropped.
 async fn accept(listener: TcpListener, visits: Arc<Visits>) {
     let mut tasks = JoinSet::new();
-    // A failure ends the task, and then the control has no answer.
+    // A failure ends this task. The control then gets no answer.
     while let Ok((mut contact, _)) = listener.accept().await {
         let Some(number) = visits.admit() else { continue };
         let visits = visits.clone();
@@ -267,7 +269,7 @@ async fn receive(socket: UdpSocket, visits: Arc<Visits>) {
     }
 }
 
-/// The address without its scope id: interface numbers differ inside the bottle.
+/// Removes the scope id from the address, because interface numbers differ inside the bottle.
 fn without_scope(mut address: SocketAddr) -> SocketAddr {
     if let SocketAddr::V6(v6) = &mut address {
         v6.set_scope_id(0);

@@ -1,13 +1,13 @@
-//! Launches an agent from a plan, in phases whose order the types enforce.
+//! Launches an agent from a plan. The types of the phases enforce their order.
 //!
 //! ```text
 //! Planned ──network──► Networked ──start_sidecars──► SidecarsReady ──provision──► Provisioned ──start_agent──► Running
 //!                                   │ bundle started, provisioned, healthy
 //!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
-//! Only a [`Provisioned`] can start an agent, and it requires that every sidecar is ready. Each phase
-//! records a resource in the ledger before it creates it, so [`undo`] needs only the ledger to clean up after a
-//! failure, an interrupt or a crash.
+//! Only a [`Provisioned`] value can start an agent, and it exists only if every sidecar is ready. Each phase records a
+//! resource in the ledger before creating it. After a failure, an interrupt or a crash, [`undo`] therefore needs only
+//! the ledger.
 
 mod canary;
 mod connection;
@@ -39,16 +39,16 @@ use crate::instance::Claim;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::transcripts::Transcripts;
 
-/// Phase: only the claim exists.
+/// Phase in which only the claim on the bottle's folder exists.
 pub struct Planned<'a>(LaunchContext<'a>);
 
-/// Phase: the private network and the folder of the proxy's sockets exist.
+/// Phase in which the private network and the folder of the proxy's sockets exist.
 pub struct Networked<'a> {
     context: LaunchContext<'a>,
     roots: JoinHandle<String>,
 }
 
-/// Phase: every sidecar is ready and has its secrets; pid 1 waits.
+/// Phase in which every sidecar is ready and has its secrets, and pid 1 runs without its provisions.
 pub struct SidecarsReady<'a> {
     context: LaunchContext<'a>,
     bundle: Channel,
@@ -57,14 +57,14 @@ pub struct SidecarsReady<'a> {
     ready: Option<PendingReadyTime>,
 }
 
-/// Phase: pid 1 has everything that the agent needs.
+/// Phase in which pid 1 has everything that the agent needs.
 pub struct Provisioned<'a> {
     context: LaunchContext<'a>,
     bundle: Channel,
     guest: Channel,
 }
 
-/// Phase: the agent runs.
+/// Phase in which the agent runs.
 pub struct Running {
     /// The channel to the bundle.
     pub bundle: Channel,
@@ -75,7 +75,7 @@ pub struct Running {
 }
 
 impl<'a> Planned<'a> {
-    /// The first phase. Changes nothing.
+    /// Enters the first phase. Changes nothing.
     #[must_use]
     pub fn new(context: LaunchContext<'a>) -> Self {
         Self(context)
@@ -86,7 +86,8 @@ impl<'a> Planned<'a> {
     /// # Errors
     /// [`LaunchError`]; the caller then runs [`undo`].
     pub async fn network(self) -> Result<Networked<'a>, LaunchError> {
-        // Hundreds of small files on many machines, so they are read in parallel with the following phases.
+        // Reading the roots opens hundreds of small files on many machines, so it runs in parallel with the following
+        // phases.
         let roots = tokio::task::spawn_blocking(roots::of_this_machine);
         self.0.backend.make_network(&self.0.launch()).await?;
         Ok(Networked { context: self.0, roots })
@@ -94,12 +95,13 @@ impl<'a> Planned<'a> {
 }
 
 impl<'a> Networked<'a> {
-    /// Starts the bundle and pid 1 in parallel and waits until every sidecar is ready.
+    /// Starts the bundle and pid 1 in parallel, and waits until every sidecar is ready.
     ///
     /// # Errors
-    /// [`LaunchError`]; both attempts have ended by then.
+    /// [`LaunchError`] of the bundle or of pid 1, after both start attempts finished.
     pub async fn start_sidecars(self) -> Result<SidecarsReady<'a>, LaunchError> {
-        // Joined, not raced: both end before the first failure is reported, so that nothing is created during the undo.
+        // Both attempts finish before a failure is reported, so that no attempt creates resources while the launch is
+        // undone.
         let starting_guest = async {
             let guest = guest::start(&self.context).await?;
             let ready = workspace::request_ready_time(&self.context, &guest).await?;
@@ -116,12 +118,12 @@ impl<'a> SidecarsReady<'a> {
     /// Sends certificates, environment, files and the workspace to pid 1, and runs the isolation probe in parallel.
     ///
     /// # Errors
-    /// [`LaunchError`], [`LaunchError::Isolation`] among them; the caller then runs [`undo`].
+    /// [`LaunchError`], for example [`LaunchError::Isolation`]. The caller then runs [`undo`].
     pub async fn provision(mut self) -> Result<Provisioned<'a>, LaunchError> {
         let ready = self.ready.take();
         let (probed, filled) =
             tokio::join!(guest::probe_isolation(&self.context, &self.guest), self.fill(ready));
-        // A failed isolation probe takes precedence over other failures.
+        // The failure of the isolation probe takes precedence over other failures.
         probed.and(filled)?;
         Ok(Provisioned { context: self.context, bundle: self.bundle, guest: self.guest })
     }
@@ -149,10 +151,11 @@ impl Provisioned<'_> {
     }
 }
 
-/// Undoes a launch: removes everything in the ledger, newest first, and the resources of an interrupted launch that
-/// never reached the ledger; revokes its deploy keys. Kept layers of an earlier launch stay. Returns the failures.
+/// Undoes a launch. Removes every resource in the ledger, newest first, and resources of an interrupted launch that the
+/// ledger does not contain. Revokes the launch's deploy keys. Kept layers of an earlier launch stay. Returns the
+/// failures.
 pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &Tokens) -> Vec<String> {
-    // In parallel: a forge that hangs delays nothing else.
+    // Revoking and removing run in parallel, so that a forge that does not respond does not delay the removal.
     let (mut left, keys) = tokio::join!(remove(backend, claim), deploy_keys::revoke(host, claim, tokens));
     left.extend(keys);
     left

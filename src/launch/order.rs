@@ -1,4 +1,4 @@
-//! What a launch is given: the plan, what the backend found for it, and the secrets.
+//! The inputs of a launch: the plan, the program or image that the backend prepared, and the secrets.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,21 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Origin, Prepared};
 use crate::plan::{Plan, PlanError};
 
-/// Everything a launch needs, the secrets included. Lives in memory and on the inherited socket only.
+/// The inputs of a launch, including the secrets. Exists only in memory and on the keeper's inherited socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchOrder {
-    /// What to launch.
+    /// The plan of the bottle.
     pub plan: Plan,
-    /// What the backend prepared for it.
+    /// The inputs that the backend prepared for the plan.
     pub prepared: Prepared,
-    /// Values of [`Plan::secrets`], by id. A route whose secret is missing answers `credential-missing`.
+    /// The values of [`Plan::secrets`], by id. For a route whose secret is missing, the proxy answers
+    /// `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
-    /// Values of sensitive variables that the plan does not need but the proxy must block
-    /// ([`crate::plan::sensitive_env`]).
+    /// The values of sensitive environment variables that the plan does not use. The proxy blocks requests that contain
+    /// one ([`crate::plan::sensitive_env`]).
     #[serde(default)]
     pub marked: Vec<SecretText>,
-    /// The source of its files: new, preserved, or a snapshot.
+    /// Where the bottle's files come from.
     #[serde(default)]
     pub origin: Origin,
     /// Set when the launch resumes the preserved bottle of its slug.
@@ -32,14 +33,14 @@ pub struct LaunchOrder {
 /// How a launch resumes a preserved bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// The agent's program and arguments when there is no conversation to resume.
+    /// The command that starts the agent when it has no conversation to resume.
     pub anew: Vec<String>,
-    /// Whether its conversations must be restored, because its files are built from scratch.
+    /// Whether the launch must restore the saved conversations, because the bottle's files are new.
     pub give_back: bool,
 }
 
 impl LaunchOrder {
-    /// The order for a new bottle, after its secrets are resolved.
+    /// Creates the launch order of a new bottle after its secrets are resolved.
     ///
     /// # Errors
     /// As [`Plan::settle`].

@@ -18,7 +18,7 @@ use super::error::{LaunchError, Peer};
 use crate::host::{OwnRules, addresses, roots};
 use crate::plan::{PlannedKey, PlannedRepo, Value};
 
-/// How long a bundle may take to be ready; it generates one key and opens a few sockets.
+/// Time limit for a bundle to become ready. The bundle generates one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the bundle and provisions it.
@@ -50,16 +50,16 @@ pub(super) async fn start(
     let gate = open(&channel, gate, "open the git gate", |event| matches!(event, BundleEvent::GateOpen));
     let supervise =
         open(&channel, supervise, "open the MCP server", |event| matches!(event, BundleEvent::SuperviseOpen));
-    // In parallel: each is a different process.
+    // The requests run in parallel, because a different process answers each of them.
     let (authority, (), ()) = tokio::try_join!(egress, gate, supervise)?;
     Ok((channel, Trust { authority, roots }))
 }
 
 /// The configuration that several sidecars share, read once.
 struct SidecarConfig {
-    /// Trusted roots for upstream connections: this machine's, and the bottle's own.
+    /// The trusted roots for upstream connections: this machine's roots, and the roots that the bottle's manifest adds.
     upstream_roots: String,
-    /// The user's rules, read again here; `bottle start` has already reported errors in them.
+    /// The user's scanner rules. They are read again here; `bottle start` has already reported errors in them.
     rules: Vec<RuleFile>,
 }
 
@@ -70,7 +70,7 @@ impl SidecarConfig {
     }
 }
 
-/// Sends one request and returns the bundle's answer. `what` names the action for errors (`open the git gate`).
+/// Sends one request and returns the bundle's answer. `what` describes the request in errors (`open the git gate`).
 async fn ask(
     channel: &Channel,
     request: BundleRequest,
@@ -90,7 +90,7 @@ async fn ask(
     }
 }
 
-/// Sends an optional request whose answer only confirms it.
+/// Sends a request, if there is one, and checks with `is_done` that the bundle confirms it.
 async fn open(
     channel: &Channel,
     request: Option<BundleRequest>,
@@ -104,7 +104,7 @@ async fn open(
     }
 }
 
-/// The git gate's configuration: the repository keys, and the secrets to scan pushes for.
+/// The git gate's configuration: the repositories' keys, and the secrets for which it scans pushes.
 fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvision, LaunchError> {
     let plan = &context.order.plan;
     let secrets = &context.order.secrets;
@@ -159,7 +159,8 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
     })
 }
 
-/// The trusted host keys. There is no trust on first use; `bottle start` has already reported missing keys.
+/// The trusted host keys of a repository. No key is trusted on first use; `bottle start` has already reported missing
+/// keys.
 fn known_hosts(repo: &PlannedRepo) -> Result<String, LaunchError> {
     Ok(repo.host_keys()?.unwrap_or_default())
 }

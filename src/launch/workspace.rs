@@ -1,7 +1,7 @@
 //! Copies the initial workspace and the plan's files into a bottle, as tar streams to pid 1.
 //!
-//! This works the same on every backend: only the guest writes the files, so it alone handles ownership and
-//! confinement.
+//! The copy works the same on every backend, because only the guest writes the files. The guest alone sets file
+//! ownership and keeps the extracted paths inside the target folder.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use crate::backend::{Copied, Origin, ProgressSink};
 use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
 
-/// A pending request for the time at which the workspace was ready.
+/// A request for the time at which the workspace was ready; pid 1 has not answered it yet.
 pub(super) struct PendingReadyTime(Stream);
 
-/// Requests the ready time early, when no copy into the workspace follows. For the workspace of a snapshot pid 1
-/// answers only after a tick of its clock, so the launch continues meanwhile. `None` when a copy follows, or when the
-/// workspace is kept and has a ready time.
+/// Requests the workspace's ready time early when nothing will be copied into the workspace. For a workspace that came
+/// from a snapshot, pid 1 answers only after a tick of its clock, and the launch continues meanwhile. Returns `None`
+/// when files will be copied, or when a kept workspace already has a ready time.
 pub(super) async fn request_ready_time(
     context: &LaunchContext<'_>,
     guest: &Channel,
@@ -31,13 +31,13 @@ pub(super) async fn request_ready_time(
     if copied(context).is_some() || context.order.origin == Origin::Kept {
         return Ok(None);
     }
-    // Any file in an empty workspace is a change, so there is no need to wait for a tick.
+    // In a workspace that starts empty, any file is a change. Pid 1 does not need to wait for a tick.
     let empty = context.order.origin == Origin::New;
     let request = if empty { GuestRequest::Now } else { GuestRequest::Moment };
     open(guest, &request).await.map(PendingReadyTime).map(Some)
 }
 
-/// `None` when the working directory is not copied; otherwise whether ignored files are included.
+/// `None` if the working directory is not copied. Otherwise whether the copy includes files that `.gitignore` excludes.
 fn copied(context: &LaunchContext<'_>) -> Option<bool> {
     match context.order.plan.workspace {
         Workspace::Empty => None,
@@ -46,7 +46,7 @@ fn copied(context: &LaunchContext<'_>) -> Option<bool> {
     }
 }
 
-/// Copies the working directory when the plan requests it, and records when the workspace was ready.
+/// Copies the working directory if the plan requests it, and records the workspace's ready time.
 pub(super) async fn fill(
     context: &LaunchContext<'_>,
     guest: &Channel,
@@ -64,14 +64,14 @@ pub(super) async fn fill(
         send(&mut stream, archive).await?;
     }
     if context.order.origin == Origin::Kept {
-        // The ready time of the earlier launch still applies.
+        // The ready time that the earlier launch recorded still applies.
         return Ok(());
     }
     let mut stream = match pending {
         Some(PendingReadyTime(stream)) => stream,
         None => open(guest, &GuestRequest::Moment).await?,
     };
-    // From the clock that stamps the bottle's files, which can differ from this machine's.
+    // This time is from the clock that stamps the bottle's files, which can differ from this machine's clock.
     let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {
         return Err(LaunchError::Unexpected(Peer::Guest));
     };
@@ -84,7 +84,7 @@ pub(super) async fn fill(
         .map_err(LaunchError::host("write the bottle's record"))
 }
 
-/// Reports the number of bytes written.
+/// Counts the bytes written and reports them as progress.
 struct CountingWriter<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
@@ -104,7 +104,7 @@ impl Write for CountingWriter<'_> {
     }
 }
 
-/// Returns a function that writes the plan's files as one archive, with paths relative to the root.
+/// Returns a function that writes the plan's files as one archive. The archive's paths are relative to the root.
 pub(super) fn planned_files_archive(
     files: &[PlannedFile],
 ) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + use<> {
@@ -121,7 +121,7 @@ pub(super) fn planned_files_archive(
     }
 }
 
-/// Archives `folder`. Without `everything`, files that its `.gitignore` files exclude are skipped.
+/// Archives `folder`. If `everything` is false, skips the files that the `.gitignore` files in it exclude.
 fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
@@ -143,7 +143,7 @@ fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::R
     archive.finish()
 }
 
-/// Adds one entry. Sockets, devices and pipes are skipped; a file removed meanwhile is no error.
+/// Adds one entry. Skips sockets, devices and pipes, and files that were removed in the meantime.
 fn append(archive: &mut tar::Builder<&mut dyn Write>, path: &Path, inside: &Path) -> io::Result<()> {
     let kind = match path.symlink_metadata() {
         Ok(metadata) => metadata.file_type(),

@@ -1,18 +1,18 @@
-//! Replaces many paths of one folder by the folder.
+//! Replaces many paths of one folder by that folder.
 
 use std::collections::BTreeMap;
 
-/// The folders, and the remaining paths.
+/// The result of [`fold`]: folders, and the paths outside them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
-    /// Disjoint folders without a trailing slash, each with the number of its paths.
+    /// Folders that do not overlap, without a trailing slash, each with the number of paths that it replaces.
     pub(super) folders: Vec<(String, usize)>,
     /// The paths outside these folders.
     pub(super) paths: Vec<String>,
 }
 
-/// Replaces the paths of every folder that has more than `few` of them, deepest first. Never takes the root, which
-/// would be the whole host.
+/// Replaces the paths of every folder that contains more than `few` of them by the folder, deepest folders first. Never
+/// uses the root as a folder, because it would allow every path of the host.
 pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
     let mut folded = Folded { folders: Vec::new(), paths: paths.iter().map(ToString::to_string).collect() };
     while let Some(folder) = deepest(&folded.paths, few) {
@@ -21,7 +21,7 @@ pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
         folded.paths.retain(|path| !inside(path));
         folded.folders.push((folder, count));
     }
-    // Removes folders inside one that was added later.
+    // Removes a folder that is inside a folder added later.
     let all = folded.folders.clone();
     folded.folders.retain(|(folder, _)| !all.iter().any(|(above, _)| is_inside(folder, above)));
     folded.folders.sort();
@@ -32,7 +32,7 @@ fn is_inside(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// One of the deepest folders with more than `few` paths.
+/// Returns one of the deepest folders that contain more than `few` paths.
 fn deepest(paths: &[String], few: usize) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {

@@ -11,7 +11,7 @@ use super::{Learning, Refused};
 use crate::host::plain_file;
 use crate::instance::proxy_log::{LINE_MAX, files};
 
-/// The used fields of a line.
+/// The fields of a log line that this module uses.
 #[derive(Deserialize)]
 struct Line {
     verdict: String,
@@ -22,16 +22,15 @@ struct Line {
     reason: Reason,
 }
 
-/// Reads every denied request from the log in `folder`. Skips other and unreadable lines.
+/// Reads every denied request from the log in `folder`. Skips other lines and lines that cannot be parsed.
 ///
-/// # Errors
-/// When the log exists and cannot be read.
+/// # Errors When the log exists but cannot be read.
 pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(folder) {
         let file = match plain_file::open(&path) {
             Ok(file) => file,
-            // The log was rotated meanwhile, or it is not a regular file.
+            // The log was rotated in the meantime, or it is not a regular file.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
                 continue;
             }
@@ -51,7 +50,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Learning> {
 
 fn refused(line: &[u8]) -> Option<Refused> {
     let Line { verdict, host, port, method, path, reason } = serde_json::from_slice(line).ok()?;
-    // The isolation probe requests this host to see the denial.
+    // The isolation probe sends a request to this host to check that the proxy denies it.
     let counts = matches!(verdict.as_str(), "denied" | "refused") && host != NEVER_LISTED;
     counts.then_some(Refused { host, port, method, path, reason })
 }

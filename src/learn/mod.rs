@@ -5,9 +5,10 @@
 //!                                       ├─► Learning ─────┼─► rules: where they allow more than was requested
 //!                  the current routes ──┘                 └─► left out: what no agent may get, and why
 //! ```
-//! Hosts and methods are the requested ones. So are paths, unless more than [`FEW`] of one folder were requested with
-//! the same methods: then the folder replaces them. The requests come from inside the bottle: they are bounded, and
-//! the routes are parsed like an agent's own proposal.
+//! The proposed routes contain the hosts and methods that were requested. They also contain the requested paths, except
+//! where more than [`FEW`] paths of one folder were requested with the same methods; the folder then replaces those
+//! paths. The requests come from inside the bottle, so their number is bounded, and the routes are parsed like a
+//! proposal of the agent.
 
 mod folding;
 mod journal;
@@ -29,16 +30,16 @@ use serde_json::{Value, json};
 use crate::backend::SIDECAR_LOGS;
 use crate::instance::routes;
 
-/// Most paths of a folder that are listed individually.
+/// The maximum number of paths of a folder that are listed individually.
 pub const FEW: usize = 8;
 
-/// Most hosts of one proposal, which a user must read.
+/// The maximum number of hosts in one proposal, because a user must read it.
 const MAX_ROUTES: usize = 50;
 
-/// Most paths of one route entry.
+/// The maximum number of paths in one route entry.
 const MAX_ENTRIES: usize = 50;
 
-/// Memory bounds for one bottle: hosts, paths of one host, and omitted requests.
+/// Memory limits for one bottle: the number of hosts, of paths for one host, and of omitted requests.
 const MAX_HOSTS: usize = 1_000;
 const MAX_PATHS: usize = 5_000;
 const MAX_LEFT_OUT: usize = 200;
@@ -50,9 +51,9 @@ pub struct Refused {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The method; empty when unknown.
+    /// The method. Empty if unknown.
     pub method: String,
-    /// The path without its query; empty when unknown.
+    /// The path without its query. Empty if unknown.
     pub path: String,
     /// The reason of the denial.
     pub reason: Reason,
@@ -61,20 +62,20 @@ pub struct Refused {
 /// The result of learning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Learned {
-    /// Routes that would allow the requests; none when no denial depends on routes.
+    /// Routes that would allow the requests. `None` if no denial depends on routes.
     pub routes: Option<Proposal>,
-    /// Its hosts with their number of requests, most requested first.
+    /// The hosts in these routes, each with its number of requests, most requested first.
     pub hosts: Vec<(String, usize)>,
-    /// Where the routes allow more than was requested, a sentence each.
+    /// The points in which the routes allow more than was requested, a sentence each.
     pub rules: Vec<String>,
-    /// Omitted requests: the host, the number of requests, and the reason.
+    /// Requests that the routes do not allow: the host, the number of requests, and the reason.
     pub left_out: Vec<(String, usize, String)>,
 }
 
-/// Learns from the denied requests of the bottle in `folder`, merged into its routes; none when its routes are unknown.
+/// Learns from the denied requests of the bottle in `folder` and merges the result into its routes. `None` if the
+/// routes are unknown.
 ///
-/// # Errors
-/// When its log or its routes exist and cannot be read.
+/// # Errors When the bottle's log or its routes exist but cannot be read.
 pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     let Some(now) = routes::read(folder)? else { return Ok(None) };
     let learned = journal::read(&folder.join(SIDECAR_LOGS))?.learned(&now.table);
@@ -92,9 +93,9 @@ pub struct Learning {
 #[derive(Debug, Default)]
 struct HostRequests {
     times: usize,
-    /// Paths with their methods.
+    /// The requested paths, each with its methods.
     paths: BTreeMap<String, BTreeSet<String>>,
-    /// Repositories of attempted clones, by path prefix.
+    /// The repositories that were to be cloned, as path prefixes.
     clones: BTreeSet<String>,
 }
 
@@ -112,7 +113,7 @@ impl Learning {
     fn record(&mut self, refused: &Refused) -> Result<(), String> {
         let Refused { host, port, method, path, reason } = refused;
         match reason {
-            // The existing route lists its ports.
+            // The host's existing route already lists its ports.
             Reason::RequestNotAllowed | Reason::GitNotAllowed => {}
             Reason::HostNotAllowed if *port == HTTPS_PORT => {}
             Reason::HostNotAllowed => {
@@ -145,7 +146,7 @@ impl Learning {
         Ok(())
     }
 
-    /// The result, merged into the current routes.
+    /// The learned routes, merged into the current routes.
     #[must_use]
     pub fn learned(self, now: &RouteTable) -> Learned {
         let left_out = self.left_out.into_iter().map(|((host, why), times)| (host, times, why));
@@ -167,7 +168,7 @@ impl Learning {
                     learned.rules.extend(rules);
                     routes.push((host, times, route));
                 }
-                // Already allowed.
+                // The current routes already allow this.
                 Ok(false) => {}
                 Err(why) => learned.left_out.push((host, times, why)),
             }
@@ -178,7 +179,7 @@ impl Learning {
 }
 
 impl Learned {
-    /// Builds the proposal from as many routes as fit.
+    /// Builds the proposal from the routes, up to the limit for one proposal.
     fn propose(&mut self, mut routes: Vec<(String, usize, Value)>) {
         while !routes.is_empty() {
             let list: Value = routes.iter().map(|(_, _, route)| route.clone()).collect();
@@ -197,14 +198,14 @@ impl Learned {
     }
 }
 
-/// Whether a valid route would allow anything new.
+/// Whether a valid route would allow anything that the current routes do not.
 fn adds_permissions(now: &RouteTable, route: &Value) -> Result<bool, String> {
     let alone = proposal::parse(&json!([route]).to_string()).map_err(|error| error.to_string())?;
     let merged = proposal::merge(now, &alone).map_err(|error| error.to_string())?;
     Ok(merged != *now)
 }
 
-/// The route to a host, and where it allows more than was requested.
+/// The route to a host, and the points in which it allows more than was requested.
 fn route(host: &str, wanted: &HostRequests) -> (Value, Vec<String>) {
     let mut rules = Vec::new();
     let mut matches = Vec::new();

@@ -1,6 +1,6 @@
 //! Reads codex's login on this machine.
 //!
-//! Codex writes the file: a ChatGPT login has tokens, a login by key has the key.
+//! Codex writes the file. After a ChatGPT login it contains tokens; after a login with an API key it contains the key.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::plan::{CodexPart, SecretNeed};
 /// The hint for a missing or expired login.
 const LOG_IN: &str = "log in on this machine: `codex login`";
 
-/// The used fields of `auth.json`.
+/// The fields of `auth.json` that this module uses.
 #[derive(Deserialize)]
 struct Login {
     tokens: Option<Tokens>,
@@ -30,7 +30,7 @@ struct Tokens {
     account_id: Option<String>,
 }
 
-/// A token's expiry.
+/// The claim of a token that contains its expiry.
 #[derive(Deserialize)]
 struct Claims {
     exp: Option<i64>,
@@ -50,7 +50,7 @@ pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Se
     if bytes.len() > SECRET_MAX {
         return Err(fault(anyhow!("more than {SECRET_MAX} bytes"), LOG_IN));
     }
-    // Neither position nor text of the file, because it is secret.
+    // The error contains neither a position in the file nor its text, because the file is secret.
     let login: Login =
         serde_json::from_slice(&bytes).map_err(|_| fault(anyhow!("not a codex login"), LOG_IN))?;
     let Some(tokens) = login.tokens else {
@@ -70,7 +70,7 @@ pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Se
     Ok(found)
 }
 
-/// The expiry of a token, if it has one.
+/// When the token expires, if it does.
 fn expiry(token: &Secret) -> Option<Timestamp> {
     let claims = token.expose().split('.').nth(1)?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;

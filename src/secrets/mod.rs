@@ -1,6 +1,6 @@
-//! Resolves secret references to values: once, at launch, in the process with the user's terminal.
+//! Resolves secret references to values. This happens only at launch, in the process that has the user's terminal.
 //!
-//! Values exist only in memory and in the launch order. Every read is bounded and every wait has a deadline. No
+//! Values exist only in memory and in the launch order. Every read has a size limit and every wait has a deadline. No
 //! message contains a value.
 
 mod codex_login;
@@ -25,52 +25,52 @@ use crate::host::Host;
 use crate::manifest::secret_ref::SecretRef;
 use crate::plan::{SecretNeed, SecretSource};
 
-/// Most bytes of a secret: more than any token, key or certificate.
+/// The size limit of a secret in bytes. It is more than any token, key or certificate needs.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// Time limit of a command: the user may have to unlock a vault or touch a security key.
+/// Time limit of a command that prints a secret. The user may have to unlock a vault or touch a security key.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Prompts the user: on the terminal in an interactive command; absent in a script.
+/// Prompts the user. An interactive command prompts on the terminal; a script has no implementation.
 pub trait Ask: Send {
-    /// Prompts for one secret without echo. None when the user cancels.
+    /// Prompts for one secret without echo. `None` if the user cancels.
     ///
     /// # Errors
-    /// When the terminal fails.
+    /// When reading from the terminal fails.
     fn secret(&mut self, question: &str) -> io::Result<Option<Secret>>;
 }
 
 /// The resolved secrets of a launch.
 #[derive(Debug, Default)]
 pub struct Secrets {
-    /// By the need's id.
+    /// The values, by the id of the secret that the plan needs.
     pub values: BTreeMap<String, SecretText>,
-    /// Warnings about their sources (a file that others can read).
+    /// Warnings about the sources, for example about a file that other users can read.
     pub warnings: Vec<String>,
 }
 
 /// Why a secret cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Unset, and there is no terminal for a prompt.
+    /// The variables are not set, and there is no terminal for a prompt.
     #[error("{}", missing(.0))]
     Missing(Vec<SecretNeed>),
     /// The user cancelled the prompt.
     #[error("no value was given for {0}")]
     Cancelled(String),
-    /// The source is not usable.
+    /// The source cannot be read.
     #[error("cannot read the secret for {purpose}")]
     Unreadable {
-        /// The secret's purpose.
+        /// What the secret is for.
         purpose: String,
-        /// The cause, without the value.
+        /// The cause. Never contains the secret's value.
         source: anyhow::Error,
         /// The user's next step.
         hint: &'static str,
     },
 }
 
-/// The default hint for an unusable source.
+/// The default hint for a source that cannot be read.
 const FIX_HINT: &str = "fix the source or the reference: `bottle info AGENT --explain` shows its position";
 
 impl SecretError {
@@ -102,10 +102,9 @@ impl SecretError {
     }
 }
 
-/// Resolves every need. Each source is read, or prompted for, once.
+/// Resolves every needed secret. Reads each source, or prompts for it, only one time.
 ///
-/// # Errors
-/// [`SecretError`]: all missing ones together, or the first unreadable one.
+/// # Errors [`SecretError`] that contains all missing secrets, or the first one that cannot be read.
 pub async fn resolve(
     host: &Host,
     needs: &[SecretNeed],
@@ -163,7 +162,7 @@ async fn prompt(
     let SecretSource::Env(name) = &need.source else { return Ok(value) };
     let Some(reference) = saved_references::parse_reference(value.expose()) else { return Ok(value) };
     let reference = reference.map_err(|why| unreadable(need, anyhow!("the typed reference {why}")))?;
-    // Saved after it has worked.
+    // The reference is saved only after it yielded a value.
     let value = from_reference(host, &reference, need, warnings).await?;
     let saved = SavedReferences::load(host).map_err(|why| unreadable(need, why))?;
     match saved.save(host, name, reference) {
@@ -173,7 +172,7 @@ async fn prompt(
     Ok(value)
 }
 
-/// The value of a host variable, else of its saved reference.
+/// The value of a host variable. If the variable is not set, the value of its saved reference.
 async fn from_env_or_saved(
     host: &Host,
     name: &str,
@@ -232,9 +231,9 @@ fn from_file(
     text_of(&bytes).map_err(fault)
 }
 
-/// Reads a regular file, at most one byte more than [`SECRET_MAX`], and its metadata.
+/// Reads a regular file and its metadata. Reads at most one byte more than [`SECRET_MAX`].
 fn read_bounded(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Metadata)> {
-    // Non-blocking, so that a pipe is refused without a wait.
+    // The file is opened in non-blocking mode, so that a named pipe is refused without waiting for its writer.
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     let metadata = file.metadata()?;
@@ -251,7 +250,7 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
         return Err(unreadable(need, anyhow!("the command is empty")));
     };
     let fault = |what: &str, why: anyhow::Error| unreadable(need, why.context(format!("`{program}` {what}")));
-    // No shell, so nothing in the arguments is expanded.
+    // The command runs without a shell, so nothing in its arguments is expanded.
     let mut child = tokio::process::Command::new(program)
         .args(arguments)
         .env_clear()
@@ -287,7 +286,7 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
     }
 }
 
-/// Decodes a secret and removes one trailing line break.
+/// Decodes a secret as text and removes one trailing line break.
 fn text_of(bytes: &[u8]) -> anyhow::Result<Secret> {
     ensure!(bytes.len() <= SECRET_MAX, "more than {SECRET_MAX} bytes");
     let text = std::str::from_utf8(bytes).map_err(|_| anyhow!("not UTF-8"))?;
@@ -321,7 +320,7 @@ fn missing(needs: &[SecretNeed]) -> String {
     words.join("; ")
 }
 
-/// Describes a secret's source, for the preflight.
+/// Describes the source of a secret, for the check that `bottle start` shows before a launch.
 #[must_use]
 pub fn describe(source: &SecretSource) -> String {
     match source {

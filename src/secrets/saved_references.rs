@@ -1,7 +1,7 @@
-//! Loads and saves `$BOTTLE_HOME/secrets.yml`: references that replace unset variables.
+//! Loads and saves `$BOTTLE_HOME/secrets.yml`, which contains a secret reference for each variable that is not set.
 //!
-//! It has references only, never a value: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user adds an entry by typing a
-//! reference instead of a secret at the prompt.
+//! The file contains references, never values: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user adds an entry by typing
+//! a reference instead of a secret at the prompt.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -16,15 +16,15 @@ use crate::manifest::secret_ref::{BadSecretRef, SecretRef};
 /// The file's first line.
 const HEADING: &str = "# References for secrets whose variables are not set. Never a secret itself.\n";
 
-/// References by variable name.
+/// Secret references, by variable name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct SavedReferences(BTreeMap<String, SecretRef>);
 
 impl SavedReferences {
-    /// Loads the references of this home; none without the file.
+    /// Loads the references of this home. Returns no references if the file does not exist.
     ///
-    /// # Errors
-    /// When the file exists and is invalid: its path and the problem, without its values.
+    /// # Errors When the file exists but is invalid. The error contains the path and the problem, not the file's
+    /// values.
     pub(super) fn load(host: &Host) -> anyhow::Result<Self> {
         let path = path_of(host);
         Self::read(&path).with_context(|| path.display().to_string())
@@ -42,7 +42,7 @@ impl SavedReferences {
         })?;
         let mut references = BTreeMap::new();
         for (name, reference) in written {
-            // A reference to another variable could create a cycle.
+            // References to variables are refused, because they could form a cycle.
             match reference.parse() {
                 Ok(SecretRef::Variable(_)) => bail!("{name} must be `file:PATH` or `cmd:COMMAND`"),
                 Ok(reference) => drop(references.insert(name, reference)),
@@ -58,10 +58,9 @@ impl SavedReferences {
         self.0.get(name)
     }
 
-    /// Saves a reference for a variable and replaces an older one.
+    /// Saves the reference for a variable and replaces an existing one.
     ///
-    /// # Errors
-    /// When the file cannot be written; the old file then stays.
+    /// # Errors When the file cannot be written. The previous file then stays.
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);
@@ -77,7 +76,7 @@ impl SavedReferences {
     }
 }
 
-/// Parses typed text as a reference; none if it has no reference prefix.
+/// Parses typed text as a secret reference. `None` if the text has no reference prefix.
 pub(super) fn parse_reference(typed: &str) -> Option<Result<SecretRef, BadSecretRef>> {
     let is_reference = typed.starts_with("file:") || typed.starts_with("cmd:");
     is_reference.then(|| typed.trim().parse())

@@ -1,5 +1,5 @@
-//! Tests engine-specific behaviour: a bottle's visible configuration, networks, addresses and names, and an absent
-//! engine. With both transports to the proxy.
+//! Tests behaviour that only container engines have: a bottle's visible configuration, networks, addresses and names,
+//! and an absent engine. Tests each transport to the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use bottle_test_support::{engine, skip};
 
 use crate::fixture::{Bottle, Fixture, docker, run};
 
-/// A secret that is sent only to pid 1.
+/// A secret that is sent only to pid 1, so it must not appear in a container's configuration.
 const SECRET: &str = "s3cr3t-of-the-agent-7f1c";
 
 fn said(arguments: &[&str]) -> String {
@@ -27,7 +27,7 @@ fn id(bottle: &Bottle<'_>, kind: &str) -> String {
     all.iter().find(|resource| resource.kind == kind).unwrap_or_else(|| panic!("{kind}: {all:?}")).id.clone()
 }
 
-/// The listeners in the bundle's network except loopback, as the kernel lists them (proc_pid_net(5)).
+/// The addresses on which the bundle listens, except loopback, according to the kernel's tables (proc_pid_net(5)).
 fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
     const LISTENS: &str = "0A";
     let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(bottle, "bundle-process")]);
@@ -35,7 +35,7 @@ fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
     let rows = [table("tcp"), table("tcp6")].concat();
     let rows = rows.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
     let listening = rows.filter(|row| row.get(3) == Some(&LISTENS)).map(|row| {
-        // Words of four bytes in the machine's order, then the port.
+        // The table shows an address as words of four bytes in native byte order, then the port.
         let hex = row[1].split(':').next().expect("an address").to_owned();
         let words =
             (0..hex.len()).step_by(8).map(|at| u32::from_str_radix(&hex[at..at + 8], 16).expect("hex"));
@@ -48,7 +48,7 @@ fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
     listening.filter(|address| !address.is_loopback()).collect()
 }
 
-/// Whether a bottle's proxy answers there.
+/// Whether the proxy of a bottle answers at this address.
 fn is_a_proxy(target: SocketAddr) -> bool {
     use std::io::{Read, Write};
     let patience = std::time::Duration::from_millis(500);
@@ -60,7 +60,7 @@ fn is_a_proxy(target: SocketAddr) -> bool {
     String::from_utf8_lossy(&answer).to_ascii_lowercase().contains("x-bottle-reason")
 }
 
-/// Requests a page from each address at this port, and prints the answers.
+/// Requests a page from each address at the given port, and prints the answers.
 const ASK: &str = "import sys, socket\n\
     for a in sys.argv[2:]:\n\
     \x20 s = socket.socket(); s.settimeout(2)\n\
@@ -70,7 +70,7 @@ const ASK: &str = "import sys, socket\n\
     \x20   print(s.recv(4096))\n\
     \x20 except OSError as e: print(e)\n";
 
-/// Contacts each `kind/address/port`, and prints those that answer.
+/// Contacts each target (`kind/address/port`) and prints the targets that answer.
 const GREET: &str = "import sys, socket\n\
     for t in sys.argv[1:]:\n\
     \x20 kind, a, p = t.split('/')\n\
@@ -80,7 +80,7 @@ const GREET: &str = "import sys, socket\n\
     \x20   if s.recv(9) == b'here': print(t, flush=True)\n\
     \x20 except OSError: pass\n";
 
-/// Listens at these addresses, over TCP and UDP, at this port; prints when it is ready.
+/// Listens on the given addresses and port, over TCP and UDP. Prints a line when it is ready.
 const ANSWER: &str = "import sys, socket, threading\n\
     p = int(sys.argv[1])\n\
     def tcp(s):\n\
@@ -93,7 +93,7 @@ const ANSWER: &str = "import sys, socket, threading\n\
     \x20 for f, x in [(tcp, s), (udp, u)]: threading.Thread(target=f, args=(x,)).start()\n\
     print('up', flush=True)\n";
 
-/// A responder in the network of a process or of this machine. Dropping it ends it.
+/// A process that answers contacts, in the network of another process or of this machine. Dropping it ends the process.
 struct Answering(std::process::Child);
 
 impl Answering {
@@ -118,7 +118,7 @@ impl Drop for Answering {
     }
 }
 
-/// The addresses of a container, and the process whose network to enter.
+/// The id of a container's first process, whose network a test can enter, and the container's addresses.
 fn network_of(container: &str) -> (String, Vec<String>) {
     let format = "{{.State.Pid}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}";
     let text = said(&["inspect", "--format", format, container]);
@@ -126,7 +126,7 @@ fn network_of(container: &str) -> (String, Vec<String>) {
     (words.next().expect("a process"), words.collect())
 }
 
-/// This machine's own addresses on a container's networks.
+/// The addresses that this machine has on a container's networks.
 fn gateways_of(container: &str) -> Vec<IpAddr> {
     let text =
         said(&["inspect", "--format", "{{range .NetworkSettings.Networks}} {{.Gateway}}{{end}}", container]);
@@ -140,8 +140,8 @@ fn greeted(enter: &[&str], targets: &[String]) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// Host, resolvers, the bundle's outer side and another bottle: each answers over TCP and UDP where it may be
-/// reached, at the same port at the same moment, and the agent gets to none of them.
+/// The agent reaches no service of the host, of its resolvers, of the bundle's outer network or of another bottle. As a
+/// control, each service answers over TCP and UDP, at the same port and at the same time, from where it may be reached.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_on_the_host_do_not_answer_the_agent() {
     const PORT: u16 = 41_953;
@@ -157,7 +157,7 @@ async fn services_on_the_host_do_not_answer_the_agent() {
             [id(&bottle, "bundle-process"), id(&other, "bundle-process"), id(&other, "guest-process")];
         let own = bottle::host::addresses::of_this_host().expect("addresses");
         let of_host = own.iter().filter(|address| address.is_ipv4() && !address.is_loopback());
-        // Other tests create and remove bridges.
+        // Addresses of other bottles' networks are excluded, because other tests create and remove those networks.
         let gateways: Vec<IpAddr> = containers.iter().flat_map(|container| gateways_of(container)).collect();
         let of_host: Vec<String> = of_host
             .filter(|address| TcpListener::bind((**address, 0)).is_ok())
@@ -175,10 +175,10 @@ async fn services_on_the_host_do_not_answer_the_agent() {
             assert_eq!(greeted(&["nsenter", "--net", "--target", &pid], &there), there, "control");
             all.extend(there);
         }
-        // The outer side of a bundle is reached from this machine, as its own network has it.
+        // As a control, this machine reaches the bundle's outer address, because the machine is on the same network.
         let (_, outer) = network_of(&containers[0]);
         assert!(!greeted(&[], &targets(outer.into_iter(), PORT)).is_empty(), "control");
-        // What the agent may reach of them: the bundle, on the network that is theirs.
+        // The agent may reach one of these targets: its own bundle, on the network that both share.
         let (_, own_bundle) = network_of(&containers[0]);
         let channel = bottle.provisioned().await;
         let words: Vec<&str> =
@@ -195,7 +195,7 @@ async fn services_on_the_host_do_not_answer_the_agent() {
         };
         let (neighbours, others): (Vec<&str>, Vec<&str>) = reached.into_iter().partition(neighbour);
         assert_eq!(others, [] as [&str; 0], "{}", fixture.name());
-        // The control of the probe itself.
+        // As a control of the probe, the agent reaches its own bundle if they share a network.
         assert_eq!(neighbours.is_empty(), !fixture.is_networked(), "{output}");
         drop(answering);
         bottle.remove().await;
@@ -203,7 +203,7 @@ async fn services_on_the_host_do_not_answer_the_agent() {
     }
 }
 
-/// Whether it is in the range that bottles get their networks from; this test's own are among its targets.
+/// Whether the address is in the range from which bottles get their networks. The networks of this test are in it too.
 fn is_of_bottles(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V4(four) if four.octets()[..2] == [10, 213])
 }
@@ -259,7 +259,7 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
             let user = field("Config.User");
             assert!(!user.starts_with("\"0") && user.contains(':'), "{kind}: {user}");
             assert_eq!(field("HostConfig.ReadonlyRootfs"), (kind == "bundle-process").to_string(), "{kind}");
-            // The runtime's and the engine's files of it.
+            // These folders contain the runtime's and the engine's files for the container.
             for folder in ["/run/docker", "/var/lib/docker/containers", "/run/containerd"] {
                 let found = Command::new("grep").args(["-rlsF", SECRET, folder]).output().expect("grep");
                 assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{kind} {folder}");
@@ -278,7 +278,7 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
         let (bottle, other) = (fixture.bottle("alone").await, fixture.bottle("other").await);
         bottle.start_bundle().await;
         let channel = bottle.provisioned().await;
-        // Each of these answers outside the bottle at this moment.
+        // As a control, each of these targets answers outside the bottle at this moment.
         let own = bottle::host::addresses::of_this_host().expect("addresses");
         let listeners: Vec<TcpListener> = own
             .iter()
@@ -292,7 +292,7 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
             let answered = std::net::TcpStream::connect_timeout(target, std::time::Duration::from_secs(2));
             assert!(answered.is_ok(), "control: {target} {answered:?}");
         }
-        // The other bottle, and the bundle from its outer side.
+        // The other bottle, and the outer address of this bottle's bundle.
         for (container, network) in
             [(id(&other, "guest-process"), "inner"), (id(&bottle, "bundle-process"), "outer")]
         {
@@ -333,9 +333,9 @@ async fn the_agent_cannot_enable_ipv6() {
     }
 }
 
-/// What an engine before 28 leaves: an interface of the machine on the bottle's network, without an address of
-/// version 4. It is out of reach because nothing inside can have an address of version 6; this is what that
-/// stands against.
+/// An engine before version 28 leaves the machine's interface on the bottle's network, without an IPv4 address. The
+/// agent cannot reach the interface's link-local IPv6 address, because IPv6 is disabled in the bottle. This test checks
+/// that.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
     for fixture in docker().await {
@@ -359,8 +359,8 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
             let port = listener.local_addr().expect("address").port().to_string();
             let refused = bottle.shell(&format!("python3 -c \"{inside}\" {address} {port}")).await;
             assert_ne!(refused.trim(), "0", "{}: reached {address}", fixture.name());
-            // The control: with IPv6 switched on from outside, the same attempt gets there. So it is the switch
-            // that the agent cannot turn which closes it.
+            // As a control, the same attempt succeeds after IPv6 is enabled from outside. The setting, which the agent
+            // cannot change, is therefore what blocks the attempt.
             let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
             if enable_ipv6(&pid) {
                 let arguments = ["python3", "-c", inside, &address.to_string(), &port];
@@ -374,7 +374,7 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
             }
             assert!(listener.as_raw_fd() >= 0);
         }
-        // Nor is there an IPv4 address on it.
+        // The interface has no IPv4 address either.
         let addresses =
             Command::new("ip").args(["-4", "-o", "addr", "show", "dev", &bridge]).output().expect("ip");
         assert_eq!(String::from_utf8_lossy(&addresses.stdout), "", "{bridge}");
@@ -429,12 +429,13 @@ async fn the_proxy_listens_only_on_the_bottles_network() {
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}\n{{end}}";
         let addresses = said(&["inspect", "--format", format, &id(&bottle, "bundle-process")]);
         assert_eq!(addresses.lines().count(), 2, "{addresses}");
-        // On one side only; and whoever is not the bottle is answered nothing there, which is tried below.
+        // The proxy listens on one of the two networks. It does not answer peers other than the bottle, as tested
+        // below.
         let listened_on: Vec<String> = listened_on(&bottle).iter().map(ToString::to_string).collect();
         assert_eq!(listened_on.len(), 1, "listens on {listened_on:?}");
         assert!(addresses.lines().any(|address| address == listened_on[0]), "listens on {listened_on:?}");
-        // From the host, as any user of it could: neither side of the bundle answers. A machine's own network
-        // may answer for addresses that lead nowhere, so what counts is that it is not the proxy.
+        // A user of the host gets no answer from the bundle, on either of its networks. The machine's network may
+        // answer for addresses that do not exist, so the test checks that no answer is the proxy's.
         for address in addresses.lines() {
             for port in [53, 80, 443, 9099, 9100, 9420] {
                 let target = SocketAddr::new(address.parse().expect("an address"), port);
@@ -452,14 +453,14 @@ async fn the_proxy_listens_only_on_the_bottles_network() {
                 let said = ask_as(&plain, port);
                 assert!(!said.to_ascii_lowercase().contains("x-bottle-reason"), "{port}: {said}");
             }
-            // That user gets an answer where a listener exists.
+            // As a control, this user gets an answer from inside the bottle's network.
             let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
             let control = ["nsenter", "--net", "--target", &pid];
             let as_user = [&control[..], &plain].concat();
             let answer = ask_as(&as_user, "9099").to_ascii_lowercase();
             assert!(answer.contains("x-bottle-reason"), "control: {answer}");
         }
-        // The control: from the bottle's own network it does.
+        // As a control, the bundle answers in the bottle's network.
         let ask = "import sys, socket\n\
             for a in sys.argv[1:]:\n\
             \x20 s = socket.socket(); s.settimeout(2)\n\
@@ -498,7 +499,8 @@ async fn an_exhausted_subnet_range_is_reported_and_leaves_nothing() {
             continue;
         }
         fixture.set("docker: {subnets: 10.214.99.0/27}\n");
-        // One network for its two ends, one for its bundle's way out.
+        // The range has room for two networks: one between agent and bundle, and one that connects the bundle to the
+        // internet.
         let first = fixture.bottle("first").await;
         first.start_bundle().await;
         let second = fixture.planned("second");
@@ -516,7 +518,7 @@ async fn an_exhausted_subnet_range_is_reported_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_launches_get_different_addresses() {
     for fixture in docker().await {
-        // Little room, so that they meet.
+        // The range is small, so that the launches choose the same subnets.
         fixture.set(&format!(
             "docker: {{subnets: 10.214.{}.0/24, transport: {}}}\n",
             100 + u8::from(fixture.is_networked()),
@@ -555,7 +557,8 @@ async fn a_taken_container_name_is_reported_and_its_container_stays() {
         let foreign = said(&["create", "--name", &name, "--entrypoint", "/bin/true", engine::BASE_IMAGE]);
         let error = fixture.backend.start_guest(&bottle.launch(), &bottle.prepared).await.expect_err("taken");
         assert!(error.one_line().contains("already in use") && error.hint.is_some(), "{error:?}");
-        // It has our name but not our labels: it is neither found nor removed, even when a ledger names it.
+        // The volume has a bottle's name but not its labels. It is neither listed nor removed, even if a ledger names
+        // it.
         assert!(bottle.found().await.iter().all(|resource| resource.id != foreign));
         let claimed =
             Resource { slug: bottle.slug().clone(), kind: "layers".to_owned(), id: foreign.clone() };
@@ -641,7 +644,7 @@ async fn only_a_host_route_reaches_the_users_machine() {
         for network in bottle.ledger.all().iter().filter(|resource| resource.kind == "network") {
             machines.push(said(&["network", "inspect", "--format", format, &network.id]));
         }
-        // The network without the host has none.
+        // The machine has no address on the inner network.
         let machine = machines.iter().find_map(|text| text.parse::<IpAddr>().ok()).expect("a gateway");
         let listener = TcpListener::bind((machine, port)).expect("the machine's end of the way out");
         std::thread::spawn(move || serve_one(&listener));

@@ -1,4 +1,4 @@
-//! Failed setups report one cause and leave nothing running.
+//! A failed setup reports one cause and leaves no process running.
 
 use std::process::{Command, Stdio};
 
@@ -26,7 +26,7 @@ async fn a_failed_setup_names_its_step_and_leaves_no_process() {
             assert_eq!(bottle.found().await, [], "{}", fixture.name());
             continue;
         }
-        // A file in place of a folder: the new process fails long after its start.
+        // A file is in the place of a folder, so the new process fails a long time after its start.
         let inner = fixture.host.user_home.join("file/inner");
         std::fs::create_dir_all(inner.parent().expect("parent")).expect("made");
         std::fs::write(&inner, "x").expect("written");
@@ -81,7 +81,7 @@ async fn a_killed_guest_takes_its_processes_with_it() {
     }
 }
 
-/// Whether the program of the test above runs for this user, identified by a unique argument.
+/// Whether the program of the previous test runs as this user. A unique argument identifies it.
 fn is_sleeping() -> bool {
     let own = rustix::process::getuid().as_raw();
     std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok).any(|entry| {
@@ -90,7 +90,7 @@ fn is_sleeping() -> bool {
     })
 }
 
-/// A bottle that root starts runs as a separate user.
+/// Whether the process runs as this user. A bottle that root starts runs as another user.
 fn belongs_to(process: &std::path::Path, own: u32) -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(process).is_ok_and(|found| own == 0 && found.uid() != 64_242 || found.uid() == own)

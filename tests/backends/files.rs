@@ -1,4 +1,4 @@
-//! Tests the files that an agent may write, and their limits.
+//! Tests which files an agent may write, and the limits on them.
 
 use bottle::backend::{Exposed, Prepared};
 use bottle::plan::Resources;
@@ -15,7 +15,7 @@ async fn home_and_workspace_are_writable_and_the_system_is_not() {
             continue;
         }
         let bottle = fixture.bottle("writes").await;
-        // In a container the program's usual path is a link that the bottle creates.
+        // In a container, the program's usual path is a link that the bottle creates.
         let program = if fixture.name() == "docker" { "/run/bottle/bin/bottle" } else { GUEST_PROGRAM };
         let output = bottle
             .shell(
@@ -75,7 +75,8 @@ async fn detects_changes_and_removes_unreadable_folders() {
         bottle.shell("mkdir -p a/b; echo x >a/b/c; cd ~ && mkdir -p shut/in && echo x >shut/in/f && chmod 0 shut/in shut").await;
         pause().await;
         let after = Timestamp::now();
-        // A backend with a single stream to pid 1 takes it over for the query, so nothing runs after this.
+        // On a backend with a single stream to pid 1, the query takes over that stream, so no command can run
+        // afterwards.
         let slug = bottle.slug();
         assert!(fixture.backend.holds_work(slug, before).await.expect("looked"), "{}", fixture.name());
         assert!(!fixture.backend.holds_work(slug, after).await.expect("looked"), "{}", fixture.name());

@@ -1,4 +1,4 @@
-//! A backend over a temporary home, and bottles on it.
+//! A backend with a temporary home, and bottles in that home.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use bottle_test_support::program::Program;
 use bottle_test_support::{engine, skip, small_root};
 use tokio::sync::OnceCell;
 
-/// A backend and its home.
+/// A backend and its temporary home.
 pub(crate) struct Fixture {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) host: Host,
@@ -33,14 +33,14 @@ pub(crate) struct Fixture {
     _folder: tempfile::TempDir,
 }
 
-/// Every backend with each of its transports to the proxy, and the settings for it.
+/// Every backend with each of its transports to the proxy, and the environment that selects the transport.
 const ALL: [(&str, &str); 4] =
     [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: socket}\n")];
 
-/// Where the small image of [`Fixture::in_image`] lies in its home.
+/// The name, in its home, of the small image that [`Fixture::in_image`] uses.
 const IMAGE: &str = "small";
 
-/// That image, unpacked once for all fixtures.
+/// The small image, unpacked one time for all fixtures.
 struct Unpacked {
     home: tempfile::TempDir,
     prepared: Prepared,
@@ -48,7 +48,7 @@ struct Unpacked {
 
 static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_new(Weak::new());
 
-/// Every available backend, each over its own home. Unavailable ones are reported.
+/// Every available backend, each with its own home. Reports the backends that are not available.
 pub(crate) async fn every_backend() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
     for (name, settings) in ALL {
@@ -64,14 +64,14 @@ pub(crate) async fn every_backend() -> Vec<Fixture> {
     fixtures
 }
 
-/// The docker backend with each transport to the proxy, where an engine is available.
+/// The docker backend with each transport to the proxy, if an engine is available.
 pub(crate) async fn docker() -> Vec<Fixture> {
     let mut fixtures = every_backend().await;
     fixtures.retain(|fixture| fixture.name() == "docker");
     fixtures
 }
 
-/// Every backend that isolates.
+/// Every available backend that isolates bottles.
 pub(crate) async fn every_isolating_backend() -> Vec<Fixture> {
     let mut fixtures = every_backend().await;
     fixtures.retain(|fixture| fixture.backend.capabilities().isolates);
@@ -79,7 +79,7 @@ pub(crate) async fn every_isolating_backend() -> Vec<Fixture> {
 }
 
 impl Fixture {
-    /// This backend over its own home.
+    /// Creates a fixture for this backend with a new home.
     pub(crate) fn new(name: &str, env: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
         let host = Host {
@@ -95,7 +95,7 @@ impl Fixture {
         Self { backend, host, planned_only, prepared: OnceCell::new(), unpacked: None, _folder: folder }
     }
 
-    /// The linux backend with bottles on a small image of this machine's programs.
+    /// The linux backend whose bottles run on a small image, made of this machine's programs.
     pub(crate) async fn in_image() -> Self {
         let mut fixture = Self::new("linux", &[]);
         fixture.planned_only.image = ImageSource::Path(IMAGE.into());
@@ -107,18 +107,18 @@ impl Fixture {
         fixture
     }
 
-    /// Whether its bottles can change their system files.
+    /// Whether the bottles run on an image and can therefore change their system files.
     pub(crate) fn is_in_image(&self) -> bool {
         self.unpacked.is_some()
     }
 
-    /// Writes its `settings.yml`.
+    /// Writes the home's `settings.yml`.
     pub(crate) fn set(&self, settings: &str) {
         std::fs::create_dir_all(&self.host.home).expect("home");
         std::fs::write(self.host.home.join("settings.yml"), settings).expect("settings");
     }
 
-    /// Whether the backend is usable here; otherwise reports a skip.
+    /// Whether the backend is usable on this machine. If not, reports the skipped tests.
     async fn is_usable(&self) -> bool {
         if self.name() == "docker"
             && let Err(why) = engine::here()
@@ -133,7 +133,7 @@ impl Fixture {
         }
         match self.prepared().await {
             Ok(_) => true,
-            // Containers need the static program.
+            // Containers need a static build of the program.
             Err(error) if error.kind == BackendErrorKind::Unavailable => {
                 skip::aloud(self.name(), &error);
                 false
@@ -142,7 +142,7 @@ impl Fixture {
         }
     }
 
-    /// The prepared image or program of its bottles.
+    /// Prepares the image or program for the fixture's bottles.
     pub(crate) async fn prepared(&self) -> Result<Prepared, BackendError> {
         if let Some(unpacked) = &self.unpacked {
             return Ok(unpacked.prepared.clone());
@@ -154,28 +154,28 @@ impl Fixture {
         self.prepared.get_or_try_init(prepare).await.cloned()
     }
 
-    /// Whether its bottles see the host's programs.
+    /// Whether the bottles see the host's programs.
     pub(crate) fn shows_the_host(&self) -> bool {
         self.name() == "linux" && !self.is_in_image()
     }
 
-    /// Whether its bottles connect to the proxy over a network.
+    /// Whether the bottles connect to the proxy over a network.
     pub(crate) fn is_networked(&self) -> bool {
         let settings = std::fs::read_to_string(self.host.home.join("settings.yml")).unwrap_or_default();
         self.name() == "docker" && !settings.contains("socket")
     }
 
-    /// The name, for messages.
+    /// The backend's name, for messages.
     pub(crate) fn name(&self) -> &'static str {
         self.backend.name()
     }
 
-    /// A bottle with an unprovisioned pid 1.
+    /// Starts a bottle whose pid 1 is not provisioned.
     pub(crate) async fn bottle(&self, slug: &str) -> Bottle<'_> {
         self.bottle_with(slug, Prepared::default(), Resources::default()).await
     }
 
-    /// A bottle with exposed paths and limits.
+    /// Starts a bottle with exposed paths and limits.
     pub(crate) async fn bottle_with(
         &self,
         slug: &str,
@@ -190,7 +190,7 @@ impl Fixture {
         bottle
     }
 
-    /// A bottle with the files of `origin`.
+    /// Starts a bottle with the files of `origin`.
     pub(crate) async fn bottle_from(&self, slug: &str, origin: Origin) -> Bottle<'_> {
         let mut bottle = self.planned(slug);
         bottle.origin = origin;
@@ -199,7 +199,7 @@ impl Fixture {
         bottle
     }
 
-    /// A bottle with only its state folder.
+    /// Creates only the state folder of a bottle.
     pub(crate) fn planned(&self, slug: &str) -> Bottle<'_> {
         let plan = Plan { image: self.planned_only.image.clone(), ..plan(slug, self.name()) };
         let state = self.host.state().join(slug);
@@ -233,7 +233,7 @@ impl Drop for Fixture {
         if self.name() != "docker" {
             return;
         }
-        // A snapshot would stay on the engine after this home is removed.
+        // Snapshots on an engine would remain after this home is removed, so they are removed here.
         let label = format!("label=bottle.snapshot={}", self.host.home_hash());
         let format = "{{.Repository}}:{{.Tag}}";
         let names = engine::docker(&["images", "--filter", &label, "--format", format]).unwrap_or_default();
@@ -243,7 +243,7 @@ impl Drop for Fixture {
     }
 }
 
-/// A bottle. Dropping it kills its processes, so that a failed test leaves none.
+/// A bottle. Dropping it kills its processes, so that a failed test leaves none running.
 pub(crate) struct Bottle<'a> {
     pub(crate) fixture: &'a Fixture,
     pub(crate) plan: Plan,
@@ -254,14 +254,14 @@ pub(crate) struct Bottle<'a> {
 }
 
 impl Bottle<'_> {
-    /// Makes its network and starts pid 1.
+    /// Creates the bottle's network and starts pid 1.
     pub(crate) async fn begin(&self) {
         let backend = &self.fixture.backend;
         backend.make_network(&self.launch()).await.expect("network");
         backend.start_guest(&self.launch(), &self.prepared).await.expect("guest");
     }
 
-    /// Starts its bundle, unprovisioned.
+    /// Starts the bottle's bundle without provisioning it.
     pub(crate) async fn start_bundle(&self) {
         self.fixture.backend.start_bundle(&self.launch(), &self.prepared).await.expect("bundle");
     }
@@ -274,7 +274,7 @@ impl Bottle<'_> {
         &self.plan.identity.slug
     }
 
-    /// The channel to pid 1.
+    /// Opens the channel to pid 1.
     pub(crate) async fn connect(&self) -> Channel {
         let stream: ByteStream = self.fixture.backend.connect_guest(self.slug()).await.expect("connect");
         let hello = Hello::of(Role::Keeper);
@@ -292,14 +292,14 @@ impl Bottle<'_> {
         channel
     }
 
-    /// The output of a shell script inside, including standard error.
+    /// Runs a shell script in the bottle and returns its output, including standard error.
     pub(crate) async fn shell(&self, script: &str) -> String {
         let channel = self.provisioned().await;
         let (output, _) = run(&channel, &["/bin/sh", "-c", script]).await.expect("shell");
         output
     }
 
-    /// A snapshot of it.
+    /// Creates a snapshot of the bottle.
     pub(crate) async fn freeze(&self, previous: Option<&Snapshot>) -> Snapshot {
         let frozen = self.fixture.backend.freeze(self.slug(), previous, ProgressSink::discard()).await;
         let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.fixture.name()));
@@ -307,20 +307,20 @@ impl Bottle<'_> {
         frozen.snapshot
     }
 
-    /// Kills its processes and keeps its files.
+    /// Kills the bottle's processes and keeps its files.
     pub(crate) async fn stop(&self) {
         let mut all = self.found().await;
         all.retain(|resource| resource.kind != LAYERS);
         self.fixture.backend.remove(&all).await.expect("stopped");
     }
 
-    /// All resources of this bottle, by label.
+    /// Lists all resources of this bottle by their labels.
     pub(crate) async fn found(&self) -> Vec<Resource> {
         let all = self.fixture.backend.enumerate().await.expect("enumerated");
         all.into_iter().filter(|resource| resource.slug == *self.slug()).collect()
     }
 
-    /// Removes all of its resources.
+    /// Removes all resources of this bottle.
     pub(crate) async fn remove(&self) {
         let all: Vec<Resource> = self.found().await.into_iter().chain(self.ledger.all()).collect();
         self.fixture.backend.remove(&all).await.expect("removed");
@@ -331,7 +331,7 @@ impl Drop for Bottle<'_> {
     fn drop(&mut self) {
         let processes = self.ledger.all().into_iter().filter(|resource| resource.kind.ends_with("process"));
         for process in processes.filter_map(|resource| resource.id.parse::<ProcessId>().ok()) {
-            // Usually removed already.
+            // The process has usually been removed already.
             let _ = process.kill(Duration::from_secs(5));
         }
         for group in self.ledger.all().iter().filter(|resource| resource.kind == "control-group") {
@@ -349,7 +349,7 @@ impl Drop for Bottle<'_> {
     }
 }
 
-/// Runs a program inside and returns its output and exit.
+/// Runs a program in the bottle and returns its output and exit.
 pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exit), GuestEvent> {
     let process = Process {
         argv: argv.iter().map(ToString::to_string).collect(),
@@ -382,7 +382,7 @@ pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exi
     }
 }
 
-/// Writes a file, by a path from the root.
+/// Writes a file at a path that is relative to the bottle's root.
 pub(crate) async fn write(channel: &Channel, path: &str, content: &[u8]) {
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -398,7 +398,7 @@ pub(crate) async fn write(channel: &Channel, path: &str, content: &[u8]) {
     assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done, "{path}");
 }
 
-/// The content of a file; `None` when it does not exist.
+/// Reads a file. `None` if it does not exist.
 pub(crate) async fn read(channel: &Channel, path: &str) -> Option<String> {
     match run(channel, &["cat", path]).await.expect("ran") {
         (content, Exit::Code(0)) => Some(content),
@@ -406,7 +406,7 @@ pub(crate) async fn read(channel: &Channel, path: &str) -> Option<String> {
     }
 }
 
-/// A ledger that a test can read.
+/// A ledger whose content a test can read.
 #[derive(Default)]
 pub(crate) struct Recorded(Mutex<Vec<Resource>>);
 

@@ -7,7 +7,7 @@ use bottle::backend::{Origin, ProgressSink};
 
 use crate::fixture::{Bottle, Fixture, every_isolating_backend, run};
 
-/// The files of a bottle's only snapshot, on backends that store it in the home.
+/// The folder of a bottle's only snapshot, on backends that store snapshots in the home.
 fn stored(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
     let own = fixture.host.home.join("snapshots").join(bottle.slug().as_str());
     let all: Vec<_> = std::fs::read_dir(&own).expect("snapshots").map(|e| e.expect("one").path()).collect();
@@ -21,12 +21,12 @@ async fn fixtures() -> Vec<Fixture> {
     fixtures
 }
 
-/// The folder of the agent's home in a bottle's or snapshot's files.
+/// The name of the folder that contains the agent's home, in a bottle's layers and in its snapshots.
 fn home_of(fixture: &Fixture) -> &'static str {
     if fixture.is_in_image() { "upper/home/agent" } else { "home" }
 }
 
-/// The live files of a bottle.
+/// The folder of a running bottle's files.
 fn layers(fixture: &Fixture, bottle: &Bottle<'_>) -> PathBuf {
     fixture.backend.kept_workspace(bottle.slug()).expect("a folder").with_file_name("")
 }
@@ -36,7 +36,7 @@ async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
     run(&channel, &["/bin/sh", "-c", script]).await.expect("ran").0
 }
 
-/// Prints every attribute of the home's files that a snapshot preserves.
+/// A script that prints, for each file in the home, every attribute that a snapshot preserves.
 const DESCRIBE: &str = "cd /home/agent && find . -mindepth 1 \\( -type d -prune -o -true \\) -printf '' ; \
     for f in $(ls -A | sort); do stat -c '%n %F %a %s %Y %N' \"$f\"; done; \
     [ one -ef two ] && echo linked; [ one -ef same ] || echo apart; \
@@ -86,10 +86,11 @@ async fn snapshots_share_only_unchanged_files() {
     for fixture in fixtures().await {
         let bottle = fixture.bottle("shared").await;
         bottle.shell("cd /home/agent; echo same >same; echo one >changed; echo one >times; mkdir d; echo x >d/moved").await;
-        // The file clock ticks every few milliseconds; stamps within a tick are discarded.
+        // The clock that stamps files ticks every few milliseconds, and stamps from the same tick as a change are
+        // discarded.
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         let one = bottle.freeze(None).await;
-        // A forged modification time and an equal size do not make a changed file count as unchanged.
+        // A changed file does not count as unchanged if its modification time is forged and its size is the same.
         shell(&bottle, "cd /home/agent; cp -p times t; echo two >changed; printf 'two\\n' >times; touch -r t times; mv d/moved d/other").await;
         let two = bottle.freeze(Some(&one)).await;
         let at = |reference: &str, name: &str| {
@@ -111,11 +112,11 @@ async fn snapshots_share_only_unchanged_files() {
             assert_eq!(std::fs::read_to_string(path).expect("read"), "two\n", "{} {name}", fixture.name());
         }
         assert!(at(&two.reference, "d/other").is_file());
-        // A live file never shares an inode with a stored one.
+        // A file in the layers never shares an inode with a stored file.
         let live = layers(&fixture, &bottle).join(home_of(&fixture)).join("same");
         assert_ne!(std::fs::metadata(live).expect("there").ino(), inode(&one.reference, "same"));
 
-        // A restored file counts as unchanged, and the next freeze does not copy it.
+        // A restored file counts as unchanged, so the next freeze links it instead of copying it.
         bottle.remove().await;
         let again = fixture.bottle_from("shared", Origin::Snapshot(two.clone())).await;
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
@@ -170,7 +171,7 @@ async fn a_too_deep_tree_is_reported_and_leaves_nothing() {
     }
 }
 
-/// A script that descends through folders with the longest names and runs `then` in each.
+/// A script that descends through folders with names of maximum length and runs `then` in each folder.
 fn deepest(then: &str) -> String {
     format!(
         "import os\nos.chdir('/workspace')\nfor _ in range(120):\n  n = 'x' * 255\n  {then}\n  os.chdir(n)\n"
@@ -202,7 +203,7 @@ async fn a_freeze_copies_the_longest_names_at_every_depth() {
     }
 }
 
-/// A script that endlessly swaps folders and files with links that point outside.
+/// A script that endlessly replaces folders and files with links that point outside, and back.
 const EXCHANGES: &str = "import ctypes, os, sys\n\
     libc, out = ctypes.CDLL(None), sys.argv[1]\n\
     os.makedirs('d/sub/sub'); os.symlink(out, 'l'); os.symlink(out, 'd/l')\n\
@@ -254,7 +255,7 @@ async fn swapping_folders_and_links_does_not_escape_the_tree() {
     }
 }
 
-/// Asserts that a stored tree contains no files of the user.
+/// Asserts that a stored tree contains no file of the user.
 fn assert_only_its_own(folder: &Path) {
     for entry in entries(folder) {
         let kind = entry.file_type().expect("kind");
@@ -299,13 +300,13 @@ async fn freezes_a_tree_that_keeps_changing() {
     }
 }
 
-/// The entries of a folder without `.prefix`, part of which belongs to the kernel and is unreadable.
+/// The entries of a folder except `.prefix`, in which a folder of the kernel cannot be read.
 fn entries(folder: &Path) -> Vec<std::fs::DirEntry> {
     let all = std::fs::read_dir(folder).expect("read").map(|entry| entry.expect("entry"));
     all.filter(|entry| entry.file_name() != ".prefix").collect()
 }
 
-/// Whether a tree has at most this many entries; the host's files would be more.
+/// Whether a tree has at most `most` entries. With the host's files it would have more.
 fn no_more_than(folder: &Path, most: usize) -> bool {
     let entries = entries(folder);
     let folders = entries.iter().filter(|entry| entry.file_type().expect("kind").is_dir());

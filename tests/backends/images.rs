@@ -1,4 +1,5 @@
-//! Tests bottles of the linux backend on an image: their changes are private, and in their snapshots.
+//! Tests bottles of the linux backend on an image. A bottle's changes are invisible to other bottles, and its snapshots
+//! contain them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use bottle_test_support::skip;
 
 use crate::fixture::{Bottle, Fixture, run};
 
-/// The linux backend with bottles on an image, where it is usable.
+/// The linux backend with bottles on an image, if it is usable on this machine.
 async fn fixture() -> Option<Fixture> {
     let fixture = Fixture::new("linux", &[]);
     let check = fixture.backend.check().await;
@@ -23,7 +24,7 @@ async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
     run(&channel, &["/bin/sh", "-c", script]).await.expect("ran").0
 }
 
-/// The system files of a snapshot.
+/// The folder of a snapshot's system files.
 fn stored(fixture: &Fixture, snapshot: &Snapshot) -> PathBuf {
     let own = fixture.host.home.join("snapshots").join(snapshot.slug.as_str());
     own.join(&snapshot.reference).join("upper")
@@ -39,7 +40,7 @@ const CHANGE: &str = "echo mine >/usr/bin/new; rm /usr/bin/seq; rm -r /etc/ssl &
     python3 -c 'import os; os.setxattr(\"one\", \"user.overlay.opaque\", b\"y\")' 2>/dev/null; \
     python3 -c 'import os; os.setxattr(\"/opt/shut\", \"user.overlay.redirect\", b\"/etc\")' 2>/dev/null; true";
 
-/// A script that prints all of these changes.
+/// A script that prints the results of these changes.
 const DESCRIBE: &str = "cat /usr/bin/new; ls /usr/bin/seq 2>&1; ls -A /etc/ssl /top; cat /etc/nsswitch.conf; \
     ls -d /usr/bin/uniq 2>&1; cd /opt; for f in $(ls -A | sort); do stat -c '%n %F %a %s %Y %N %u' $f; done; \
     [ one -ef two ] && echo linked; cat closed 2>&1; cat shut/file; printf 'a\\na\\n' >/tmp/in; \
@@ -61,7 +62,7 @@ async fn the_agent_changes_its_system_and_not_the_image() {
         "/\n1000 agent\n1000\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n2\n";
     assert_eq!(output, expected);
     shell(&bottle, CHANGE).await;
-    // Another bottle on the same image, at the same time.
+    // Another bottle runs on the same image at the same time.
     let other = fixture.bottle("untouched").await;
     let output = other.shell("ls -d /usr/bin/new /top 2>/dev/null; ls /usr/bin/seq /etc/ssl").await;
     assert_eq!(output, "/usr/bin/seq\n\n/etc/ssl:\ncert.pem\ncerts\n");
@@ -78,7 +79,7 @@ async fn a_snapshot_contains_all_changes_and_only_changes() {
     let described = shell(&bottle, DESCRIBE).await;
     assert!(described.contains("linked\n") && described.contains("b'kept'"), "{described}");
     let one = bottle.freeze(None).await;
-    // The bottle keeps running, and the next snapshot shares unchanged files.
+    // The bottle keeps running, and the next snapshot shares unchanged files with the previous one.
     let two = bottle.freeze(Some(&one)).await;
     assert!(stored(&fixture, &two).join("opt/one").is_file());
     assert!(!stored(&fixture, &two).join("usr/bin/git").exists(), "what is the image's is not stored again");
@@ -87,13 +88,13 @@ async fn a_snapshot_contains_all_changes_and_only_changes() {
     for snapshot in [&one, &two] {
         let again = fixture.bottle_from("changed", Origin::Snapshot(snapshot.clone())).await;
         assert_eq!(again.shell(DESCRIBE).await, described);
-        // A removed file can be created again, and removed again.
+        // A file that was removed can be created and removed again.
         let channel = again.connect().await;
         let script = "echo again >/usr/bin/seq; mkdir -p /etc/ssl/certs; ls -A /etc/ssl/certs | wc -l";
         assert_eq!(run(&channel, &["/bin/sh", "-c", script]).await.expect("ran").0, "0\n");
         again.remove().await;
     }
-    // The image is in use while a snapshot is based on it.
+    // An image is in use as long as a snapshot is based on it.
     assert_eq!(fixture.backend.unused().await.expect("listed"), []);
 }
 
@@ -106,7 +107,7 @@ async fn a_resumed_bottle_keeps_its_changed_system() {
         .await;
     bottle.stop().await;
     let again = fixture.bottle_from("goes-on", Origin::Kept).await;
-    // Files of a launch are recreated, whatever replaced them.
+    // The files of a launch are recreated, whatever the agent put in their place.
     let output = again
         .shell("cat /usr/bin/new; ls /usr/bin/seq 2>&1 | wc -l; head -c 20 /etc/hosts; wc -l </etc/passwd")
         .await;
@@ -124,7 +125,7 @@ async fn a_crafted_snapshot_is_harmless() {
     let snapshot = bottle.freeze(None).await;
     bottle.remove().await;
     let upper = stored(&fixture, &snapshot);
-    // A redirected folder, set-id programs, links and whiteouts.
+    // The snapshot contains a redirected folder, set-id programs, links and whiteouts.
     let set = |path: &Path, name: &str, value: &[u8]| {
         let path = upper.join(path);
         rustix::fs::setxattr(&path, name, value, rustix::fs::XattrFlags::empty()).expect("set");
@@ -148,7 +149,7 @@ async fn a_crafted_snapshot_is_harmless() {
     assert_eq!(output, "x\ny\n755\n2\nx\n");
     again.remove().await;
 
-    // Links in place of a bottle's mount points are not followed.
+    // Links in the place of a bottle's mount points are not followed.
     std::fs::remove_dir_all(upper.join("etc")).expect("removed");
     std::os::unix::fs::symlink(outside.path(), upper.join("etc")).expect("link");
     let mut bottle = fixture.planned("crafted");
@@ -166,7 +167,7 @@ async fn reports_a_missing_image_of_a_snapshot() {
     let Some(fixture) = fixture().await else { return };
     let bottle = fixture.bottle("stranded").await;
     bottle.stop().await;
-    // In another home, without this home's images.
+    // The snapshot is used in a home that lacks this home's images.
     let images = fixture.host.home.join("images");
     std::fs::remove_file(&images).expect("unlinked");
     let mut again = fixture.planned("stranded");

@@ -1,4 +1,4 @@
-//! Installs software in a bottle on the host's system, without changing the host.
+//! Installs software in a bottle on the host's system. The host's files must not change.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Name, what has to be there for it, and a line that installs something and uses it: it says `fine`.
+/// For each way of installing: a name, the program that it requires, and a command line that installs something, uses
+/// it, and prints `fine`.
 const INSTALLED: [(&str, &str, &str); 5] = [
     (
         "by hand",
@@ -83,7 +84,8 @@ async fn software_installs_to_the_prefix_and_is_in_snapshots() {
                 _ => panic!("{name}: {exit:?} {said}"),
             }
         }
-        // Beside what the host has there, and only there; what is below is not to be changed by another way.
+        // The installed files are beside the host's files and exist only in this bottle. The host's files cannot be
+        // changed through another path.
         let (said, _) = run(
             &channel,
             &[
@@ -101,7 +103,7 @@ async fn software_installs_to_the_prefix_and_is_in_snapshots() {
         assert!(seen > of_host && lines.eq(["fine"]), "{of_host}: {said}");
         assert_eq!(all_below(Path::new("/usr/local")), before, "the host is as it was");
 
-        // It stays with the bottle's home.
+        // A snapshot of the bottle contains the installed software, because it is stored in the home.
         let snapshot = bottle.freeze(None).await;
         bottle.stop().await;
         let kept = fixture.bottle_from("installs", Origin::Kept).await;

@@ -1,4 +1,4 @@
-//! Tests the isolation of a bottle, on backends that isolate.
+//! Tests the isolation of a bottle on backends that isolate.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ async fn the_agent_is_unprivileged_outside() {
         };
         let own = rustix::process::getuid().as_raw();
         if fixture.name() == "docker" {
-            // The engine's id mapping, which may be the identity.
+            // The engine maps the ids. Its mapping may be the identity.
             assert_ne!(uid, 0, "{}", fixture.name());
         } else if own == 0 {
             assert!((0x7000_0000..0x7100_0000).contains(&uid), "{}: {uid}", fixture.name());
@@ -110,7 +110,7 @@ async fn no_protocol_reaches_the_outside() {
         if networked && lines[0] == "ENETUNREACH" {
             expected = vec!["ENETUNREACH"; 3];
         }
-        // Where IPv6 is disabled there is no source address.
+        // If IPv6 is disabled, the connection fails because there is no source address.
         expected.push(if fixture.name() == "docker" { "EADDRNOTAVAIL" } else { "ENETUNREACH" });
         expected.extend(["EPERM"; 4]);
         expected.push(if networked { "['eth0', 'lo']" } else { "['lo']" });
@@ -127,7 +127,7 @@ async fn the_hosts_files_and_processes_are_invisible() {
         std::fs::write(&secret, "a secret").expect("written");
         let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
         let system = "/root /etc/shadow /etc/gshadow /etc/ssh /etc/sudoers /var/lib /var/log /mnt /boot";
-        // An image has its own system files.
+        // A bottle on an image sees the image's system files, not the host's.
         let shown = if fixture.shows_the_host() { format!("{home} {system}") } else { String::new() };
         let output = bottle
             .shell(&format!(
@@ -208,7 +208,7 @@ async fn the_agent_cannot_limit_or_slow_pid_1() {
         let expected = [
             ["limit EPERM", "affinity EPERM", "policy EPERM", "priority EPERM"],
             ["limit done", "affinity done", "policy done", "priority done"],
-            // As with `setrlimit`, limits are set without a process id.
+            // Limits are set without a process id, as `setrlimit` does.
             ["limit EPERM", "affinity done", "policy done", "priority done"],
         ];
         assert_eq!(lines[..12], expected.concat(), "{}", fixture.name());
@@ -221,7 +221,7 @@ async fn the_agent_cannot_limit_or_slow_pid_1() {
 async fn proc_hides_the_machines_disks_and_devices() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("blank").await;
-        // On any kernel: entries that programs do not need are empty and not writable.
+        // On any kernel, entries that programs do not need are empty and cannot be written.
         let output = bottle
             .shell(
                 "for f in /proc/* /proc/.[!.]*; do case ${f#/proc/} in \
@@ -285,7 +285,7 @@ async fn two_bottles_are_isolated_from_each_other() {
                  /usr/bin/python3 -c \"import socket; s = socket.socket(); print(s.connect_ex(('127.0.0.1', 7000)))\"",
             )
             .await;
-        // Connection refused: the other's loopback has no listener.
+        // Error 111 is "connection refused": the other bottle's loopback interface has no listener.
         assert_eq!(output, "0\n111\n", "{}", fixture.name());
         one.remove().await;
         other.remove().await;

@@ -41,7 +41,8 @@ async fn finds_unrecorded_resources_by_label() {
         let found = bottle.found().await;
         let recorded = bottle.ledger.all();
         assert!(recorded.iter().all(|resource| found.contains(resource)), "{} {found:?}", fixture.name());
-        // This bottle has no bundle; a prespawned process that waits for its specification is in no ledger yet.
+        // This bottle has no bundle. A process that was started in advance and waits for its specification is not in a
+        // ledger yet.
         let more: Vec<_> = found.iter().filter(|resource| !recorded.contains(resource)).collect();
         let waits = usize::from(fixture.name() != "docker");
         assert!(more.len() == waits && more.iter().all(|more| more.kind == "bundle-process"), "{more:?}");

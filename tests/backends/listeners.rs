@@ -1,4 +1,4 @@
-//! Tests the bundle's start, enumeration and channel, and the proxy with and without it.
+//! Tests the start, enumeration and channel of the bundle, and connections to the proxy with and without a bundle.
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::names::EGRESS_PORT;
@@ -7,16 +7,16 @@ use bottle_contract::session::{Hello, Role};
 
 use crate::fixture::{Bottle, every_backend, every_isolating_backend, run};
 
-/// A script that connects to the proxy from inside and prints the error number, or 0.
+/// A script that connects to the proxy from the bottle. It prints the error number, or 0.
 const TRY_CONNECT: &str = "import socket; s = socket.socket(); s.settimeout(5); \
     e = s.connect_ex(('egress', 9099)); \
     e or s.sendall(b'GET http://198.51.100.1/ HTTP/1.1\\r\\nHost: 198.51.100.1\\r\\n\\r\\n'); \
     print(e, s.recv(12) if not e else b'')";
 
-/// Attempts to connect to an open proxy: a machine under load can stall for seconds.
+/// The number of attempts to connect to an open proxy. A machine under load can stall for seconds.
 const TRIES: usize = 6;
 
-/// The answer of an open proxy, with retries.
+/// Sends a request to an open proxy, with retries, and returns its answer.
 async fn proxy_answer(guest: &Channel) -> String {
     let mut answer = String::new();
     for _ in 0..TRIES {
@@ -57,7 +57,7 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
         let recorded = bottle.ledger.all();
         assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", fixture.name());
         let found = bottle.found().await;
-        // A container is one resource with several processes.
+        // A container is one resource, although several processes run in it.
         let daemons = (fixture.name() != "docker").then_some("egress-process");
         for kind in ["bundle-process"].into_iter().chain(daemons) {
             assert!(
@@ -66,7 +66,7 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
                 fixture.name()
             );
         }
-        // Only with the ledger's resources, which do not include the daemons.
+        // The ledger's resources do not include the sidecars, and removing them must still remove the sidecars.
         fixture.backend.remove(&recorded).await.expect("removed");
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
         assert!(fixture.backend.connect_bundle(bottle.slug()).await.is_err(), "{}", fixture.name());
@@ -85,7 +85,7 @@ async fn the_sidecars_are_unprivileged_and_not_the_agents_user() {
         assert!(answer.contains("HTTP/1.1"), "{}: {answer}", fixture.name());
 
         if fixture.name() == "docker" {
-            // Another test covers containers.
+            // Another test checks this for containers.
             bottle.remove().await;
             continue;
         }

@@ -1,4 +1,4 @@
-//! Tests that agents installed on the host run inside, unchanged.
+//! Tests that agents installed on the host run unchanged in a bottle.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use bottle_test_support::skip;
 
 use crate::fixture::{Fixture, run};
 
-/// The linux backend with this folder prepended to `PATH`.
+/// The linux backend with this folder at the beginning of `PATH`.
 async fn fixture_with(folder: &Path) -> Option<Fixture> {
     let own = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&own)));
@@ -22,7 +22,7 @@ async fn fixture_with(folder: &Path) -> Option<Fixture> {
     Some(fixture)
 }
 
-/// The output of a host program that runs inside as the agent's program.
+/// Runs a host program in a bottle as the agent's program and returns its output.
 async fn says(fixture: &Fixture, argv: &[&str]) -> String {
     let mut bottle = fixture.planned("installed");
     bottle.plan.agent.argv = argv.iter().map(ToString::to_string).collect();
@@ -53,7 +53,7 @@ fn executable(path: &Path, content: &str) {
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("folder");
-    // Root's programs are executable by everyone, like system programs.
+    // Everyone can execute programs that root installed, like system programs.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("open");
     let path = folder.path().canonicalize().expect("real");

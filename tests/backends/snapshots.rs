@@ -16,7 +16,7 @@ fn in_workspace(name: &str) -> String {
     format!("{WORKSPACE}/{name}")
 }
 
-/// Every backend that makes snapshots of running bottles.
+/// Every backend that can create a snapshot of a running bottle.
 async fn every_freezing_backend() -> Vec<Fixture> {
     let mut fixtures = every_backend().await;
     fixtures.retain(|fixture| fixture.backend.capabilities().live_commit);
@@ -33,7 +33,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
         let told = Arc::new(AtomicU64::new(0));
         let counting = {
             let told = told.clone();
-            // An engine copies internally, and counts no files.
+            // An engine copies the files itself and reports no number of files.
             ProgressSink::new(move |copied: Copied| {
                 told.store(copied.files + copied.bytes, Ordering::Relaxed)
             })
@@ -43,7 +43,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
         assert!(told.load(Ordering::Relaxed) > 0, "{}: nobody was told", fixture.name());
         assert_eq!(fixture.backend.snapshots().await.expect("listed"), std::slice::from_ref(&snapshot));
 
-        // The same processes, with the same files.
+        // The same processes continue with the same files.
         write(&channel, &in_workspace("src/work"), b"done").await;
         assert_eq!(read(&channel, "src/work").await.as_deref(), Some("done"), "{}", fixture.name());
         bottle.remove().await;
@@ -55,7 +55,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
         write(&channel, &in_workspace("src/work"), b"another way").await;
         again.remove().await;
 
-        // The snapshot excludes later writes.
+        // The snapshot contains no writes that were made after it.
         let third = fixture.bottle_from("first", Origin::Snapshot(snapshot)).await;
         let channel = third.provisioned().await;
         assert_eq!(read(&channel, "src/work").await.as_deref(), Some("half done"), "{}", fixture.name());
@@ -99,7 +99,7 @@ async fn each_snapshot_is_independent() {
             fixture.backend.snapshots().await.expect("listed"),
             [one.clone(), two.clone(), three.clone()]
         );
-        // Removing the middle snapshot does not affect the others.
+        // Removing the second snapshot does not affect the first and the third.
         fixture.backend.remove_snapshot(&two).await.expect("removed");
         fixture.backend.remove_snapshot(&two).await.expect("twice is no error");
         bottle.remove().await;
@@ -128,7 +128,7 @@ async fn each_snapshot_is_independent() {
 async fn the_next_snapshot_excludes_deleted_files() {
     for fixture in every_freezing_backend().await {
         if fixture.name() == "fake" {
-            // The fake backend has no program that deletes files.
+            // The programs of the fake backend include none that deletes files.
             continue;
         }
         let bottle = fixture.bottle("deleted").await;
@@ -141,7 +141,7 @@ async fn the_next_snapshot_excludes_deleted_files() {
         let again = fixture.bottle_from("deleted", Origin::Snapshot(two)).await;
         let output = again.shell("cd /home/agent; ls -A; cat e").await;
         let names: Vec<&str> = output.lines().collect();
-        // An image's home may have files of its own.
+        // The home in an image may contain files of the image.
         assert!(!names.contains(&"a") && names.ends_with(&["z"]), "{}: {output}", fixture.name());
         again.remove().await;
     }
@@ -169,7 +169,7 @@ async fn a_kept_bottle_is_frozen_and_resumed() {
         write(&channel, &in_workspace("work"), b"ruined").await;
         again.stop().await;
 
-        // Back to the snapshot: kept files are replaced.
+        // A resume from the snapshot replaces the kept files.
         let back = fixture.bottle_from("kept-on", Origin::Snapshot(snapshot)).await;
         let channel = back.provisioned().await;
         assert_eq!(read(&channel, "work").await.as_deref(), Some("half done"), "{}", fixture.name());

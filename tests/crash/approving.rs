@@ -1,7 +1,7 @@
-//! Kills processes at random moments of an approval: no question is lost, no route is live without its line in the
-//! audit log, and the log's hash chain is valid.
+//! Kills processes at arbitrary moments of an approval. No question may be lost, no route may be active without its
+//! entry in the audit log, and the log's hash chain must be valid.
 //!
-//! The test acts as the agent, through the bottle's proxy.
+//! The test acts as the agent and sends requests through the bottle's proxy.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::left::process_with;
 use super::{cleanup_leaves_nothing, home, wait_until};
 
-/// Delays from before the answer is written to after it is sent.
+/// The number of rounds. The delay grows with each round, from before the answer is written to after it is sent.
 const ROUNDS: u64 = 14;
 const STEP: Duration = Duration::from_micros(4_700);
 
@@ -25,7 +25,7 @@ fn run(home: &TestHome, arguments: &[&str]) -> Outcome {
     home.program(arguments.iter().copied()).expect("program").run().expect("run")
 }
 
-/// A home with a detached bottle `one`.
+/// A home in which the detached bottle `one` runs.
 fn detached() -> TestHome {
     let mut home = home();
     home.without_cleanup();
@@ -34,7 +34,7 @@ fn detached() -> TestHome {
     home
 }
 
-/// The socket of the proxy for this port.
+/// The path of the proxy's socket for this port.
 fn socket(home: &TestHome, port: u16) -> PathBuf {
     fn find(folder: &Path, name: &str) -> Option<PathBuf> {
         let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
@@ -45,7 +45,7 @@ fn socket(home: &TestHome, port: u16) -> PathBuf {
     find(&home.runtime(), &port.to_string()).expect("the proxy's socket")
 }
 
-/// Requests a host without waiting for the answer; the caller keeps the connection open.
+/// Asks for a host without waiting for the answer. The caller keeps the connection open.
 fn ask(home: &TestHome, host: &str) -> UnixStream {
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "egress-allow", "arguments": {"routes": [{"host": host}], "justification": "to see"}}});
@@ -62,7 +62,7 @@ fn ask(home: &TestHome, host: &str) -> UnixStream {
     socket
 }
 
-/// Pending questions.
+/// The ids of the pending questions.
 fn waiting(home: &TestHome) -> Vec<String> {
     let listed = run(home, &["supervise", "list", "--json"]).expect_code(0).json().expect("JSON");
     let waits = |question: &&Value| question["stale"] == false;
@@ -70,7 +70,7 @@ fn waiting(home: &TestHome) -> Vec<String> {
     all.filter_map(|question| question["id"].as_str().map(str::to_owned)).collect()
 }
 
-/// The proxy's current revision and hosts.
+/// The proxy's active revision, and the hosts in its routes.
 fn live(home: &TestHome) -> (u64, Vec<String>) {
     let mut socket = UnixStream::connect(socket(home, EGRESS_PORT)).expect("the proxy");
     write!(
@@ -88,7 +88,7 @@ fn live(home: &TestHome) -> (u64, Vec<String>) {
     (body["revision"].as_u64().expect("a revision"), hosts.map(str::to_owned).collect())
 }
 
-/// Asserts that the audit log's chain is valid, and every live revision was approved.
+/// Asserts that the audit log's chain is valid and that the log contains the approval of `revision`.
 fn audited(home: &TestHome, revision: u64, when: &str) {
     let verified = run(home, &["audit", "verify"]);
     assert_eq!(verified.code, 0, "{when}: {}{}", verified.stdout, verified.stderr);
@@ -98,7 +98,7 @@ fn audited(home: &TestHome, revision: u64, when: &str) {
     assert!(meant || revision == 1, "{when}: {revision} is live and nobody meant it: {lines:#}");
 }
 
-/// Approves `id` and kills `role` (none: the command itself) after a delay.
+/// Runs an approval of `id` and kills the process in `role` after a delay. Without `role`, kills the approving command.
 fn approve_and_kill(home: &TestHome, id: &str, role: Option<&str>, after: Duration) {
     let mut command = home.program(["supervise", "approve", id]).expect("program").command();
     let mut approving = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("spawned");
@@ -110,10 +110,10 @@ fn approve_and_kill(home: &TestHome, id: &str, role: Option<&str>, after: Durati
     approving.wait().expect("its end");
 }
 
-/// Approves until the approval takes effect, or the question was answered already.
+/// Approves `id` until the approval takes effect or the question is no longer pending.
 fn approved_in_the_end(home: &TestHome, id: &str, when: &str) {
     wait_until(&format!("{id} is answered {when}"), || {
-        // Makes a new keeper adopt the bottle.
+        // This command causes a new keeper to adopt the bottle.
         let _ = run(home, &["exec", "one", "--", "true"]).expect_code(0);
         let approved = run(home, &["supervise", "approve", id]);
         approved.code == 0 || !waiting(home).iter().any(|waits| waits == id)
@@ -161,7 +161,7 @@ fn a_sidecar_killed_during_an_approval_leaves_a_correct_audit_log() {
             let verified = run(&home, &["audit", "verify"]);
             assert_eq!(verified.code, 0, "{when}: {}{}", verified.stdout, verified.stderr);
             if role == "__supervise" {
-                // The proxy itself is there.
+                // The proxy still runs in this case.
                 approved_in_the_end_or_stale(&home, &id);
                 audited(&home, live(&home).0, &when);
             }
@@ -171,7 +171,7 @@ fn a_sidecar_killed_during_an_approval_leaves_a_correct_audit_log() {
     }
 }
 
-/// Without the asking daemon the question is dropped, unless it was answered first.
+/// After the supervise sidecar ended, the question becomes stale, unless it was answered before.
 fn approved_in_the_end_or_stale(home: &TestHome, id: &str) {
     wait_until("it is answered or stale", || !waiting(home).iter().any(|waits| waits == id));
 }

@@ -1,5 +1,5 @@
-//! Kills processes at every call to an engine, before the engine receives the call and after it has completed it,
-//! while another detached bottle keeps working.
+//! Kills processes at every call to a container engine, either before the engine receives the call or after it
+//! completed the call. Another detached bottle must keep working meanwhile.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -16,30 +16,30 @@ use crate::left::{Found, Left, all_with};
 use crate::relay::{Relay, Strike, When, Whom};
 use crate::{clean_up, said, status};
 
-/// An agent that exits with success on request.
+/// A bottle manifest whose agent exits with success on request.
 const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command, command: [/bin/sh, -c, \
     'echo here; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ended well']}\n---\n";
-/// How long all of a home's leftovers may take to be gone: an engine takes its time, and several are cleaned
-/// up after at once.
+/// Time limit for the removal of everything that belongs to a home. An engine is slow, and several homes are cleaned up
+/// at the same time.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
-/// The duration of most launches, after which success is checked.
+/// Most launches take less time than this. Afterwards the test checks whether the launch succeeded.
 const LAUNCHES_WITHIN: Duration = Duration::from_secs(3);
-/// A lower bound of the calls of each command.
+/// Each command makes more calls than this.
 const MANY: usize = 8;
-/// An upper bound of the calls of a killed cleanup.
+/// The number of orphaned bottles. Removing them takes more calls than are made by the cleanups that are killed.
 const ORPHANS: usize = 8;
-/// Concurrent commands: an engine serializes most of its work.
+/// The number of commands that run at the same time. An engine performs most of its work one call after the other.
 const AT_ONCE: usize = 4;
 
-/// A home on an engine with another detached bottle, which must not be affected.
+/// A home on an engine. It contains another detached bottle, which must not be affected.
 struct World {
     home: TestHome,
-    /// Two at once find the same, and one of them then finds it taken.
+    /// Only one cleanup runs at a time. Two would find the same bottles, and one of them would find a bottle locked.
     cleaning: Mutex<()>,
 }
 
 impl World {
-    /// `None`, with a reported skip, where there is no engine or no static program.
+    /// Creates the home. Returns `None` and reports the skipped test if there is no engine or no static program.
     fn new(test: &str, settings: &str) -> Option<Self> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -50,7 +50,7 @@ impl World {
         home.write("home/.bottle/settings.yml", settings).expect("settings");
         let world = Self { home, cleaning: Mutex::default() };
         let started = world.run(&world.start("beside", &["--detach"]));
-        // Containers need the static program.
+        // Containers need a static build of the program.
         if started.code == 4 {
             skip::aloud(test, &started.stderr);
             return None;
@@ -74,7 +74,7 @@ impl World {
         outcome
     }
 
-    /// A command whose calls go through the relay. Its input stays open as long as the child is held.
+    /// Starts a command whose calls go through the relay. Its standard input stays open until the child is dropped.
     fn through(&self, relay: &Relay, arguments: &[&str]) -> Child {
         let mut program = self.home.program(arguments.iter().copied()).expect("program");
         let mut command = program.env("DOCKER_HOST", relay.address()).command();
@@ -82,13 +82,14 @@ impl World {
         command.spawn().expect("started")
     }
 
-    /// Each command has its own: a keeper that undoes its launch goes on calling.
+    /// Creates a relay. Each command has its own relay, because a keeper that undoes its launch continues to make
+    /// calls.
     fn relay(&self, name: &str, strike: Option<Strike>) -> Relay {
         Relay::new(self.home.outside(name), strike)
     }
 
-    /// Runs a command whose calls are struck at. How many it makes differs a little from run to run, so that it
-    /// may get to its end, or have a bottle of its name run; then the answer is none.
+    /// Runs a command and kills a process at the call that `strike` selects. The number of calls differs slightly
+    /// between runs. Returns `None` if the command ended, or its bottle started, without reaching that call.
     fn struck(&self, name: &str, strike: Strike, arguments: &[&str]) -> Option<Struck> {
         let relay = self.relay(name, Some(strike));
         let mut client = self.through(&relay, arguments);
@@ -107,7 +108,7 @@ impl World {
         struck.map(|call| Struck { changed: call.changes(), of_keeper: !call.is_typed(&relay.calls()) })
     }
 
-    /// Starts a bottle and kills its keeper once it runs.
+    /// Starts a bottle and kills its keeper when the bottle runs.
     fn orphan(&self, slug: &str) {
         let relay = self.relay(slug, None);
         let mut client = self.through(&relay, &self.start(slug, &[]));
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    /// The images of this bottle that carry this label of its home.
+    /// The number of images of this bottle that have this label of the home.
     fn images(&self, label: &str, slug: &str) -> usize {
         let home = home_hash(&self.home.bottle_home());
         let [of_home, of_slug] = [format!("label={label}={home}"), format!("label={label}.of={slug}")];
@@ -145,7 +146,7 @@ impl World {
         engine::docker(&list).expect("listed").lines().count()
     }
 
-    /// The engine's objects of this home except the other bottle's, found by name and by label.
+    /// The objects of this home on the engine, found by name and by label, except those of the other bottle.
     fn on_the_engine(&self) -> Vec<String> {
         let home = home_hash(&self.home.bottle_home());
         let lists: [&[&str]; 4] = [
@@ -164,7 +165,7 @@ impl World {
         named.chain(labelled.iter().flat_map(|list| list.lines())).map(str::to_owned).collect()
     }
 
-    /// Everything but the bottle beside is gone after a cleanup; what was killed holds its locks for a moment.
+    /// Runs cleanups until only the other bottle is left. Killed processes hold their locks for a moment.
     fn cleanup_leaves_nothing(&self, when: &str) {
         let end = Instant::now() + GONE_WITHIN;
         loop {
@@ -179,7 +180,7 @@ impl World {
         }
     }
 
-    /// Uses the other bottle until its successful end; then asserts that nothing is left.
+    /// Uses the other bottle until its agent exits with success. Then asserts that nothing is left.
     fn beside_ends_well(self) {
         assert_eq!(status(&self.home, "beside").as_deref(), Some("running"));
         let mut attach = self.home.program(["attach", "beside"]).expect("program").command();
@@ -202,14 +203,15 @@ impl World {
     }
 }
 
-/// What was struck at.
+/// The call at which a process was killed.
 struct Struck {
     changed: bool,
     of_keeper: bool,
 }
 
-/// Strikes at every call from this one on, until there is none; several at once. `work` has a number of the
-/// worker's own. What only asks is the same before and after.
+/// Kills a process at each call from `from` on, until a command makes fewer calls. Several commands run in parallel.
+/// `work` receives the number of the worker that runs it. At a call that only queries, a process is killed before the
+/// call but not after it.
 fn at_every_call(
     from: usize,
     whoms: &[Whom],
@@ -243,7 +245,7 @@ fn at_every_call(
     struck.into_inner()
 }
 
-/// A label for this strike.
+/// A label for the bottle of this strike.
 fn name_of(strike: Strike) -> String {
     let Strike { call, when, whom } = strike;
     format!("v-{call}-{when:?}-{whom:?}").to_lowercase()
@@ -253,7 +255,7 @@ fn keeper_of(home: &TestHome, slug: &str) -> Option<Found> {
     all_with(home, "__keeper").into_iter().find(|found| found.is_of(slug))
 }
 
-/// The number of the first call that a keeper makes of those that this command makes.
+/// The index of the first call that the keeper makes, among all calls of this command.
 fn first_of_keeper(world: &World, arguments: &[&str]) -> usize {
     let relay = world.relay("counting", None);
     assert_eq!(said(world.through(&relay, arguments)).0, 0);
@@ -274,7 +276,7 @@ fn launches_are_killed(world: World, from: usize, whoms: &[Whom]) {
 #[test]
 fn a_launch_by_network_is_killed_at_every_call() {
     let Some(world) = World::new("a_launch_by_network_is_killed_at_every_call", "{}\n") else { return };
-    // The command that a user typed is gone while the keeper calls, too.
+    // The command that the user typed is also killed while the keeper makes calls.
     launches_are_killed(world, 0, &[Whom::Caller, Whom::First]);
 }
 
@@ -282,7 +284,7 @@ fn a_launch_by_network_is_killed_at_every_call() {
 fn a_launch_by_socket_is_killed_at_every_call() {
     let test = "a_launch_by_socket_is_killed_at_every_call";
     let Some(world) = World::new(test, "docker: {transport: socket}\n") else { return };
-    // Up to there the two are the same.
+    // Up to this call, the launch is the same as over a network.
     let from = first_of_keeper(&world, &world.start("counted", &["--detach"]));
     world.done(&["stop", "counted", "--time", "0"]);
     launches_are_killed(world, from, &[Whom::Caller]);
@@ -298,7 +300,7 @@ fn a_commit_is_killed_at_every_call() {
         world.done(&["exec", slug, "--", "sh", "-c", "echo here >note"]);
         world.done(&["commit", slug, "-q"]);
     }
-    // The next command's keeper takes the bottle over, and calls through that command's relay.
+    // The keeper that the next command starts adopts the bottle, and makes its calls through that command's relay.
     let unkept = |slug: &str| {
         keeper_of(&world.home, slug).expect("its keeper").kill();
         world.wait_until("its keeper is gone", || status(&world.home, slug).as_deref() == Some("unkept"));
@@ -307,7 +309,7 @@ fn a_commit_is_killed_at_every_call() {
         let slug = &slugs[worker];
         unkept(slug);
         let struck = world.struck(&name_of(strike), strike, &["commit", slug, "-q"]);
-        // What is unnamed goes, and one is always there and whole.
+        // A cleanup removes snapshots that no state names. One complete snapshot always exists.
         world.wait_until(&format!("one snapshot of {slug} after {strike:?}"), || {
             world.clean_up();
             world.images("bottle.snapshot", slug) == 1
@@ -333,7 +335,7 @@ fn a_commit_is_killed_at_every_call() {
 fn a_keeper_is_killed_while_the_engine_commits() {
     let test = "a_keeper_is_killed_while_the_engine_commits";
     let Some(world) = World::new(test, "{}\n") else { return };
-    // Enough that the engine takes a while, in which it holds the container still.
+    // The file is large enough that the commit takes some time, during which the engine pauses the container.
     let large = ["dd", "if=/dev/zero", "of=/home/agent/large", "bs=1M", "count=400", "status=none"];
     world.done(&[&["exec", "beside", "--"], &large[..]].concat());
     let mut commit = world.home.program(["commit", "beside"]).expect("program").command();
@@ -357,7 +359,7 @@ fn a_keeper_is_killed_while_the_engine_commits() {
 fn a_cleanup_is_killed_at_every_call() {
     let test = "a_cleanup_is_killed_at_every_call";
     let Some(world) = World::new(test, "{}\n") else { return };
-    // Orphans, and a snapshot that nothing names.
+    // The cleanup finds orphaned bottles.
     let orphans: Vec<String> = (0..ORPHANS).map(|orphan| format!("orphan-{orphan}")).collect();
     let shared = &world;
     for some in orphans.chunks(AT_ONCE) {
@@ -367,7 +369,7 @@ fn a_cleanup_is_killed_at_every_call() {
             }
         });
     }
-    // Each finds more done than the one before; one that gets to its end was not struck.
+    // Each cleanup finds fewer items than the previous one. A cleanup that was not killed ends the loop.
     let mut strikes = 0;
     loop {
         let when = if strikes % 2 == 0 { When::Before } else { When::After };
@@ -387,7 +389,7 @@ fn a_cleanup_is_killed_at_every_call() {
 #[test]
 fn a_resume_is_killed_at_every_call() {
     let test = "a_resume_is_killed_at_every_call";
-    // A home each: a cleanup holds whatever it finds something of.
+    // Each worker has its own home, because a cleanup locks every bottle that it inspects.
     let worlds: Vec<World> =
         (0..AT_ONCE).filter_map(|_| World::new(test, "docker: {transport: socket}\n")).collect();
     let Some(first) = worlds.first() else { return };
@@ -416,7 +418,7 @@ fn a_resume_is_killed_at_every_call() {
         world.done(&again);
         assert_eq!(world.done(&["exec", "one", "--", "cat", "note"]).stdout, "here\n");
         world.done(&["stop", "one", "--time", "0"]);
-        // It is kept, as it must be, and there is nobody to ask whether to discard it.
+        // The stopped bottle is preserved, and there is no user who could discard it.
         let kept = format!("bottle-{}-agent-one", home_hash(&world.home.bottle_home()));
         assert!(engine::docker(&["rm", "--force", "--volumes", &kept]).is_some(), "{kept}");
         world.done(&["cleanup", "--yes"]);

@@ -1,5 +1,4 @@
-//! Kills commits, resumes and cleanups: earlier state stays usable, and leftovers are
-//! found.
+//! Kills commits, resumes and cleanups. The earlier state must stay usable, and cleanup must find the leftovers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +19,7 @@ fn done(home: &TestHome, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// The same, its own process and any keeper it starts being struck.
+/// Runs a command with a failure injected into its own process and into any keeper that it starts.
 fn struck(home: &TestHome, strike: &str, arguments: &[&str]) -> Outcome {
     let mut program = home.program(arguments.iter().copied()).expect("program");
     program.env("BOTTLE_FAKE_FAIL", strike).run().expect("run")
@@ -32,7 +31,7 @@ fn write(home: &TestHome, text: &str) {
     done(home, &["cp", "note", "one:other"]);
 }
 
-/// A detached bottle with a snapshot of `first`, and `second` in its files since.
+/// A home with a detached bottle whose snapshot contains `first` and whose files now contain `second`.
 fn committed(backend: &str) -> TestHome {
     let mut home = home();
     home.without_cleanup();
@@ -57,7 +56,7 @@ fn is_whole(path: &Path) -> bool {
     !path.file_name().expect("a name").to_string_lossy().starts_with('.')
 }
 
-/// Goes back to the snapshot and reads both files; they must be of the same moment.
+/// Resumes from the snapshot and reads both files. They must be from the same moment.
 fn read_back(home: &TestHome, when: &str) -> String {
     let resumed = run(home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"]);
     assert_eq!(resumed.code, 0, "{when}: {}", resumed.stderr);
@@ -67,7 +66,7 @@ fn read_back(home: &TestHome, when: &str) -> String {
     read
 }
 
-/// After a cleanup there is one whole snapshot, and nothing runs or lies about but the state that names it.
+/// Asserts that after a cleanup only one complete snapshot and the state that names it are left, and no process runs.
 fn only_the_snapshot_is_left(home: &TestHome, backend: &str, when: &str) {
     wait_until(&format!("nothing but the snapshot is left {when}"), || {
         clean_up(home);
@@ -80,7 +79,8 @@ fn only_the_snapshot_is_left(home: &TestHome, backend: &str, when: &str) {
 fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
     for step in ["freeze", "freeze_copying", "frozen", "remove_snapshot"] {
         let home = committed("fake");
-        // The next command's keeper takes the bottle over, with the strike in its environment.
+        // The keeper that the next command starts adopts the bottle and inherits the failure from that command's
+        // environment.
         process_with(&home, "__keeper").expect("its keeper").kill();
         wait_until("its keeper is gone", || status(&home, "one").as_deref() == Some("unkept"));
         let killed = struck(&home, &format!("{step}:kill"), &["commit", "one", "-q"]);
@@ -89,7 +89,7 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
         let whole: Vec<_> = snapshots_of(&home, "fake").into_iter().filter(|path| is_whole(path)).collect();
         assert!(!whole.is_empty(), "{step}: {:?}", snapshots_of(&home, "fake"));
 
-        // A cleanup leaves the living bottle and its snapshot alone, and the next command works.
+        // A cleanup does not change the running bottle and its snapshot, and the next command works.
         clean_up(&home);
         assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second", "{step}");
         done(&home, &["stop", "one", "--time", "0"]);
@@ -97,7 +97,7 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
         clean_up(&home);
         assert_eq!(snapshots_of(&home, "fake").len(), 1, "{step}: {:?}", snapshots_of(&home, "fake"));
         let read = read_back(&home, step);
-        // Recorded before the old one was removed.
+        // At this step, the new snapshot was recorded before the old one was removed.
         let recorded = step == "remove_snapshot";
         assert_eq!(read, if recorded { "second" } else { "first" }, "{step}");
         only_the_snapshot_is_left(&home, "fake", step);
@@ -110,7 +110,7 @@ fn a_resume_killed_at_any_step_can_be_repeated() {
     for step in steps {
         let home = committed("fake");
         done(&home, &["stop", "one", "--time", "0"]);
-        // What was kept goes before the snapshot, and a launch that dies takes nothing of it.
+        // First resumes the kept files. A launch that is killed must not lose any of them.
         if step != "thawing" {
             let killed =
                 struck(&home, &format!("{step}:kill"), &["resume", "one", "--detach", "--yes", "-q"]);
@@ -141,7 +141,7 @@ fn a_resume_killed_at_any_step_can_be_repeated() {
 fn a_cleanup_killed_at_any_step_is_finished_by_the_next() {
     for step in ["remove", "snapshots", "remove_snapshot"] {
         let home = committed("fake");
-        // An orphan with a snapshot that nothing names, beside the one that is named.
+        // An orphaned bottle has a snapshot that its state names, and another that no state names.
         let own = snapshots_of(&home, "fake").pop().expect("a snapshot");
         done(&home, &["stop", "one", "--time", "0"]);
         let unnamed = own.with_file_name("20200101-000000-000000");

@@ -1,4 +1,4 @@
-//! Finds leftovers of a home's bottles, independently of the program.
+//! Finds what a home's bottles left behind, without using the program under test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use bottle::host::home_hash;
 use bottle_test_support::home::TestHome;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Leftovers of a home.
+/// The processes and files that a home's bottles left behind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     processes: Vec<String>,
@@ -16,7 +16,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Inspects processes, runtime folder and state of this home.
+    /// Searches for processes of this home, and for files in its runtime folder and state.
     pub(crate) fn of(home: &TestHome) -> Self {
         let runtime = home.runtime().join("bottle").join(home_hash(&home.bottle_home()));
         Self {
@@ -30,7 +30,7 @@ impl Left {
         }
     }
 
-    /// The leftovers without those of this bottle.
+    /// Returns these leftovers without those of one bottle.
     pub(crate) fn but_for(mut self, slug: &str) -> Self {
         let apart = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-';
         let other = |text: &str| !text.split(apart).any(|word| word == slug);
@@ -40,7 +40,7 @@ impl Left {
         self
     }
 
-    /// Whether only the state of this bottle is left, without its files.
+    /// Whether only the state folder of this bottle is left, without the bottle's files.
     pub(crate) fn is_only_state_of(&self, slug: &str) -> bool {
         let Self { processes, runtime, state } = self;
         let [own] = &state[..] else { return false };
@@ -56,37 +56,37 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether a file of its `/proc` folder holds these words, however they are set apart.
+    /// Whether a file in the process's `/proc` folder contains this text. Any white space separates words.
     pub(crate) fn says(&self, file: &str, text: &str) -> bool {
         let path = format!("/proc/{}/{file}", self.pid.as_raw_nonzero());
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         fs::read_to_string(path).is_ok_and(|content| words(&content).contains(text))
     }
 
-    /// Whether it is this bottle's.
+    /// Whether the process belongs to this bottle.
     pub(crate) fn is_of(&self, slug: &str) -> bool {
         self.command.split(' ').any(|word| word == slug)
     }
 
-    /// Kills it with SIGKILL, like the OOM killer.
+    /// Kills the process with SIGKILL, as the OOM killer does.
     pub(crate) fn kill(&self) {
         kill_process(self.pid, Signal::KILL).expect("kill a process of this test");
     }
 }
 
-/// A process of this home in this role.
+/// One process of this home that has this role, if there is any.
 pub(crate) fn process_with(home: &TestHome, role: &str) -> Option<Found> {
     all_with(home, role).pop()
 }
 
-/// Every process of this home in this role.
+/// Every process of this home that has this role.
 pub(crate) fn all_with(home: &TestHome, role: &str) -> Vec<Found> {
     let mut all = processes(home);
     all.retain(|found| found.command.split(' ').any(|word| word == role));
     all
 }
 
-/// Every process whose command line has the home's label, except zombies.
+/// Every process whose command line contains the home's label, except zombies.
 fn processes(home: &TestHome) -> Vec<Found> {
     let hash = home_hash(&home.bottle_home());
     let entries = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);
@@ -106,7 +106,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
 }
 
-/// Files and sockets at any depth; folders that hold none of them are shared by all bottles.
+/// Lists files and sockets at any depth. A folder without any is not listed, because all bottles share such folders.
 fn files_under(folder: &Path) -> Vec<PathBuf> {
     let of_entry = |path: PathBuf| if path.is_dir() { files_under(&path) } else { vec![path] };
     entries(folder).into_iter().flat_map(of_entry).collect()

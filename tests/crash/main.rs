@@ -1,11 +1,11 @@
-//! Kills every process at every moment; `bottle cleanup` finds all leftovers.
+//! Kills every process of a bottle at many moments. Afterwards `bottle cleanup` must find everything that is left.
 //!
-//! Leftovers are: processes with this home's label, anything in its runtime folder, any
-//! folder in its state, and objects on an engine. Failures are injected at each step of the fake backend, at
-//! random moments of the linux backend where it is usable, and at every call to a container engine.
+//! The tests look for processes with this home's label, files in its runtime folder, folders in its state, and objects
+//! on an engine. Processes are killed at each step of the fake backend, at arbitrary moments of the linux backend if it
+//! is usable, and at every call to a container engine.
 //!
-//! `usage`: the usage of each model response is still counted exactly once.
-//! `approving`: an approved route is live with its line in the audit log, or still pending.
+//! - `usage`: the usage of each model response is counted exactly once
+//! - `approving`: an approved route is active and has its entry in the audit log, or its question is still pending
 
 mod approving;
 mod docker;
@@ -24,11 +24,11 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use left::{Left, process_with};
 
-/// Every step of a launch at which the fake backend can fail, in order.
+/// The steps of a launch at which the fake backend can fail, in order.
 const STEPS: [&str; 7] =
     ["check", "prepare", "make_network", "start_bundle", "start_guest", "connect_bundle", "connect_guest"];
 
-/// How long a kill may take to have an effect.
+/// Time limit for a kill to take effect.
 const SOON: Duration = Duration::from_secs(30);
 
 const FAKE: &str = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '60']}\n---\n";
@@ -48,15 +48,15 @@ fn start_arguments<'a>(bottle: &'a str, label: &'a str) -> Vec<&'a str> {
     vec!["start", "sleeper", "--bottle", bottle, "--label", label, "--yes"]
 }
 
-/// A client whose input stays open until the child is dropped.
+/// Starts a client. Its standard input stays open until the child is dropped.
 fn start(home: &TestHome, bottle: &str, label: &str) -> Child {
     let mut command: Command = home.program(start_arguments(bottle, label)).expect("program").command();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().expect("start bottle")
 }
 
-/// A client of the bottle `one` that has heard its agent: it hears what becomes of the bottle from here on. That the
-/// bottle runs is written down before.
+/// Starts a client of the bottle `one` and waits for the agent's first output. The record then says that the bottle
+/// runs, and the client will receive the report on how the bottle ends.
 fn attached(home: &TestHome) -> Child {
     let mut command: Command = home.program(start_arguments("asking", "one")).expect("program").command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -87,8 +87,8 @@ fn clean_up(home: &TestHome) -> Outcome {
     cleaned.expect_code(0)
 }
 
-/// A keeper that was not there yet when it was killed ends with its client, and one that was killed holds
-/// its lock until the kernel has closed its files; until then cleanup leaves it alone, as it must.
+/// Runs cleanups until nothing is left. A keeper that started after its client was killed ends soon. A keeper that was
+/// killed holds its lock until the kernel has closed its files, and cleanup must not touch the bottle before that.
 fn cleanup_leaves_nothing(home: &TestHome, when: &str) {
     let end = Instant::now() + SOON;
     loop {
@@ -103,7 +103,7 @@ fn cleanup_leaves_nothing(home: &TestHome, when: &str) {
     }
 }
 
-/// A keeper sends its last message a moment before it exits.
+/// Asserts that nothing is left. A keeper sends its last message shortly before it exits, so this waits.
 fn nothing_left(home: &TestHome, when: &str) {
     let end = Instant::now() + SOON;
     while Left::of(home) != Left::default() && Instant::now() < end {
@@ -155,7 +155,7 @@ fn a_failed_removal_is_reported_and_repeated_by_the_next_cleanup() {
     cleanup_leaves_nothing(&home, "");
 }
 
-/// Kills one of an attached bottle's processes and returns its client's output.
+/// Kills one process of an attached bottle and returns its client's exit code and output.
 fn kill_one(home: &TestHome, role: &str) -> (i32, String) {
     let client = attached(home);
     process_with(home, role).expect("the process").kill();
@@ -215,7 +215,7 @@ fn a_killed_bundle_closes_the_proxy_and_the_bottle_continues() {
     }
 }
 
-/// Whether a socket of a proxy under `folder`, for one of `ports`, accepts a connection.
+/// Whether a proxy's socket below `folder`, for one of `ports`, accepts a connection.
 fn answers_anywhere(folder: &Path, ports: &[u16]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.filter_map(Result::ok).map(|entry| entry.path()).any(|path| {
@@ -236,7 +236,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
     wait_until("the bottle runs", || status(&home, "one").as_deref() == Some("running"));
     client.kill().expect("kill the client");
     client.wait().expect("the client's end");
-    // Nobody saw how it ended, so its output is kept for `bottle logs`; nothing of it runs.
+    // No client saw how the bottle ended, so its output is kept for `bottle logs`. None of its processes runs.
     wait_until("the bottle ends", || process_with(&home, "__keeper").is_none());
     cleanup_leaves_nothing(&home, "");
 
@@ -245,7 +245,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
     let _ = detached.expect("program").run().expect("start").expect_code(0);
     assert_eq!(status(&home, "two").as_deref(), Some("running"));
     process_with(&home, "__keeper").expect("its keeper").kill();
-    // Whoever has its lock lets it go again: another's cleanup that looks, or what is left of the keeper.
+    // The lock may be held for a moment by a cleanup that inspects the bottle, or by the killed keeper.
     let lock = std::fs::File::open(home.bottle_home().join("state/two/lock")).expect("its lock");
     lock.lock().expect("taken");
     let letting_go = std::thread::spawn(move || {
@@ -268,7 +268,8 @@ fn a_keeper_killed_at_random_moments_of_a_launch() {
     if !home.runs("a_keeper_killed_at_random_moments_of_a_launch", "linux").expect("doctor") {
         return;
     }
-    // From before the claim to after the agent's start, in steps that share no rhythm with the launch.
+    // The delays cover the time from before the claim to after the agent's start, in steps unrelated to those of the
+    // launch.
     for round in 0..25u64 {
         let mut client = start(&home, "linux", "one");
         std::thread::sleep(Duration::from_micros(round * 7_300));

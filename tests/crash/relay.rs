@@ -1,10 +1,10 @@
-//! A relay to an engine's socket: it records every call, and kills the caller of a chosen one.
+//! A relay between the program and an engine's socket. It records every call, and kills a process at a chosen call.
 //!
 //! ```text
 //!   bottle ══ DOCKER_HOST ══► relay ══► engine
 //!              before: killed before the engine gets the call │ after: killed before it gets the answer
 //! ```
-//! The program is unaware of it, so it can be killed at each of its calls.
+//! The program cannot detect the relay, so it can be killed at each of its calls.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -16,12 +16,12 @@ use std::thread;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The engine's usual socket.
+/// The usual path of the engine's socket.
 const ENGINE: &str = "/var/run/docker.sock";
-/// Longer than the head of any request.
+/// The size limit in bytes of a request's head. No request has a longer one.
 const HEAD_MAX: usize = 64 << 10;
 
-/// The relay. Ends with the test's process.
+/// The relay. It runs until the test's process ends.
 pub(crate) struct Relay {
     socket: PathBuf,
     shared: Arc<Mutex<Shared>>,
@@ -37,33 +37,33 @@ struct Shared {
 /// A recorded call.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// The caller.
+    /// The process that made the call.
     pub(crate) by: Pid,
-    /// The method and path (`POST /networks/create`).
+    /// The method and the path of the call (`POST /networks/create`).
     pub(crate) what: String,
 }
 
-/// When to kill, and which process.
+/// The call at which to kill, and the process to kill.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Strike {
     /// The index of the call, from 0.
     pub(crate) call: usize,
-    /// See the module.
+    /// Whether to kill before or after the engine performs the call.
     pub(crate) when: When,
     /// The process to kill.
     pub(crate) whom: Whom,
 }
 
-/// See [`Strike`].
+/// The process that is killed at the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whom {
-    /// The caller.
+    /// The process that makes the call.
     Caller,
-    /// The caller of the first call: the command that a user typed. The current caller gets its answer.
+    /// The process that made the first call, which is the command that the user typed. The caller gets its answer.
     First,
 }
 
-/// See the module.
+/// Whether to kill before the engine gets the call, or after the engine performed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     Before,
@@ -71,19 +71,19 @@ pub(crate) enum When {
 }
 
 impl Call {
-    /// Whether the command that a user typed makes the call, and not a keeper.
+    /// Whether the call was made by the command that the user typed, and not by a keeper.
     pub(crate) fn is_typed(&self, all: &[Self]) -> bool {
         all.first().is_some_and(|first| first.by == self.by)
     }
 
-    /// Whether it changes something.
+    /// Whether the call changes something on the engine.
     pub(crate) fn changes(&self) -> bool {
         !self.what.starts_with("GET") && !self.what.starts_with("HEAD")
     }
 }
 
 impl Relay {
-    /// A relay that listens at this path, and kills once.
+    /// Starts a relay that listens at this path and kills at most one process.
     pub(crate) fn new(socket: PathBuf, strike: Option<Strike>) -> Self {
         let listener = UnixListener::bind(&socket).expect("a socket");
         let shared = Arc::new(Mutex::new(Shared { strike, ..Shared::default() }));
@@ -102,17 +102,17 @@ impl Relay {
         format!("unix://{}", self.socket.display())
     }
 
-    /// The calls so far.
+    /// The calls recorded until now.
     pub(crate) fn calls(&self) -> Vec<Call> {
         locked(&self.shared).calls.clone()
     }
 
-    /// Whether the process was killed.
+    /// Whether the process to kill was killed.
     pub(crate) fn struck(&self) -> bool {
         locked(&self.shared).struck.is_some()
     }
 
-    /// Strikes no more; the call that it struck at.
+    /// Disables further kills. Returns the call at which a process was killed.
     pub(crate) fn spare(&self) -> Option<Call> {
         let mut shared = locked(&self.shared);
         shared.strike = None;
@@ -124,16 +124,16 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().expect("no test panics with it")
 }
 
-/// One connection: sequential requests, or an upgraded stream.
+/// Serves one connection, which carries sequential requests or an upgraded stream.
 fn serve(client: UnixStream, shared: &Arc<Mutex<Shared>>) {
     let Ok(by) = socket_peercred(&client).map(|peer| peer.pid) else { return };
     let Ok(engine) = UnixStream::connect(Path::new(ENGINE)) else { return };
-    // Set when the answer to the current call must not be delivered.
+    // Set if the answer to the current call must not be delivered.
     let silenced = Arc::<Mutex<Option<Pid>>>::default();
     let (of_answers, answers) =
         (silenced.clone(), [&engine, &client].map(|end| end.try_clone().expect("fd")));
     thread::spawn(move || back(answers, by, &of_answers));
-    // The next read or write fails for a disconnected client.
+    // If the client disconnected, the next read or write fails, so this error is ignored.
     let _ = forth(client.try_clone().expect("fd"), engine.try_clone().expect("fd"), by, shared, &silenced);
     let _ = engine.shutdown(Shutdown::Write);
 }
@@ -171,7 +171,7 @@ fn forth(
             _ => {}
         }
         let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-        // A body of unknown length is the last on its connection.
+        // A request whose body has no known length is the last one on its connection.
         if text.contains("\r\nupgrade:") || text.contains("\r\ntransfer-encoding:") {
             engine.write_all(&held)?;
             std::io::copy(&mut client, &mut engine)?;
@@ -186,7 +186,7 @@ fn forth(
     }
 }
 
-/// Reads until a complete head is buffered, and returns its length; `None` at the end.
+/// Reads until a complete request head is buffered and returns its length. `None` at the end of the stream.
 fn head(client: &mut UnixStream, held: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
     loop {
         if let Some(at) = held.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -208,7 +208,7 @@ fn read_more(client: &mut UnixStream, held: &mut Vec<u8>) -> std::io::Result<usi
     Ok(read)
 }
 
-/// Records a call, and returns the process to kill when it is the chosen one.
+/// Records a call. If it is the chosen call, returns the process to kill.
 fn note(shared: &Mutex<Shared>, by: Pid, first: &str) -> Option<(When, Pid)> {
     let mut shared = locked(shared);
     let number = shared.calls.len();
@@ -226,7 +226,7 @@ fn note(shared: &Mutex<Shared>, by: Pid, first: &str) -> Option<(When, Pid)> {
 
 /// Kills the process and returns its id.
 fn kill(doomed: Pid) -> Pid {
-    // It may have exited already.
+    // The process may already have exited.
     let _ = kill_process(doomed, Signal::KILL);
     doomed
 }

@@ -1,7 +1,7 @@
-//! The usage of each model response is counted exactly once, whichever process is killed meanwhile.
+//! The usage of each model response must be counted exactly once, whichever process is killed.
 //!
-//! The test acts as the agent, through the bottle's proxy. The model's responses contain increasing numbers,
-//! so that lost and duplicate records are detected.
+//! The test acts as the agent and sends requests through the bottle's proxy. The model's responses contain increasing
+//! numbers, so that the test detects lost and duplicate records.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ impl Model {
     }
 }
 
-/// Answers one request with events; `/stuck` starts and never ends.
+/// Answers one request with a stream of events. For the path `/stuck`, the stream begins and never ends.
 fn answer(mut client: TcpStream, counter: &AtomicU64) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
@@ -64,7 +64,7 @@ fn answer(mut client: TcpStream, counter: &AtomicU64) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     let _ = client.write_all(format!("{head}{body}").as_bytes());
     if stuck {
-        // Until the proxy disconnects.
+        // Reads until the proxy disconnects.
         let _ = client.read(&mut piece);
     }
 }
@@ -103,7 +103,7 @@ impl Scene {
         client
     }
 
-    /// A connection through the proxy, with the request for a path on it.
+    /// Opens a connection through the proxy and sends a request for a path.
     fn request(&self, path: &str) -> UnixStream {
         let runtime = self.home.runtime().join("bottle").join(home_hash(&self.home.bottle_home()));
         let mut proxy = UnixStream::connect(runtime.join(".fake/one/proxy/9099")).expect("the proxy");
@@ -115,7 +115,7 @@ impl Scene {
         proxy
     }
 
-    /// A request to the model, and its complete response.
+    /// Sends a request to the model and reads its complete response.
     fn ask(&self) {
         let mut text = String::new();
         self.request("/v1/messages").read_to_string(&mut text).expect("an answer");
@@ -133,7 +133,7 @@ impl Scene {
         text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
     }
 
-    /// Asserts that every response has exactly one record.
+    /// Asserts that every response has exactly one usage record.
     fn assert_counted(&self, when: &str) {
         let mut numbers: Vec<u64> =
             self.records().iter().map(|record| record["input"].as_u64().expect("a number")).collect();
@@ -147,7 +147,7 @@ fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
     let scene = Scene::new();
     scene.start_detached();
     for round in 0..12_u64 {
-        // Under way while the keeper is struck, and while there is none.
+        // These requests run while the keeper is killed and while the bottle has no keeper.
         std::thread::scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| (0..8).for_each(|_| scene.ask()));
@@ -156,7 +156,7 @@ fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
             scene.kill("__keeper");
             scene.ask();
         });
-        // The next command adopts it.
+        // The keeper that this command starts adopts the bottle.
         scene.run(&["exec", "one", "--", "true"]);
     }
     scene.ask();
@@ -206,7 +206,7 @@ fn a_response_cut_by_the_bottles_end_is_counted_as_far_as_received() {
     );
 }
 
-/// A file that cannot be written holds the bottle's folder back, and the next cleanup has it.
+/// If the usage file cannot be written, the bottle's folder stays, and the next cleanup collects its usage records.
 #[test]
 fn an_unwritable_disk_is_reported_and_usage_is_saved_later() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Runs the same attempt inside and outside a bottle.
+//! Runs the same attempt inside a bottle and outside of it.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use bottle_test_support::skip;
 
 use crate::fixture::Bottle;
 
-/// The interpreter of the attempts: it is in the images, and on most machines.
+/// The interpreter that runs the attempts. The test images and most machines have it.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether attempts can run on this machine; otherwise reports a skip.
+/// Whether the attempts can run on this machine. If not, reports the skipped test.
 pub(crate) fn possible(what: &str) -> bool {
     let here = Path::new(PYTHON).exists();
     if !here {
@@ -19,21 +19,21 @@ pub(crate) fn possible(what: &str) -> bool {
     here
 }
 
-/// The output of a script inside.
+/// Runs a script in the bottle and returns its output.
 pub(crate) async fn inside(bottle: &Bottle<'_>, script: &str) -> String {
     let channel = bottle.provisioned().await;
     let (said, _) = crate::fixture::run(&channel, &[PYTHON, "-c", script]).await.expect("ran");
     said
 }
 
-/// The output of a script outside, as the user who runs the tests.
+/// Runs a script outside, as the user who runs the tests, and returns its output.
 pub(crate) fn outside(script: &str) -> String {
     let output = Command::new(PYTHON).args(["-c", script]).output().expect("python3");
     let said = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// A script prelude for any system call: `call(name, number, arguments…)` prints the result.
+/// The beginning of a script that can make any system call: `call(name, number, arguments…)` prints the result.
 pub(crate) const CALLS: &str = "import ctypes, errno, os\n\
     libc = ctypes.CDLL(None, use_errno=True)\n\
     libc.syscall.restype = ctypes.c_long\n\

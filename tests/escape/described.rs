@@ -1,13 +1,13 @@
-//! The egress proxy blocks values that match the user's own rules, and the values of
-//! variables that `BOTTLE_SENSITIVE_PREFIXES` names, though no bottle was given them.
+//! The egress proxy blocks values that match the user's rules. It also blocks the values of variables that
+//! `BOTTLE_SENSITIVE_PREFIXES` selects, whether or not the bottle has these variables.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 
-/// Only in the user's environment.
+/// A sensitive value that exists only in the user's environment.
 const MARKED: &str = "q8Zr3Wm6Xt1Kp5Vb";
 
-/// Matches the user's rule.
+/// A value that matches the user's rule.
 const DESCRIBED: &str = "acme-12345678";
 
 #[test]
@@ -17,7 +17,7 @@ fn user_rules_and_sensitive_environment_block_exfiltration() -> Result<()> {
         return Ok(());
     }
     home.agent("sender", "---\nbottle: sender\n---\n")?;
-    // Nothing listens there: a request that passes gets 502.
+    // No process listens at the route's target, so an allowed request gets 502.
     home.bottle(
         "sender",
         "---\nbackend: linux\nsupervise: false\n\
@@ -37,7 +37,7 @@ fn user_rules_and_sensitive_environment_block_exfiltration() -> Result<()> {
         (DESCRIBED, "403"),
         (MARKED, "403"),
         ("literal-Xk3Vw9Qz", "403"),
-        // Twelve letters of it, separated.
+        // Twelve characters of the sensitive value, with separators.
         ("q8Zr.3Wm6.Xt1K", "403"),
     ] {
         let script = format!("curl -s -o /dev/null -w '%{{http_code}}' --data 'a={said}' http://app.test/x");

@@ -1,4 +1,4 @@
-//! Searches the machine and its engine for secrets, continuously.
+//! Repeatedly searches the machine and its container engine for secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The folders of the runtime's and the engine's container files.
+/// The folders in which the runtime and the engine keep files of containers.
 const RUNTIME: [&str; 3] = ["/run/docker", "/run/containerd", "/var/lib/docker/containers"];
-/// Bytes read of a file: a secret would be in a configuration, which is short.
+/// The maximum number of bytes read from a file. A secret would be in a configuration file, which is short.
 const FILE_MAX: u64 = 4 << 20;
 
-/// A kind of place.
+/// A kind of place in which a secret could appear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Containers,
@@ -32,7 +32,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// All kinds.
+    /// All kinds of places.
     pub(crate) const ALL: [Self; 12] = [
         Self::Containers,
         Self::Images,
@@ -49,26 +49,26 @@ impl Place {
     ];
 }
 
-/// The needles and the places.
+/// The secrets to search for, and where to search.
 #[derive(Debug, Clone)]
 pub(crate) struct Search {
-    /// The home's hash, which identifies its objects on the engine.
+    /// The home's hash, which identifies the home's objects on the engine.
     pub(crate) home: String,
     /// The user's folders to search.
     pub(crate) folders: Vec<PathBuf>,
-    /// The secrets.
+    /// The secrets to search for.
     pub(crate) needles: Vec<String>,
-    /// Needles that the environment of an agent's process may contain.
+    /// Secrets that the environment of an agent's process may contain.
     pub(crate) agents_own: Vec<String>,
 }
 
-/// A finding: needle, kind of place, and exact place.
+/// The findings: the exact places, by secret and kind of place.
 pub(crate) type Found = BTreeMap<(String, Place), BTreeSet<String>>;
 
-/// Searches some of the places once; the set contains places that need no second search.
+/// Searches some of the places one time. The set contains places that need no second search.
 type Round = fn(&Search, &Mutex<Found>, &mut BTreeSet<String>);
 
-/// A search that runs until it is ended.
+/// A search that repeats until it is ended.
 pub(crate) struct Searching {
     ends: Arc<AtomicBool>,
     found: Arc<Mutex<Found>>,
@@ -93,7 +93,7 @@ impl Searching {
                 }
             })
         };
-        // Existing objects are searched first; no secret is used meanwhile.
+        // Existing objects are searched first, while no secret is in use.
         let mut before = BTreeSet::new();
         search.engine(&found, &mut before);
         let rounds: [Round; 3] = [Search::engine, Search::processes, Search::disk];
@@ -112,7 +112,7 @@ impl Searching {
         Self { ends, found, rounds, events, hearing }
     }
 
-    /// Ends the search and returns the findings, and how often engine, processes and files were searched.
+    /// Ends the search. Returns the findings, and how often the engine, the processes and the files were searched.
     pub(crate) fn end(mut self) -> (Found, [usize; 3]) {
         self.ends.store(true, Ordering::Relaxed);
         let rounds = self.rounds.map(|rounds| rounds.join().expect("searched"));
@@ -131,7 +131,7 @@ impl Search {
         }
     }
 
-    /// Searches the engine's objects. An image never changes, so each is searched once.
+    /// Searches the engine's objects. Each image is searched only one time, because images never change.
     fn engine(&self, found: &Mutex<Found>, known: &mut BTreeSet<String>) {
         let label = format!("label=bottle.home={}", self.home);
         let of_home = |list: &[&str]| ids(&[list, &["--quiet", "--filter", &label]].concat());
@@ -151,7 +151,7 @@ impl Search {
         }
     }
 
-    /// Searches files: the runtime's, the containers' and the user's.
+    /// Searches the files of the runtime, of the containers and of the user.
     fn disk(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
         for folder in RUNTIME {
             self.files(found, Place::Runtime, Path::new(folder));
@@ -173,7 +173,7 @@ impl Search {
         }
     }
 
-    /// Searches every readable process, except this one and the commands that were given the secrets.
+    /// Searches every readable process except this one and the commands that received the secrets.
     fn processes(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
         for entry in fs::read_dir("/proc").expect("/proc").filter_map(Result::ok) {
             let path = entry.path();
@@ -202,7 +202,7 @@ impl Search {
                 && let Ok(file) = fs::File::open(entry.path())
             {
                 let mut bytes = Vec::new();
-                // The process may exit meanwhile.
+                // The process may exit in the meantime.
                 let _ = file.take(FILE_MAX).read_to_end(&mut bytes);
                 self.look(found, place, &entry.path().display().to_string(), &bytes);
             }
@@ -210,7 +210,7 @@ impl Search {
     }
 }
 
-/// A variable that marks the commands that get the secrets by their environment.
+/// The variable that marks commands which receive the secrets through their environment.
 pub(crate) const GIVEN: &str = "BOTTLE_TEST_GIVES_SECRETS=";
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! Exhausts processes, memory and disk. The machine stays usable, and the bottle ends with a message.
+//! Exhausts processes, memory and disk space. The machine must stay usable, and the bottle must end with a message.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use bottle_test_support::home::TestHome;
 use crate::attempts;
 use crate::fixture::{Bottle, Fixture, every_isolating_backend, run};
 
-/// How long a limit may take to have an effect on a busy machine.
+/// Time limit for a limit to take effect on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A bottle with these limits, where the backend supports them.
+/// Starts a bottle with these limits, if the backend supports them.
 async fn limited<'a>(fixture: &'a Fixture, slug: &str, resources: Resources) -> Option<Bottle<'a>> {
     let mut planned = fixture.planned(slug).plan.clone();
     planned.resources = resources.clone();
@@ -23,8 +23,8 @@ async fn limited<'a>(fixture: &'a Fixture, slug: &str, resources: Resources) -> 
     Some(bottle)
 }
 
-/// Runs a script in a provisioned bottle; what it said, and how it ended. Files in memory belong to no process,
-/// so that the kernel may end pid 1 for them too, which is as if every process had been ended.
+/// Runs a script in a provisioned bottle and returns its output and exit. Files in a tmpfs belong to no process, so the
+/// kernel may kill pid 1 to free their memory. That counts as if it had killed every process.
 async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
     let channel = bottle.connect().await;
     let argv = ["/usr/bin/python3", "-c", script];
@@ -32,7 +32,7 @@ async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
     ended.expect("noticed in time").unwrap_or_else(|gone| (format!("{gone:?}"), Exit::Signal(9)))
 }
 
-/// The limit that the bottle exceeded, as the keeper queries it.
+/// The limit that the bottle exceeded, queried as the keeper does.
 async fn overrun(bottle: &Bottle<'_>) -> Option<Overrun> {
     if let Some(overrun) = bottle.fixture.backend.overrun(bottle.slug()).await {
         return Some(overrun);
@@ -67,10 +67,10 @@ async fn a_fork_bomb_stays_in_its_bottle() {
         let (said, _) = ends(&bottle, bomb).await;
         let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{}: {said}", fixture.name()));
         assert!((10..64).contains(&made), "{}: {made}", fixture.name());
-        // The control: a higher limit allows more.
+        // As a control, a bottle with a higher limit can start more processes.
         assert_eq!(ends(&other, bomb).await.0.trim(), "200", "{}", fixture.name());
         std::process::Command::new("true").status().expect("the machine is usable");
-        // A full bottle answers and is removed in time.
+        // A bottle at its process limit still answers, and is removed in time.
         assert_eq!(overrun(&bottle).await, None, "{}", fixture.name());
         let removed = tokio::time::timeout(PATIENCE, bottle.remove()).await;
         removed.expect("in time");
@@ -78,7 +78,7 @@ async fn a_fork_bomb_stays_in_its_bottle() {
     }
 }
 
-/// Ways to allocate memory, in MiB.
+/// Ways to allocate memory, each for a number of MiB.
 const WAYS: [(&str, &str); 3] = [
     ("its own", "x = bytearray(n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
     ("shared", "import mmap; x = mmap.mmap(-1, n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
@@ -150,7 +150,7 @@ fn fill(place: &str, n: u64, seconds: u64) -> String {
     )
 }
 
-/// An image's files do not count for the bottle, so removing them does not lower its usage.
+/// The files of an image do not count towards the bottle's disk limit, so removing them frees nothing of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn removing_image_files_frees_no_disk_limit() {
     const LIMIT: u64 = 8 << 20;
@@ -168,7 +168,7 @@ async fn removing_image_files_frees_no_disk_limit() {
     }
 }
 
-/// Removes the largest programs except Python, and prints their size in bytes.
+/// Removes the largest programs except Python, and prints their total size in bytes.
 const REMOVES: &str = "import os, time\n\
     taken, folder = 0, '/usr/bin/'\n\
     names = [n for n in os.listdir(folder) if not n.startswith('python') and n != 'sh']\n\
@@ -181,7 +181,7 @@ async fn processor_time_is_limited() {
     if !attempts::possible("processors") {
         return;
     }
-    // With a fifth of a processor this takes at least a second and a half.
+    // This work takes at least one and a half seconds with a fifth of a processor.
     let work = "import time\n\
         begun = time.monotonic()\n\
         while time.process_time() < 0.3: pass\n\
@@ -195,7 +195,8 @@ async fn processor_time_is_limited() {
     }
 }
 
-/// The message that the user gets: the limit and its key, on the host's system and on an image.
+/// Checks the message that the user gets, in a bottle on the host's system and in one on an image. It contains the
+/// limit and its manifest key.
 fn ends_with_a_word(resource: &str, limit: &str, script: &str, word: &str) -> anyhow::Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(word, "linux")? || !attempts::possible(word) {

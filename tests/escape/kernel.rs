@@ -6,8 +6,8 @@ use nix::libc;
 use crate::attempts;
 use crate::fixture::every_isolating_backend;
 
-/// A call: its name, its number, what it is made with, and what a bottle is answered. What it is made with
-/// does nothing, or nothing that lasts, outside.
+/// A system call: its name, its number, its arguments, and the error that it returns in a bottle. Outside a bottle, the
+/// call with these arguments has no effect, or none that lasts.
 type Refused = (&'static str, libc::c_long, &'static str, &'static str);
 
 const REFUSED: &[Refused] = &[
@@ -54,7 +54,7 @@ async fn kernel_interface_calls_are_refused() {
     for (name, number, arguments, _) in REFUSED {
         script.push_str(&format!("call('{name}', {number}, {arguments})\n"));
     }
-    // A call that the kernel outside lacks is skipped.
+    // A call is skipped if the kernel of this machine lacks it.
     let outside = attempts::outside(&script);
     let has = |name: &str| !outside.contains(&format!("{name} ENOSYS\n"));
     let all = REFUSED.iter().filter(|refused| has(refused.0));
@@ -71,7 +71,7 @@ async fn kernel_interface_calls_are_refused() {
     }
 }
 
-/// `clone` with each namespace flag; a resulting child exits at once.
+/// `clone` with each flag that creates a namespace. If a child process results, it exits immediately.
 const NAMESPACES: [(&str, i32); 7] = [
     ("user", libc::CLONE_NEWUSER),
     ("mount", libc::CLONE_NEWNS),
@@ -98,7 +98,7 @@ async fn clone_creates_no_namespace() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("splitter").await;
         let inside = attempts::inside(&bottle, &script).await;
-        // Parent and child both report a plain child.
+        // After a plain `clone`, both parent and child print a line.
         let refused: Vec<String> = NAMESPACES.iter().map(|(name, _)| format!("{name} EPERM")).collect();
         let mut lines: Vec<&str> = inside.lines().collect();
         lines.retain(|line| *line != "none done");
@@ -108,7 +108,7 @@ async fn clone_creates_no_namespace() {
     }
 }
 
-/// Machine code that calls `getpid` as a 32-bit program does.
+/// Machine code that calls `getpid` with the system call instruction of 32-bit programs.
 #[cfg(target_arch = "x86_64")]
 const OLD_NUMBERING: &str = "import ctypes, mmap, os\n\
     room = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n\
@@ -126,7 +126,7 @@ async fn other_system_call_numberings_are_refused() {
     if !old_is_here {
         skip::aloud("32-bit calls", &"this kernel takes none");
     }
-    // Bit 30 is the second numbering, x32; beyond its list of calls there is nothing on any kernel.
+    // Bit 30 selects the x32 system call numbers. The rest of this number is that of `getpid`.
     let second = format!("{}call('x32', {})\n", attempts::CALLS, 0x4000_0000 + libc::SYS_getpid);
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("numbers").await;

@@ -1,4 +1,4 @@
-//! Hostile files in an agent's folders, while the host detects changes and removes them.
+//! Hostile files in an agent's folders, while the host searches the folders for changes and removes them.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -21,7 +21,7 @@ async fn removing_a_bottle_follows_no_link_and_ignores_modes() {
                 precious.display()
             ))
             .await;
-        // Unreadable files and files that block a reader do not stop the detection.
+        // Unreadable files, and files whose reading blocks, do not stop the search.
         let looked = fixture.backend.holds_work(bottle.slug(), since);
         let looked =
             tokio::time::timeout(std::time::Duration::from_secs(60), looked).await.expect("an answer");

@@ -1,33 +1,32 @@
-//! Attacks that must fail, one kind a file. Each has its control: the same attempt gets through outside, or
-//! what it is after is there.
+//! Attacks that must fail, one kind in each file. Each attack has a control, which shows that the same attempt succeeds
+//! outside a bottle, or that its target exists.
 //!
 //! ```text
-//! on every backend here that isolates:
-//!   writing      files of the host, through links, /proc and the system's folders
-//!   possessions  the user's keys, history and sockets
-//!   processes    looking into, stopping and ending processes outside
-//!   memory       shared memory of the machine's
-//!   settings     the kernel's settings and switches
-//!   mounts       what each mount forbids
-//!   privileges   set-id programs and device files
-//!   kernel       system calls that lead into the kernel, by whatever numbering
-//!   sockets      families and protocols that lead out, or into code that is not loaded yet
-//!   typing       into the user's terminal
-//!   layers       what an agent leaves where the host works later
-//!   exhaustion   processes, memory and disk, until there is no more
-//!   nested       what `resources.nested` opens, and what stays shut
-//! on whole launches:
-//!   sequences    what the user's terminal would obey
-//!   planted      links, pipes, devices and the like in everything that the host reads later
-//!   everywhere   the places of a machine and its engine where a secret could lie, searched again and again
-//!   described    what the user's own rules and marks keep in
-//!   secrets      a launch with secrets, looked for in all of them while it runs
-//! and
-//!   tools        what must not fail: programs of a developer, in a bottle
-//!   ordinary     all of it once more, as a user who is not root
+//! on every available backend that isolates:
+//!   writing      writing files of the host, through links, /proc and system folders
+//!   possessions  reading the user's keys, shell history and sockets
+//!   processes    inspecting, stopping and killing processes outside the bottle
+//!   memory       using the machine's shared memory
+//!   settings     writing kernel settings
+//!   mounts       the restrictions of each mount
+//!   privileges   using set-id programs and device files
+//!   kernel       making dangerous system calls, with every system call numbering
+//!   sockets      creating sockets that reach outside or load kernel modules
+//!   typing       injecting input into the user's terminal
+//!   layers       leaving hostile files in folders that the host searches and removes
+//!   exhaustion   exhausting processes, memory and disk space
+//!   nested       the actions that `resources.nested` allows and forbids
+//! with complete launches:
+//!   sequences    printing sequences that control the user's terminal
+//!   planted      leaving links, pipes, devices and similar files where the host reads later
+//!   described    sending values that the user's rules or sensitive variables contain
+//!   secrets      finding a launch's secrets while it runs
+//!   everywhere   (used by `secrets`) searches every place on the machine and its engine
+//! controls:
+//!   tools        developer programs work in a bottle
+//!   ordinary     runs all tests again as a user who is not root
 //! ```
-//! What crosses the session's channel is lied about in the channel's own tests, and a snapshot's content in the
-//! backends'.
+//! The tests of `bottle-channel` cover hostile messages on the channel. The tests of the backends cover hostile snapshots.
 
 mod attempts;
 mod described;

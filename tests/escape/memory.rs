@@ -1,14 +1,14 @@
-//! Shared memory and queues that programs address by a number or a name.
+//! Shared memory and message queues, which programs address by a number or a name.
 
 use crate::attempts;
 use crate::fixture::every_isolating_backend;
 
-/// A number that no other process uses.
+/// A number that no other process uses as a key.
 fn key() -> u32 {
     0x626f_0000 | (std::process::id() & 0xffff)
 }
 
-/// Finds shared memory, or creates it with `make`; prints its size or the error.
+/// A script that opens a shared memory segment, or creates one if `make` is set. It prints the size or the error.
 fn script(make: bool) -> String {
     let flags = if make { "0o1666" } else { "0" };
     format!(

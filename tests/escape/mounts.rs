@@ -2,11 +2,11 @@
 
 use crate::fixture::{every_isolating_backend, run};
 
-/// The writable mounts of a bottle: its own folders, tmpfs folders, and its processes' settings.
+/// The writable mounts of a bottle: its folders, its tmpfs folders, and the settings of its processes.
 const OWN: [&str; 9] =
     ["/home/agent", "/workspace", "/usr/local", "/opt", "/tmp", "/run", "/proc", "/dev/shm", "/dev/pts"];
 
-/// Harmless devices, each a separate mount.
+/// Whether the mount is one of the harmless devices, each of which is a separate mount.
 fn is_device(folder: &str, kind: &str) -> bool {
     kind == "devtmpfs" && folder.starts_with("/dev/")
 }
@@ -15,7 +15,7 @@ fn is_device(folder: &str, kind: &str) -> bool {
 async fn every_mount_has_its_restrictions() {
     for fixture in every_isolating_backend().await {
         if fixture.name() != "linux" {
-            // An engine has its own mount rules; other tests cover their effect.
+            // A container engine sets its own mount flags. Other tests check their effect.
             continue;
         }
         let bottle = fixture.bottle("mounts").await;
@@ -31,7 +31,7 @@ async fn every_mount_has_its_restrictions() {
             let has = |option| options.split(',').any(|one| one == option);
             assert!(has("nosuid"), "set-id programs work at {folder}");
             assert!(has("nodev") || kind == "devtmpfs" || kind == "devpts", "devices work at {folder}");
-            // An image's files belong to the bottle.
+            // The files of an image belong to the bottle and are writable.
             let own = OWN.contains(&folder) || fixture.is_in_image() && folder == "/";
             assert!(has("ro") || own || is_device(folder, kind), "{folder} can be written");
         }

@@ -1,12 +1,12 @@
-//! Tests what `resources.nested` allows, and what stays forbidden.
+//! Tests which actions `resources.nested` allows and which it still forbids.
 
 use bottle::backend::Prepared;
 use bottle::plan::Resources;
 
 use crate::fixture::every_isolating_backend;
 
-/// A namespace and a mount of its own, then what must not work even there: uncovering, writing to what is
-/// read-only, a device.
+/// Creates a user namespace and mounts a tmpfs. Then tries actions that must fail even there: removing the covers of
+/// `/proc`, making a read-only mount writable, and using a device.
 const SCRIPT: &str = "exec 2>/dev/null; unshare -Ur id -u; \
     unshare -Urm sh -c 'mount -t tmpfs none /tmp && echo mounted; \
         umount /proc/keys && echo uncovered; umount -l /proc && echo uncovered; \
@@ -27,7 +27,7 @@ async fn nested_sandboxes_work_when_allowed_and_reach_nothing_outside() {
         assert_eq!(without.shell(SCRIPT).await, "end\n", "{}", fixture.name());
         without.remove().await;
         let bottle = fixture.bottle_with("nests", Prepared::default(), nested).await;
-        // A bottle may write to its image's files, nested or not.
+        // A bottle may write to the files of its image, with and without `nested`.
         let wrote = if fixture.is_in_image() { "wrote\n" } else { "" };
         assert_eq!(bottle.shell(SCRIPT).await, format!("0\nmounted\n{wrote}end\n"), "{}", fixture.name());
         bottle.remove().await;

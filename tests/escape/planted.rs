@@ -1,4 +1,4 @@
-//! Hostile files that the host reads later: in copies, transcripts, repositories and snapshots.
+//! Hostile files that an agent creates and the host reads later, in copies, transcripts, repositories and snapshots.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -13,15 +13,15 @@ use bottle_test_support::{skip, small_root};
 /// A secret that only the user may read.
 const SECRET: &str = "a secret of the user's";
 
-/// Plants it in the folder `$1`; `$2` is a folder of the user's. Each line is one thing, and one that cannot be made
-/// is left out.
+/// Creates hostile files in the folder `$1`. `$2` is a folder of the user that contains the secret. A file that cannot
+/// be created is skipped.
 const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2/secret file; ln -s $2 folder; \
     ln -s / root; ln -s ../../../../../../../../../..$2/secret up; ln -s folder/secret through; mkfifo pipe; \
     cp /bin/cat setid; chmod 6755 setid; mkdir -p sub; ln -s ../folder sub/over; printf '#!/bin/sh\\n' >sub/run; \
     chmod 755 sub/run; ln /etc/passwd hard 2>/dev/null; mknod null c 1 3 2>/dev/null; mknod gone c 0 0 2>/dev/null; \
     ln -s /proc/self/fd/0 fd; ln -s /dev/zero zero; truncate -s 1T sparse 2>/dev/null && rm -f sparse; true";
 
-/// A user with a secret, and an agent on the host's system and on an image.
+/// A user with a secret, and two agents: one in bottles on the host's system, one in bottles on an image.
 struct Scene {
     home: TestHome,
     secret: PathBuf,
@@ -62,12 +62,12 @@ impl Scene {
         Ok(outcome)
     }
 
-    /// A bottle of this agent.
+    /// Starts a bottle of this agent.
     fn start(&self, agent: &str, slug: &str) -> Result<()> {
         self.done(&["start", agent, "--label", slug, "--detach", "--yes", "-q"]).map(drop)
     }
 
-    /// Runs a script in it; its arguments begin at `$1`.
+    /// Runs a script in the bottle. The script's arguments begin at `$1`.
     fn shell(&self, slug: &str, script: &str, arguments: &[&str]) -> Result<Outcome> {
         let command = ["exec", slug, "--", "/bin/sh", "-c", script, "sh"];
         self.done(&[&command[..], arguments].concat())
@@ -81,7 +81,7 @@ impl Scene {
         self.done(&["stop", slug, "--time", "0", "-q"]).map(drop)
     }
 
-    /// Asserts that the user's secret is unchanged, and no file was added beside it.
+    /// Asserts that the user's secret is unchanged and that no file was added beside it.
     fn assert_untouched(&self) -> Result<()> {
         ensure!(fs::read_to_string(&self.secret)? == SECRET);
         ensure!(fs::metadata(&self.secret)?.permissions().mode() & 0o777 == 0o644, "its mode changed");
@@ -91,7 +91,7 @@ impl Scene {
     }
 }
 
-/// Every path below the folder; asserts that none has a harmful type or mode.
+/// Lists every path below the folder and asserts that no file has a harmful type or mode.
 fn harmless(folder: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
@@ -128,7 +128,7 @@ fn a_copy_contains_only_files_and_inner_links() -> Result<()> {
         scene.start(agent, agent)?;
         scene.plant(agent, "/workspace/out")?;
         let got = scene.home.outside(&format!("got-{agent}"));
-        // A link of the user at the destination of the copy.
+        // The destination of the copy contains a link that the user created.
         fs::create_dir(&got)?;
         symlink(scene.private(), got.join("folder"))?;
         let copied = scene.run(&["cp", &format!("{agent}:/workspace/out"), &got.display().to_string()])?;
@@ -139,7 +139,7 @@ fn a_copy_contains_only_files_and_inner_links() -> Result<()> {
             ensure!(found.iter().any(|name| name == wanted), "{found:?}");
         }
         ensure!(!found.iter().any(|name| name.ends_with("pipe") || name.ends_with("null")), "{found:?}");
-        // A requested link is resolved inside, where the user's files do not exist.
+        // If the requested path is a link, it is resolved in the bottle, where the user's files do not exist.
         for planted in ["file", "up", "folder/secret", "through", "pipe", "zero", "fd"] {
             let to = scene.home.outside("one");
             let _ = fs::remove_file(&to);
@@ -157,7 +157,7 @@ fn a_copy_contains_only_files_and_inner_links() -> Result<()> {
     Ok(())
 }
 
-/// A file's length, and its disk usage in bytes.
+/// The length of a file, and the disk space that it uses in bytes.
 fn lengths(path: &Path) -> Result<(u64, u64)> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
     Ok((metadata.len(), metadata.blocks() * 512))
@@ -246,7 +246,7 @@ fn refuses_a_repository_that_redirects_elsewhere() -> Result<()> {
             for command in [&["diff", agent][..], &["pull", agent]] {
                 let outcome = scene.run(command)?;
                 let said = outcome.transcript();
-                // That there is nothing to be seen is an answer too; that there is something to be had is not.
+                // `diff` may succeed with an empty result. `pull` must fail.
                 let refused = command[0] == "diff" || outcome.code != 0;
                 ensure!(refused && !said.contains(SECRET), "{way}: {command:?}: {said}");
             }
@@ -258,7 +258,7 @@ fn refuses_a_repository_that_redirects_elsewhere() -> Result<()> {
     Ok(())
 }
 
-/// A fake Claude Code whose transcript contains every kind of planted file.
+/// The agent is a fake Claude Code whose transcript contains every kind of hostile file.
 #[test]
 fn copies_a_transcript_without_planted_files() -> Result<()> {
     let Some(scene) = Scene::new("a planted conversation")? else { return Ok(()) };
@@ -288,10 +288,11 @@ fn copies_a_transcript_without_planted_files() -> Result<()> {
     scene.assert_untouched()
 }
 
-/// An entry that no freeze creates, with its description and the expected message.
+/// A snapshot entry that no freeze creates: its description, and a function that creates it. The function's arguments are
+/// the snapshot's folder and the user's folder.
 type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
 
-/// Creates it in a snapshot's folder; the other argument is the user's folder.
+/// The entries that a resume refuses.
 const REFUSED: [Crafted; 3] = [
     ("a tree that is a link", |snapshot, private| {
         fs::rename(snapshot.join("workspace"), snapshot.join("aside"))?;
@@ -312,7 +313,7 @@ fn mkfifo(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The entries below a folder, with types and contents.
+/// The entries below a folder, each with its type and content.
 fn all_below(folder: &Path) -> Result<Vec<String>> {
     let listed = Command::new("find").arg(folder).args(["-printf", "%P %y %m %s %l\n"]).output()?;
     let mut lines: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
@@ -344,7 +345,7 @@ fn refuses_a_foreign_snapshot_and_changes_nothing() -> Result<()> {
             fs::remove_file(snapshot.join("workspace"))?;
             fs::rename(snapshot.join("aside"), snapshot.join("workspace"))?;
         }
-        // Metadata that is not a regular file is ignored, without blocking.
+        // If the metadata file is not a regular file, it is ignored and opening it does not block.
         let facts = snapshot.join("snapshot.json");
         let said = fs::read(&facts)?;
         fs::remove_file(&facts)?;
@@ -355,7 +356,7 @@ fn refuses_a_foreign_snapshot_and_changes_nothing() -> Result<()> {
         scene.done(&["snapshots"])?;
         fs::remove_file(&facts)?;
         fs::write(&facts, said)?;
-        // The unmodified snapshot is accepted.
+        // The original snapshot is accepted.
         scene.done(&["resume", agent, "--detach", "--yes", "-q"])?;
         ensure!(scene.shell(agent, "cat /workspace/mine", &[])?.stdout == "mine\n");
         scene.end(agent)?;
@@ -377,7 +378,7 @@ fn files_planted_in_a_snapshot_are_restored_harmlessly() -> Result<()> {
         scene.end(agent)?;
         let own = scene.home.bottle_home().join("snapshots").join(agent);
         let snapshot = fs::read_dir(&own)?.next().context("a snapshot")??.path();
-        // Entries that no agent can create there.
+        // An agent cannot create these entries in its workspace.
         let out = snapshot.join("workspace/out");
         fs::set_permissions(out.join("setid"), fs::Permissions::from_mode(0o6755))?;
         symlink(&scene.secret, out.join("absolute"))?;
@@ -400,7 +401,7 @@ fn files_planted_in_a_snapshot_are_restored_harmlessly() -> Result<()> {
             "{agent}: {}",
             said.transcript()
         );
-        // A second snapshot follows none of the links either.
+        // A second snapshot does not follow the links either.
         scene.done(&["commit", agent, "-q"])?;
         let again = fs::read_dir(&own)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         for snapshot in again {

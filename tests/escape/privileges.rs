@@ -1,4 +1,4 @@
-//! Set-id programs and device files grant nothing.
+//! Set-id programs and device files give an agent no privileges.
 
 use std::process::Command;
 
@@ -18,7 +18,8 @@ async fn set_id_programs_grant_nothing() {
                  grep -c NoNewPrivs:.1 /proc/self/status",
             )
             .await;
-        // Some exist, except in an image, which loses the bits; none of them works.
+        // The host's system contains set-id programs; an image loses the set-id bits when it is unpacked. No such
+        // program works.
         let found = if fixture.is_in_image() { "" } else { "found\n" };
         assert_eq!(said, format!("6755\n1000\n1000\n{found}1\n"), "{}", fixture.name());
         bottle.remove().await;
@@ -29,8 +30,8 @@ async fn set_id_programs_grant_nothing() {
 async fn devices_cannot_be_created() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("maker").await;
-        // A pipe is made by the same call. The last one is an overlay's mark for what was deleted, which the
-        // kernel lets anybody make.
+        // As a control, a named pipe, which the same system call creates, succeeds. Device 0:0 is an overlay's mark for
+        // a removed file; the kernel lets every user create it.
         let said = bottle
             .shell(
                 "for d in /tmp /workspace /home/agent /dev/shm; do mkfifo $d/pipe && echo pipe; \
@@ -72,7 +73,7 @@ async fn existing_devices_do_not_work() {
     }
 }
 
-/// Whether this kernel's Landlock restricts files without forbidding moves.
+/// Whether this kernel's Landlock can restrict files without forbidding moves between folders.
 fn landlock_guards_files() -> bool {
     use landlock::{AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);

@@ -1,4 +1,4 @@
-//! Outside processes cannot be inspected, stopped or killed.
+//! An agent cannot inspect, stop or kill processes outside its bottle.
 
 use std::process::{Child, Command};
 
@@ -7,7 +7,7 @@ use bottle_contract::session::guest::Exit;
 use crate::attempts;
 use crate::fixture::{every_isolating_backend, run};
 
-/// A process of the user. Ends with the test.
+/// A process of the user. The test ends it.
 struct Victim(Child);
 
 impl Victim {
@@ -46,7 +46,7 @@ async fn outside_processes_cannot_be_seen_traced_or_signalled() {
         let bottle = fixture.bottle("violent").await;
         let said = attempts::inside(&bottle, &attach(&victim.0.id().to_string())).await;
         assert_eq!(said, "ESRCH\nESRCH\nESRCH\nESRCH\nFalse\nESRCH\n", "{}", fixture.name());
-        // The control: its own child can be traced and killed.
+        // As a control, an agent can trace and kill its own child process.
         let channel = bottle.connect().await;
         let own = attach("os.fork() or os._exit(__import__('time').sleep(60))")
             .replace("[0, signal.SIGTERM, signal.SIGSTOP, signal.SIGKILL]", "[0]");

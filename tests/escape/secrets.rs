@@ -1,4 +1,4 @@
-//! Launches with secrets: they are used by their recipient, and exposed nowhere else at any moment.
+//! Launches bottles with secrets. The recipient of each secret can use it, and at no moment is it readable elsewhere.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,20 +12,20 @@ use bottle_test_support::skip;
 
 use crate::everywhere::{Found, GIVEN, Place, Search, Searching};
 
-/// How long the agent may take to use its secrets.
+/// Time limit for the agent to use its secrets.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks the model with a placeholder, and says that it has its own variable.
+/// Sends a model request with a placeholder, and checks that the agent has its own variable.
 const AGENT: &str = "curl -s -o /dev/null -d '{}' https://api.anthropic.com/v1/messages; \
     echo has ${#TOKEN} bytes; sleep 600";
 
-/// One secret for each source and recipient.
+/// One secret for each combination of source and recipient.
 struct Secrets {
-    /// A route's secret from the user's environment; only for the proxy.
+    /// The secret of a route, from the user's environment. Only the proxy may have it.
     route: String,
-    /// A route's secret from a program; only for the proxy.
+    /// The secret of a route, from a command's output. Only the proxy may have it.
     program: String,
-    /// A variable of the agent.
+    /// The value of a variable of the agent.
     variable: String,
 }
 
@@ -67,7 +67,7 @@ fn home(settings: &str, secrets: &Secrets, llm: &FakeLlm) -> TestHome {
     home
 }
 
-/// A needle in each kind of place, as a control of the search.
+/// One searchable text in each kind of place, as a control of the search.
 struct Planted {
     needle: String,
     home: String,
@@ -114,7 +114,7 @@ impl Planted {
     }
 }
 
-/// Launches, lets the agent use its secrets, and ends the bottle, with the search running.
+/// While the search runs, launches a bottle, lets the agent use its secrets, and ends the bottle.
 fn searched(settings: &str, test: &str) -> Option<()> {
     let machine = match engine::here() {
         Ok(()) => engine::machine()?,
@@ -165,10 +165,10 @@ fn searched(settings: &str, test: &str) -> Option<()> {
     assert_eq!(found, Found::new(), "{settings}");
     assert!(rounds.iter().all(|rounds| *rounds >= 3), "everything was looked through {rounds:?} times only");
 
-    // The control: the same search finds a needle in every kind of place.
+    // As a control, the same search finds a text in every kind of place.
     let planted = Planted::new(&hash, &state);
     let searching = Searching::begin(search(vec![planted.needle.clone()]));
-    // Events report only current actions.
+    // The engine reports an event only when it happens, so this restart causes one.
     assert!(docker(&["restart", "--time", "0", &planted.container]).is_some());
     std::thread::sleep(Duration::from_secs(1));
     let (found, _) = searching.end();

@@ -37,7 +37,7 @@ const OBEYED: [(&str, &str, &str); 20] = [
     ("\x1b[", "?1;2;20$y", ""),
 ];
 
-/// The introducers as one byte, and as that byte's character.
+/// Each introducer with its single byte. The text encoding of that byte as a character is tested too.
 const SHORT: [(&str, u8); 7] = [
     ("\x1b]", 0x9d),
     ("\x1bP", 0x90),
@@ -48,7 +48,8 @@ const SHORT: [(&str, u8); 7] = [
     ("\x1b[", 0x9b),
 ];
 
-/// Each encoding of a sequence.
+/// The three encodings of a sequence: with the two-byte introducer, with the single byte, and with that byte's
+/// character.
 fn ways(begin: &str, body: &str) -> [Vec<u8>; 3] {
     let short = SHORT.iter().find(|(long, _)| *long == begin).map_or(0x9d, |(_, short)| *short);
     [
@@ -71,7 +72,7 @@ fn script() -> String {
     format!("printf '{octal}'; echo; echo the end")
 }
 
-/// The output that reached the terminal.
+/// The sequences of [`OBEYED`] that reached the terminal.
 fn obeyed(pty: &Pty) -> Vec<String> {
     let raw = pty.raw();
     let reached = |way: &[u8]| raw.windows(way.len()).any(|part| part == way);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::fixture::every_isolating_backend;
 
-/// Settings that would be useful to an attacker, on some kernel.
+/// Kernel settings that an attacker could use, on at least one kernel version.
 const SETTINGS: [&str; 14] = [
     "/proc/sys/kernel/core_pattern",
     "/proc/sys/kernel/modprobe",

@@ -1,10 +1,10 @@
-//! The control of the filters: developer programs work under the system call allowlist.
+//! The control of the system call filter: developer programs work under the allowlist.
 
 use bottle_test_support::skip;
 
 use crate::fixture::every_isolating_backend;
 
-/// A program, and a command line that exercises it and prints `fine` on success.
+/// A program, and a command line that uses it and prints `fine` if it works.
 const USED: [(&str, &str); 16] = [
     ("sh", "seq 9 | sort -r | tail -1 | grep -q 1 && (sleep 0.01 & wait) && echo fine"),
     (

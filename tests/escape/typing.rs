@@ -1,11 +1,12 @@
-//! Terminal input injection is refused.
+//! An agent cannot inject input into a terminal.
 
 use nix::libc;
 
 use crate::attempts;
 use crate::fixture::every_isolating_backend;
 
-/// Types into its own terminal, by the plain number of the request and by one that has it in its lower half.
+/// A script that types into its own terminal, with the request's plain number and with a number whose lower half equals
+/// it.
 fn script() -> String {
     format!(
         "{}import pty, sys\n\
@@ -38,7 +39,7 @@ async fn terminal_input_injection_is_refused() {
     }
     let script = script();
     let outside = attempts::outside(&script);
-    // Newer kernels disable it for everyone, with another error.
+    // Newer kernels disable the request for every process, with another error.
     assert!(outside.contains("size done\n") && !outside.contains("type EPERM\n"), "the control: {outside}");
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("typist").await;

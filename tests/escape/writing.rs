@@ -1,4 +1,4 @@
-//! Files of the host cannot be written.
+//! An agent cannot write files of the host.
 
 use crate::fixture::{every_isolating_backend, run};
 
@@ -28,17 +28,18 @@ async fn no_path_resolves_to_an_outside_file() {
     }
 }
 
-/// What is shut on every system. `/dev/shm` is the control: it can be written, and lies beside what cannot.
+/// Paths that cannot be written on any system. `/dev/shm` is the control: it is beside read-only paths and can be
+/// written.
 const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/proxy"];
 const SHUT_FILES: [&str; 2] = ["/run/bottle/bottle", "/proc/1/mem"];
 
-/// Further read-only paths where the system is the host's.
+/// Further paths that cannot be written if the bottle uses the host's system.
 const SYSTEM: [&str; 10] =
     ["/", "/usr", "/usr/bin", "/usr/lib", "/bin", "/lib", "/sbin", "/etc", "/etc/ssl", "/home"];
 const SYSTEM_FILES: [&str; 6] =
     ["/etc/passwd", "/etc/hosts", "/etc/resolv.conf", "/bin/sh", "/usr/bin/env", "/etc/ld.so.cache"];
 
-/// Writes to all of them and prints those that were writable.
+/// A script that writes to all these paths and prints those that could be written.
 fn write(folders: &[&str], files: &[&str]) -> String {
     format!(
         "for d in {}; do (echo evil >$d/evil) 2>/dev/null && echo wrote $d; done; \
@@ -58,7 +59,7 @@ async fn system_folders_are_read_only() {
         let script = write(&SYSTEM, &SYSTEM_FILES);
         let (said, _) = run(&channel, &["/bin/sh", "-c", &script]).await.expect("ran");
         if fixture.is_in_image() {
-            // An image's system files belong to the bottle alone.
+            // An image's system files belong to the bottle alone, so the bottle may write to them.
             assert!(said.starts_with("wrote /\nwrote /usr\n"), "{said}");
             let other = fixture.bottle("other").await;
             let find = "find / -name proc -prune -o -name evil -print; cat /etc/* /bin/sh 2>/dev/null | grep -c ^evil";

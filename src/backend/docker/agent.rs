@@ -1,7 +1,7 @@
-//! Builds the create request of the agent's container. Pure.
+//! Builds the request that creates the agent's container. The module has no side effects.
 //!
-//! The container starts only our pid 1, no program of the image. The agent's work is in the container's layer; data of
-//! one launch is only in tmpfs folders (`/run`, `/tmp`), so that a snapshot cannot contain it.
+//! The container starts only our pid 1 and no program of the image. The agent's work is in the container's writable
+//! layer. Data of one launch is only in tmpfs folders (`/run`, `/tmp`), so a snapshot cannot contain it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -22,29 +22,29 @@ use super::subnets;
 use crate::backend::memory;
 use crate::plan::Resources;
 
-/// Size of `/run`, with the provisioned certificates, prompt and task.
+/// The size of `/run`, which contains the provisioned certificates, the prompt and the task.
 const RUN_SIZE: u64 = 64 << 20;
 
 /// The parameters of an agent's container.
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The image's id.
+    /// The id of the image.
     pub(super) image: &'a str,
-    /// User and group id inside; never 0.
+    /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),
-    /// The volume with our program.
+    /// The volume that contains our program.
     pub(super) program: &'a str,
     pub(super) transport: &'a Transport,
     pub(super) limits: &'a Resources,
-    /// The engine's runtime, if not the default.
+    /// The container runtime, if it is not the engine's default.
     pub(super) runtime: Option<&'a str>,
     /// The engine's newest API version.
     pub(super) api: u32,
 }
 
 impl Agent<'_> {
-    /// The create request.
+    /// The body of the create request.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let by_socket = matches!(self.transport, Transport::Socket(_));
         let command = [PROGRAM_FILE, GUEST_FLAG, &to_argument(&GuestSpec { by_socket })];
@@ -81,7 +81,7 @@ impl Agent<'_> {
             shm_size: i64::try_from(memory::shared(self.scratch())).ok(),
             pids_limit: i64::try_from(self.limits.pids.unwrap_or(memory::PROCESSES)).ok(),
             memory,
-            // Equal: no swap beside it.
+            // The limit equals the memory limit, so the container can use no swap.
             memory_swap: memory,
             nano_cpus: self.limits.cpus.map(|thousandths| i64::from(thousandths) * 1_000_000),
             runtime: self.runtime.map(str::to_owned),
@@ -89,7 +89,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Bytes in `/tmp`, a tmpfs.
+    /// The size in bytes of `/tmp`, which is a tmpfs.
     fn scratch(&self) -> u64 {
         memory::scratch(self.limits.disk)
     }
@@ -101,7 +101,7 @@ impl Agent<'_> {
         [
             ("/run", own.clone()),
             (RUN_DIR, own),
-            // Programs are built and run here.
+            // Programs are built and run in `/tmp`, so it is mounted with `exec`.
             ("/tmp", format!("rw,nosuid,nodev,exec,mode=1777,{}", bound(self.scratch()))),
         ]
         .map(|(path, options)| (path.to_owned(), options))
@@ -115,21 +115,21 @@ impl Agent<'_> {
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
     }
 
-    /// An engine without isolated gateways adds a route to a gateway that does not exist. With these settings the
-    /// neighbour lookup fails after 30 ms instead of 3 s.
+    /// An engine that cannot isolate gateways adds a route to a gateway that does not exist. With these settings the
+    /// neighbour lookup for that gateway fails after 30 ms instead of 3 s.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
         let needed = matches!(self.transport, Transport::Network(_)) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
         needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
     }
 
-    /// Up to 26.x the settings of an interface are sysctls of the container.
+    /// The settings as sysctls of the container, for engines up to 26.x.
     fn neighbour_sysctls(&self) -> HashMap<String, String> {
         let settings = self.neighbour("eth0").filter(|_| self.api < 46);
         settings.into_iter().flatten().map(|(name, value)| (name, value.to_owned())).collect()
     }
 
-    /// From 27 on they are options of the endpoint.
+    /// The settings as options of the endpoint, for engines from 27 on.
     fn neighbour_options(&self) -> Option<HashMap<String, String>> {
         let settings = self.neighbour("IFNAME").filter(|_| self.api >= 46)?;
         let text = settings.map(|(name, value)| format!("{name}={value}")).join(",");
@@ -137,12 +137,12 @@ impl Agent<'_> {
     }
 }
 
-/// Our program, which nothing inside can change.
+/// Mounts our program read-only, so that nothing in the container can change it.
 pub(super) fn program_mount(volume: &str) -> Mount {
     volume_mount(volume, PROGRAM_DIR, true)
 }
 
-/// A volume as it is: nothing of the image is copied into it.
+/// Mounts a volume without copying files of the image into it.
 pub(super) fn volume_mount(volume: &str, target: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
@@ -154,7 +154,7 @@ pub(super) fn volume_mount(volume: &str, target: &str, read_only: bool) -> Mount
     }
 }
 
-/// An endpoint with this fixed address; otherwise two containers of a network may swap addresses.
+/// An endpoint with this fixed address. Without fixed addresses, two containers of a network may exchange theirs.
 pub(super) fn fixed(address: Ipv4Addr) -> EndpointSettings {
     let ipam =
         EndpointIpamConfig { ipv4_address: Some(address.to_string()), ..EndpointIpamConfig::default() };
@@ -176,7 +176,7 @@ mod tests {
         let limits = Resources {
             memory: Some(1 << 30),
             cpus: Some(1500),
-            // Less than half of any machine, so that the answer is the same on each.
+            // The value is less than half of any machine's memory, so the request is the same on every machine.
             disk: Some(64 << 20),
             ..Resources::default()
         };

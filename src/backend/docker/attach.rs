@@ -1,7 +1,7 @@
-//! Attaches to a container's standard streams as one byte stream.
+//! Attaches to the standard streams of a container, as one byte stream.
 //!
-//! The engine multiplexes both outputs over one connection. Standard output is the channel; standard error goes to a
-//! bounded log. Closing the connection does not close the container's input.
+//! The engine multiplexes standard output and standard error on one connection. Standard output carries the channel;
+//! standard error goes to a log of limited size. Closing the connection does not close the container's standard input.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,19 +17,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::{Engine, EngineError};
 
-/// The largest log of a container's standard error: room for many panics with their traces.
+/// The maximum size of the log of a container's standard error. Many panic messages with stack traces fit in it.
 const LOG_MAX: u64 = 1 << 20;
 
-/// An open connection to a container's streams.
+/// An open connection to the standard streams of a container.
 pub(super) struct Attached {
     output: Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>,
     input: Pin<Box<dyn AsyncWrite + Send>>,
-    /// Received bytes that are not read yet.
+    /// Bytes that were received and not read yet.
     unread: Bytes,
     log: Option<PathBuf>,
 }
 
-/// Attaches to a running or created container. Its standard error is appended to `log`.
+/// Attaches to a running or newly created container. Appends the container's standard error to `log`.
 ///
 /// # Errors
 /// [`EngineError`] when the container does not exist.
@@ -52,7 +52,7 @@ impl fmt::Debug for Attached {
 }
 
 impl Attached {
-    /// Appends standard error to the log, for diagnosis. A failure to write it is ignored.
+    /// Appends standard error to the log, for diagnosis. Ignores a failure to write the log.
     fn log_stderr(&self, bytes: &[u8]) {
         let Some(path) = &self.log else { return };
         let mut options = std::fs::OpenOptions::new();

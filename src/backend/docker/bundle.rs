@@ -1,7 +1,7 @@
-//! Builds the create request of the bundle's container, which runs the sidecars. Pure.
+//! Builds the request that creates the bundle's container, which runs the sidecars. The module has no side effects.
 //!
-//! It has secrets that the agent must not get. So only its logs and small tmpfs folders are writable, and it listens only
-//! on the bottle's network.
+//! The container has secrets that the agent must not get. Therefore only its logs and small tmpfs folders are writable,
+//! and it listens only on the bottle's network.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -20,50 +20,51 @@ use super::names::{Names, Part};
 use super::network::{Net, Transport};
 use super::subnets;
 
-/// Processes and threads: the daemons, and the git and ssh processes of a few pushes.
+/// The process and thread limit. It allows the sidecars, and the git and ssh processes of a few pushes.
 const PROCESSES: i64 = 512;
 
-/// Memory. The daemons' own bounds are far lower, so only an attack reaches it.
+/// The memory limit in bytes. The sidecars' own limits are far lower, so only an attack reaches this one.
 const MEMORY: i64 = 2 << 30;
 
-/// Size of the tmpfs for the daemons' scratch files.
+/// The size of the tmpfs for the sidecars' temporary files.
 const SCRATCH_SIZE: &str = "64m";
 
-/// The logs inside the container.
+/// The log folder inside the container.
 const LOGS: &str = "/run/bottle/logs";
 
 /// The git gate's folder inside the container.
 const GATE: &str = "/run/bottle/git-gate";
 
-/// The passwd file in that folder.
+/// The name of the passwd file in the git gate's folder.
 pub(super) const PASSWD: &str = "passwd";
 
-/// The parameters of a bundle's container.
+/// The parameters of the bundle's container.
 pub(super) struct Bundle<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// Home and slug, the labels of its processes.
+    /// The hash of the home and the slug, with which the bundle's processes are labelled.
     pub(super) labels: [String; 2],
-    /// The image's id.
+    /// The id of the image.
     pub(super) image: &'a str,
-    /// User and group id inside; never 0.
+    /// The user id and group id in the container. Never 0.
     pub(super) user: (u32, u32),
-    /// The host folder for its logs, writable by that user.
+    /// The host folder for the logs. The bundle's user can write to it.
     pub(super) logs: &'a Path,
-    /// The host folder for the git gate, if the bottle has one; writable by that user.
+    /// The host folder for the git gate, if the bottle has one. The bundle's user can write to it.
     pub(super) gate: Option<&'a Path>,
     /// Whether the bottle has a supervise queue.
     pub(super) supervise: bool,
-    /// The address of the user's machine, for routes to it.
+    /// The address of the user's machine, for routes that connect to the machine.
     pub(super) machine: Option<Ipv4Addr>,
     pub(super) transport: &'a Transport,
-    /// The network in the create request: the inner one if there is one.
+    /// The network in the create request. It is the inner network if the bottle has one.
     pub(super) net: &'a Net,
 }
 
 impl Bundle<'_> {
-    /// The create request. Older engines accept only one network in it, so it contains the inner one if there is one;
-    /// the outer one is then connected ([`Bundle::endpoint`]) before the start.
+    /// The body of the create request. Older engines accept only one network in it. If the bottle has an inner network,
+    /// the request contains that one, and the container is connected to the outer network ([`Bundle::endpoint`]) before
+    /// it starts.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let endpoints = HashMap::from([(self.net.id.clone(), Self::endpoint(self.net))]);
         let command = [SIDECARS_PROGRAM, BUNDLE_FLAG, &self.config()];
@@ -75,12 +76,12 @@ impl Bundle<'_> {
         }
     }
 
-    /// Its endpoint on a network.
+    /// The bundle's endpoint on a network.
     pub(super) fn endpoint(net: &Net) -> EndpointSettings {
         fixed(subnets::bundle(net.subnet))
     }
 
-    /// The configuration on the bundle's command line; it contains no secrets.
+    /// The configuration in the bundle's command line. It contains no secrets.
     fn config(&self) -> String {
         let proxy = match self.transport {
             Transport::Network(net) => ListenerConfig::Network {
@@ -107,16 +108,16 @@ impl Bundle<'_> {
         let mut mounts = vec![bind(self.logs, LOGS, false)];
         if let Some(gate) = self.gate {
             mounts.push(bind(gate, GATE, false));
-            // ssh needs the name of its user.
+            // ssh looks up the name of its user in this file.
             mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
         }
         if let Transport::Socket(volume) = self.transport {
             mounts.push(volume_mount(volume, LISTENER_DIR, false));
         }
         let mut sysctls = common.sysctls.unwrap_or_default();
-        // It is on two networks and must not forward between them.
+        // The container is on two networks and must not forward packets between them.
         sysctls.insert("net.ipv4.ip_forward".to_owned(), "0".to_owned());
-        // Allows ports 53, 80 and 443 without a capability.
+        // With this setting, ports 53, 80 and 443 need no capability.
         sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
         HostConfig {
             network_mode: Some(self.net.id.clone()),

@@ -7,7 +7,7 @@ use crate::backend::{BackendError, Check, Finding};
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
 
-/// Queries the engine; changes nothing.
+/// Queries the engine. Changes nothing.
 pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendError>) -> Check {
     let checked = async {
         let engine = Engine::connect(host).await?;
@@ -28,8 +28,8 @@ pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendE
     Check { usable: true, findings: weaknesses(&engine, &settings, &info) }
 }
 
-/// Checks only whether a bottle can be started. The engine needs about ten milliseconds for its info, so it is queried
-/// only to verify a configured runtime.
+/// Checks only whether a bottle can be started. The engine takes about ten milliseconds to return its information, so
+/// it is queried only if a runtime is configured and must be verified.
 pub(super) async fn check_use(
     connected: Result<&Engine, EngineError>,
     settings: Result<DockerSettings, BackendError>,
@@ -75,7 +75,7 @@ fn missing_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Findi
     })
 }
 
-/// Weakened limits and isolation of this engine.
+/// The limits and isolation features that are weaker on this engine.
 fn weaknesses(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> Vec<Finding> {
     let limits =
         [(info.memory_limit, "memory"), (info.cpu_cfs_quota, "processors"), (info.pids_limit, "processes")];

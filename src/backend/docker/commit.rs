@@ -1,7 +1,7 @@
 //! Commits a bottle's container to an image.
 //!
-//! Data of one launch is in tmpfs folders and so in no image. The labels of a bottle and our program as the entrypoint
-//! are removed, so that a container of the image does not look like a bottle.
+//! The image contains no data of one launch, because such data is only in tmpfs folders. The commit removes the
+//! bottle's labels and our entrypoint, so that a container of the image does not look like a bottle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use bollard::query_parameters::CommitContainerOptionsBuilder;
 use super::engine::{Engine, EngineError};
 use super::{listing, names};
 
-/// Timeout of a commit, which copies every changed file of the bottle.
+/// Time limit of a commit, which copies every changed file of the bottle.
 const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
-/// The repository of all snapshots.
+/// The repository name of all snapshots.
 pub(super) const SNAPSHOT_REPOSITORY: &str = "bottle-snapshot";
-/// The label of a snapshot with the home's hash.
+/// The snapshot label that contains the home's hash.
 pub(super) const SNAPSHOT_HOME: &str = "bottle.snapshot";
-/// The label of a snapshot with the bottle's slug.
+/// The snapshot label that contains the bottle's slug.
 pub(super) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
-/// The label of a snapshot with its moment.
+/// The snapshot label that contains the time of the snapshot.
 pub(super) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
-/// The label of a kept container's image with the home's hash.
+/// The label, on the image of a kept container, that contains the home's hash.
 pub(super) const KEPT_HOME: &str = "bottle.kept";
-/// The label of a kept container's image with the bottle's slug.
+/// The label, on the image of a kept container, that contains the bottle's slug.
 pub(super) const KEPT_SLUG: &str = "bottle.kept.of";
 
-/// Labels that identify a bottle's containers and images. A commit keeps a container's labels unless they are
-/// overwritten.
+/// The labels that identify a bottle's containers and images. A commit copies a container's labels unless the request
+/// overwrites them.
 const OWN_LABELS: [&str; 8] = [
     names::HOME,
     names::SLUG,
@@ -44,19 +44,18 @@ const OWN_LABELS: [&str; 8] = [
 /// A committed image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Committed {
-    /// The engine's id.
+    /// The engine's id of the image.
     pub(super) id: String,
-    /// Its tags, with their repository.
+    /// The image's tags, including the repository name.
     pub(super) tags: Vec<String>,
-    /// Its labels.
+    /// The image's labels.
     pub(super) labels: HashMap<String, String>,
 }
 
-/// Commits a container under this tag, with these labels instead of the bottle's. A running container is paused
-/// meanwhile, so that its files are consistent.
+/// Commits a container under this tag. The image has these labels instead of the bottle's labels. The engine pauses a
+/// running container during the commit, so that its files are consistent.
 ///
-/// # Errors
-/// [`EngineError`]; no image is created then.
+/// # Errors [`EngineError`]. No image is then created.
 pub(super) async fn commit(
     engine: &Engine,
     container: &str,
@@ -82,7 +81,7 @@ pub(super) async fn commit(
     Ok(committed.id)
 }
 
-/// Every image with this label, the oldest first.
+/// Every image with this label, oldest first.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -100,7 +99,7 @@ pub(super) async fn list_labelled(
         .collect())
 }
 
-/// The image of this id or name; `None` when it does not exist.
+/// The image with this id or name. `None` if it does not exist.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -114,10 +113,10 @@ pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Commi
 }
 
 impl Committed {
-    /// Bytes that this image adds to the image of the plan.
+    /// The number of bytes that this image adds to the image of the plan.
     ///
-    /// A resumed bottle's image contains the earlier committed image as a layer. Its bytes count here too, unless it is
-    /// a separate snapshot other than the replaced one.
+    /// The image of a resumed bottle contains the bottle's earlier committed image as a layer. The bytes of that layer
+    /// also count, unless the layer's image is a separate snapshot that is not `replaced`.
     ///
     /// # Errors
     /// [`EngineError`] when the engine cannot be queried.
@@ -139,14 +138,14 @@ impl Committed {
     }
 }
 
-/// Whether this layer's image was committed for this home and is kept only by the images based on it.
+/// Whether the image of this layer was committed for this home and exists only because later images are based on it.
 async fn is_own_layer(
     engine: &Engine,
     home: &str,
     replaced: Option<&str>,
     id: &str,
 ) -> Result<bool, EngineError> {
-    // For an unknown image of a layer the engine returns `<missing>`.
+    // If the engine does not know the image of a layer, it returns `<missing>`.
     if !id.starts_with("sha256:") {
         return Ok(false);
     }

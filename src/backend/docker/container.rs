@@ -11,13 +11,13 @@ use bottle_contract::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long an engine may pause a container for a commit. After that the pause is assumed to be a user's.
+/// How long an engine may pause a container for a commit. A longer pause is assumed to be made by the user.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The polling interval.
+/// The interval at which a paused container is checked again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Creates a container of this name and returns its id, without starting it.
+/// Creates a container with this name and returns its id. Does not start it.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -37,25 +37,25 @@ pub(super) async fn create(
 /// Starts a container.
 ///
 /// # Errors
-/// [`EngineError`], with the runtime's message when the first process cannot be started.
+/// [`EngineError`]. If the first process cannot be started, it contains the runtime's message.
 pub(super) async fn start(engine: &Engine, id: &str) -> Result<(), EngineError> {
     engine.call(engine.docker().start_container(id, None::<StartContainerOptions>)).await
 }
 
-/// A container found by its name.
+/// A container that was found by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     /// The engine's id.
     pub(super) id: String,
     /// Whether it runs.
     pub(super) running: bool,
-    /// Whether it is paused, as during a commit.
+    /// Whether it is paused, for example during a commit.
     pub(super) paused: bool,
-    /// The exit code of its first process, if it has exited.
+    /// The exit code of the first process, if it has exited.
     pub(super) exit_code: Option<i64>,
 }
 
-/// The container of this part of this bottle; `None` when it does not exist, is being removed, or lacks the labels.
+/// The container for this part of the bottle. `None` if it does not exist, is being removed, or lacks the labels.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -71,7 +71,7 @@ pub(super) async fn find(
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     let owned = names.owned(&name, &labels).is_some_and(|(own, of)| own == part && of == *slug);
     let state = container.state.unwrap_or_default();
-    // The engine completes a removal even if the caller has exited.
+    // The engine completes a removal even after the process that requested it exited.
     let is_going =
         matches!(state.status, Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD));
     let running = state.running.unwrap_or_default();
@@ -80,7 +80,7 @@ pub(super) async fn find(
     Ok(container.id.filter(|_| owned && !is_going).map(|id| Found { id, running, paused, exit_code }))
 }
 
-/// Like [`find`], but waits while the container is paused, up to [`PAUSED_WITHIN`].
+/// Like [`find`], but waits up to [`PAUSED_WITHIN`] while the container is paused.
 ///
 /// # Errors
 /// As [`find`].
@@ -101,7 +101,8 @@ pub(super) async fn find_unpaused(
     }
 }
 
-/// The agent's container, as from [`find_unpaused`]; otherwise the one that an interrupted launch set aside.
+/// The agent's container, as [`find_unpaused`] returns it. If there is none, the container that an interrupted launch
+/// set aside.
 ///
 /// # Errors
 /// As [`find`].

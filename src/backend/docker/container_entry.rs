@@ -1,7 +1,7 @@
 //! The entry points of this program inside containers.
 //!
-//! Every user of the engine can read a container's configuration, so a role's command line contains only its transport.
-//! Everything else is sent over the standard streams.
+//! Every user of the engine can read a container's configuration. A role's command line therefore contains only how its
+//! processes are connected; all other data is sent over the standard streams.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -17,29 +17,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::linux::seccomp;
 
-/// Pid 1 of the agent's container.
+/// The first argument of pid 1 in the agent's container.
 pub const GUEST_FLAG: &str = "__contained-guest";
-/// Pid 1 of the bundle's.
+/// The first argument of pid 1 in the bundle's container.
 pub const BUNDLE_FLAG: &str = "__contained-bundle";
 
-/// The mount point of the volume with this program, in the agent's container.
+/// In the agent's container, the mount point of the volume that contains this program.
 pub(super) const PROGRAM_DIR: &str = "/run/bottle/bin";
-/// This program in that volume.
+/// The path of this program in that volume.
 pub(super) const PROGRAM_FILE: &str = "/run/bottle/bin/bottle";
-/// This program in the sidecars' image.
+/// The path of this program in the sidecars' image.
 pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";
 
 /// The argument of pid 1 in the agent's container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct GuestSpec {
-    /// Whether the guest forwards the proxy's ports to sockets; over a network it forwards nothing.
+    /// Whether the guest forwards the proxy's ports to sockets. If the containers share a network, the guest forwards
+    /// nothing.
     pub(super) by_socket: bool,
 }
 
-/// A role's one argument.
+/// Encodes the single argument of a role.
 pub(super) fn to_argument<S: Serialize>(spec: &S) -> String {
-    // Never fails for our types, whose map keys are strings.
+    // The encoding never fails for these types, because their map keys are strings.
     serde_json::to_string(spec).unwrap_or_default()
 }
 
@@ -56,7 +57,7 @@ pub fn bundle() -> ExitCode {
 }
 
 fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
-    // The program's path in every bottle, on every backend. In a restarted container the link exists already.
+    // This is the program's path in every bottle, on every backend. In a restarted container the link already exists.
     match symlink(PROGRAM_FILE, GUEST_PROGRAM) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -66,7 +67,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // In addition to the engine's filter: an agent has the same filter on every backend.
+    // This filter is added to the engine's, so that an agent has the same filter on every backend.
     seccomp::install(false).map_err(io::Error::other)?;
     let proxy = spec.by_socket.then(|| ForwardConfig {
         sockets: LISTENER_DIR.into(),
@@ -79,7 +80,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         proxy,
         resolver: spec.by_socket,
         programs: Programs::Any,
-        // The engine enforces limits.
+        // The engine enforces the limits, so the guest polls none.
         limits: Limits::default(),
         changed: None,
     }))
@@ -92,7 +93,7 @@ fn argument<S: DeserializeOwned>() -> io::Result<S> {
 
 fn report_failure(role: &str, ended: io::Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| {
-        // The engine's stream goes to the bottle's log.
+        // The engine sends standard error to the keeper, which writes it to the bottle's log.
         let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{role}: {error}\n"));
         ExitCode::FAILURE
     })

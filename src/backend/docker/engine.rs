@@ -1,7 +1,7 @@
 //! Connects to a container engine, and converts its errors into messages with hints.
 //!
-//! Every call has a deadline. Requests carry no API version, so the engine uses its newest; [`Pong::api`] distinguishes
-//! versions.
+//! Every call has a deadline. Requests contain no API version, so the engine uses its newest one; [`Pong::api`] gives
+//! that version.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,35 @@ use super::ping::{Pong, ping};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::Host;
 
-/// The API version of the oldest supported engine: 20.10.
+/// The API version of 20.10, the oldest supported engine.
 const OLDEST_API: u32 = 41;
 
-/// Timeout of a call. The slowest one is starting a container on a busy disk.
+/// Time limit of a call. The slowest call is starting a container while the disk is busy.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The hint for a full disk.
+/// The hint if the disk is full.
 pub(super) const FREE_SPACE_HINT: &str =
     "free space where the engine keeps its data; `docker system df` shows";
 
-/// The hint for an object that was removed meanwhile.
+/// The hint if an object was removed during the operation.
 pub(super) const REMOVED_HINT: &str = "something else on this engine removed it meanwhile; try again";
 
-/// The hint for a bottle with a missing container.
+/// The hint if a container of a bottle is missing.
 pub(super) const PART_REMOVED_HINT: &str =
     "something else on this engine removed or ended it; `bottle cleanup` removes what is left";
 
-/// A connected engine.
+/// A connection to an engine.
 #[derive(Debug)]
 pub(super) struct Engine {
     docker: Docker,
-    /// Its ping answer.
+    /// The engine's answer to the ping.
     pub(super) pong: Pong,
 }
 
-/// An error of an engine.
+/// An error of a container engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EngineError {
-    /// Nothing listens.
+    /// No process listens on the engine's socket.
     #[error("no container engine answers at {}: {cause}", socket.display())]
     Absent {
         /// The socket.
@@ -50,22 +50,22 @@ pub(super) enum EngineError {
         /// The system error.
         cause: String,
     },
-    /// This user has no permission for the socket.
+    /// This user may not access the engine's socket.
     #[error("this user may not access the container engine at {}", .0.display())]
     Denied(PathBuf),
-    /// The user's environment names an engine that is not behind a unix socket.
+    /// `DOCKER_HOST` names an engine that does not listen on a unix socket.
     #[error("DOCKER_HOST is {0:?}, but only an engine behind a unix socket is supported")]
     NotUnixSocket(String),
-    /// It is too old.
+    /// The engine is too old.
     #[error("the container engine is too old: {0}")]
     TooOld(String),
-    /// It does not run Linux containers.
+    /// The engine does not run Linux containers.
     #[error("the container engine runs {0} containers, not Linux ones")]
     NotLinux(String),
-    /// The connection ended in the middle of a call.
+    /// The engine closed the connection during a call.
     #[error("the container engine closed the connection: {0}")]
     Disconnected(String),
-    /// No answer in time.
+    /// The engine did not answer in time.
     #[error("the container engine did not answer in time")]
     TimedOut,
     /// The engine refused the call.
@@ -79,7 +79,7 @@ pub(super) enum EngineError {
 }
 
 impl Engine {
-    /// Connects to the engine that the user's environment names, otherwise to the first one found.
+    /// Connects to the engine that the user's environment names. If it names none, connects to the first engine found.
     ///
     /// # Errors
     /// [`EngineError`] when there is no usable engine.
@@ -92,20 +92,21 @@ impl Engine {
         Ok(Self { docker, pong })
     }
 
-    /// The client, for calls within [`Engine::call`].
+    /// The API client, for calls inside [`Engine::call`].
     pub(super) fn docker(&self) -> &Docker {
         &self.docker
     }
 
-    /// Whether it supports isolated gateways: internal networks without a host address (28.0).
+    /// Whether the engine supports isolated gateways (since 28.0), which are internal networks without an address of
+    /// the host.
     pub(super) fn isolates_gateways(&self) -> bool {
         self.pong.api >= 48
     }
 
-    /// Waits for a call and its complete answer, within the deadline.
+    /// Waits for a call and its complete answer, up to the deadline.
     ///
     /// # Errors
-    /// [`EngineError`].
+    /// [`EngineError`] of the call, or [`EngineError::TimedOut`].
     pub(super) async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, Bollard>>,
@@ -113,7 +114,7 @@ impl Engine {
         self.call_within(ANSWERS_WITHIN, call).await
     }
 
-    /// As [`Engine::call`], for a call about one object; `None` when the object does not exist.
+    /// Like [`Engine::call`], for a call about one object. `None` if the object does not exist.
     ///
     /// # Errors
     /// As [`Engine::call`].
@@ -127,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Waits for a call with a longer deadline.
+    /// Like [`Engine::call`], with a given time limit.
     ///
     /// # Errors
     /// As [`Engine::call`].
@@ -136,19 +137,19 @@ impl Engine {
         limit: Duration,
         call: impl Future<Output = Result<T, Bollard>>,
     ) -> Result<T, EngineError> {
-        // The client's own timeout covers only the response head.
+        // The client's own timeout covers only the head of the response.
         tokio::time::timeout(limit, call).await.map_err(|_| EngineError::TimedOut)?.map_err(EngineError::from)
     }
 }
 
 impl EngineError {
-    /// Whether the object does not exist.
+    /// Whether the error says that the object does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
 
-    /// Whether this user has no usable engine, so that it cannot have resources of theirs: it is absent, inaccessible
-    /// or unsupported.
+    /// Whether this user has no usable engine: it is absent, inaccessible or unsupported. The user then has no
+    /// resources on it.
     pub(super) fn is_unusable(&self) -> bool {
         match self {
             Self::Absent { .. }
@@ -160,20 +161,20 @@ impl EngineError {
         }
     }
 
-    /// Whether a subnet overlaps with another network.
+    /// Whether the error says that a subnet overlaps with another network.
     pub(super) fn is_subnet_overlap(&self) -> bool {
-        // Two parts of the engine detect it with different messages; newer ones use "conflicts".
+        // Two parts of the engine detect the overlap, with different messages. Newer versions use "conflicts".
         ["Pool overlaps", "overlapping IPv4", "conflicts with network"]
             .iter()
             .any(|reason| self.contains(reason))
     }
 
-    /// Whether a refusal's message contains this text.
+    /// Whether the engine refused the call with a message that contains this text.
     pub(super) fn contains(&self, reason: &str) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(reason))
     }
 
-    /// Converts it into a [`BackendError`] for an action (`start the agent's container`).
+    /// Converts the error into a [`BackendError`] for an action (`start the agent's container`).
     pub(super) fn during(self, doing: &str) -> BackendError {
         let hint = self.hint().map(str::to_owned);
         let error = match self.is_unusable() {
@@ -183,7 +184,7 @@ impl EngineError {
         BackendError { hint, ..error }
     }
 
-    /// The next step for the user.
+    /// The user's next step.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Absent { .. } => Some(
@@ -219,7 +220,7 @@ impl EngineError {
     }
 }
 
-/// The engine's socket, by the user's environment.
+/// The path of the engine's socket, according to the user's environment.
 fn socket(host: &Host) -> Result<PathBuf, EngineError> {
     if let Some(named) = host.var("DOCKER_HOST") {
         let path = named.strip_prefix("unix://").filter(|path| path.starts_with('/'));
@@ -267,7 +268,7 @@ impl From<Bollard> for EngineError {
                 Self::Absent { socket: path.into(), cause: "no such file".to_owned() }
             }
             other => {
-                // The innermost cause is the most specific; the outer layers only say "client error".
+                // The innermost cause is the most specific. The outer errors only say "client error".
                 let mut cause: &dyn std::error::Error = &other;
                 while let Some(inner) = cause.source() {
                     cause = inner;

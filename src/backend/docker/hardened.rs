@@ -10,9 +10,9 @@ use bottle_contract::names::Slug;
 
 use super::names::{Names, Part};
 
-/// The engine's default masked paths, and other paths in `/proc` and `/sys` that reveal the machine's disks, hardware,
-/// locks or load, or act on it. Files that programs read stay visible: machine size and kernel features. Missing paths
-/// are ignored.
+/// The engine's default masked paths, and further paths in `/proc` and `/sys` that reveal or change the machine's
+/// disks, hardware, locks or load. Paths that programs read stay visible: machine size and kernel features. The engine
+/// ignores paths that do not exist.
 const MASKED: [&str; 65] = [
     "/proc/acpi",
     "/proc/allocinfo",
@@ -81,29 +81,29 @@ const MASKED: [&str; 65] = [
     "/sys/power",
 ];
 
-/// The machine's settings, which many programs read.
+/// The machine's settings. Many programs read them.
 const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
-/// The host configuration that agent and bundle share.
+/// The host configuration of the agent's and the bundle's container.
 pub(super) fn host_config() -> HostConfig {
     let owned = |paths: &[&str]| Some(paths.iter().map(|path| (*path).to_owned()).collect());
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
         privileged: Some(false),
-        // No engine-provided init: our program is pid 1.
+        // The engine adds no init process, because our program is pid 1.
         init: Some(false),
         ipc_mode: Some("private".to_owned()),
         masked_paths: owned(&MASKED),
         readonly_paths: owned(&READ_ONLY),
         ulimits: Some(vec![ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) }]),
-        // A container's output is the channel's bytes: the engine's log would contain secrets.
+        // A container's standard output is the data of the channel, so a log of the engine would contain secrets.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: Some(HashMap::new()) }),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
             maximum_retry_count: None,
         }),
-        // With IPv6 an interface has a link-local address, and so has the host's end.
+        // IPv6 is disabled. With it, an interface has a link-local address, and so has the host's end of the network.
         sysctls: Some(
             ["all", "default"]
                 .map(|which| (format!("net.ipv6.conf.{which}.disable_ipv6"), "1".to_owned()))
@@ -113,7 +113,8 @@ pub(super) fn host_config() -> HostConfig {
     }
 }
 
-/// The create request that agent and bundle share: our `command` is pid 1, with the channel on its standard streams.
+/// The common part of the create requests for agent and bundle. Our `command` is pid 1, and its standard streams carry
+/// the channel.
 pub(super) fn container(
     names: &Names,
     part: Part,

@@ -1,4 +1,4 @@
-//! Finds the resources of this home's bottles on the engine by label, and removes them.
+//! Finds the resources of this home's bottles on the engine by their labels, and removes them.
 
 use std::time::Duration;
 
@@ -16,23 +16,23 @@ use super::kept::{self, IMAGE};
 use super::names::{Names, Part};
 use crate::backend::{BackendError, LAYERS, Resource};
 
-/// [`Resource::kind`] of a running agent's container; removing it kills the container without deleting it. The
-/// container itself is [`LAYERS`].
+/// The [`Resource::kind`] of a running agent's container. Removing this resource kills the container and does not
+/// delete it. The container with its files is the resource [`LAYERS`].
 pub(super) const GUEST: &str = "guest-process";
-/// [`Resource::kind`] of a bundle's container, running or not.
+/// The [`Resource::kind`] of a bundle's container, whether it runs or not.
 pub(super) const BUNDLE: &str = "bundle-process";
-/// [`Resource::kind`] of a network.
+/// The [`Resource::kind`] of a network.
 pub(super) const NETWORK: &str = "network";
-/// [`Resource::kind`] of a volume.
+/// The [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";
 
-/// How long a resource may stay in use by a removed one, or another process's removal may take.
+/// How long to wait for a resource that a removed container still uses, or that another process is removing.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The retry interval.
+/// The interval between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The length of an engine's id.
+/// The number of characters in an engine's id.
 const ID_LENGTH: usize = 64;
 
 /// Lists all resources.
@@ -44,20 +44,20 @@ pub(super) async fn enumerate(engine: &Engine, names: &Names) -> Result<Vec<Reso
         tokio::try_join!(containers(engine, names), networks(engine, names), volumes(engine, names))?;
     let Containers { mut found, used, mut kept } = containers;
     kept.retain(|slug| !found.iter().any(|other| other.slug == *slug && other.kind == BUNDLE));
-    // A kept container uses its volume, which is removed with it.
+    // A kept container uses its volume, and the volume is removed with the container.
     let free = volumes.into_iter().filter(|volume| !kept.contains(&volume.slug));
     found.extend(networks.into_iter().chain(free));
     found.extend(kept::unused(engine, names, &used).await?);
     Ok(found)
 }
 
-/// The containers found.
+/// The bottles' containers that were found.
 #[derive(Default)]
 struct Containers {
     found: Vec<Resource>,
-    /// Their images.
+    /// The images of these containers.
     used: Vec<String>,
-    /// Bottles whose agent's container does not run.
+    /// The bottles whose agent's container does not run.
     kept: Vec<Slug>,
 }
 
@@ -116,10 +116,10 @@ async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engine
     Ok(ours.collect())
 }
 
-/// Removes resources: containers first, then what they used. Tries all of them.
+/// Removes resources: containers first, then the resources that they used. Continues after a failure.
 ///
 /// # Errors
-/// [`BackendError`] with every failure.
+/// [`BackendError`] that contains every failure.
 pub(super) async fn remove(
     engine: &Engine,
     names: &Names,
@@ -158,7 +158,7 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
             return Ok(());
         }
         match request_removal(engine, names, resource).await {
-            // The kept container uses it, and its removal removes the volume.
+            // A kept container uses the volume. Removing the container removes the volume too.
             Err(error)
                 if resource.kind == VOLUME
                     && is_transient(&error)
@@ -168,7 +168,7 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
             }
             Ok(()) if resource.kind == GUEST => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
-            // The next check shows whether it is removed.
+            // The next check shows whether the resource is removed.
             Ok(()) => {}
             Err(error) if !is_transient(&error) || tokio::time::Instant::now() >= deadline => {
                 return Err(error.into());
@@ -178,14 +178,14 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
     }
 }
 
-/// Whether a removal should be retried: the object is in use by a container that is being removed, or another process
-/// removes it; or an engine failure (5xx), which 20.10 reports for a container that exits between its check and its
-/// kill, and for a file system or an endpoint that is still in use.
+/// Whether a removal should be retried, because a container that is being removed uses the object, or because another
+/// process is removing it. Errors of the engine (5xx) are retried too: 20.10 reports them for a container that exits
+/// between its check and its kill, and for a file system or an endpoint that is still in use.
 fn is_transient(error: &EngineError) -> bool {
     matches!(error, EngineError::Refused { status: 403 | 409 | 500..=599, .. })
 }
 
-/// Whether the resource exists; an error when an object of that id is a different resource.
+/// Whether the resource exists. Returns an error if the object with that id is a different resource.
 async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, NotRemoved> {
     let (owned, by) = match resource.kind.as_str() {
         IMAGE => (kept::is_owned(engine, names, resource).await, "labels"),
@@ -244,14 +244,14 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
         GUEST => {
             let killed = docker.kill_container(&resource.id, None::<KillContainerOptions>);
             match engine.call(killed).await {
-                // Not running.
+                // The container does not run.
                 Err(EngineError::Refused { status: 409, .. }) => Ok(()),
                 killed => killed,
             }
         }
         IMAGE => kept::remove_image(engine, &resource.id).await,
         _ => {
-            // With the anonymous volumes of the image.
+            // The anonymous volumes of the image are removed too.
             let options =
                 RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
             let image = kept::base_image(engine, names, &resource.id).await?;
@@ -273,7 +273,7 @@ async fn is_held_by_kept_container(engine: &Engine, names: &Names, volume: &Reso
     agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
 }
 
-/// Removes the volume of a bottle's proxy, if it exists and is unused.
+/// Removes the volume of the proxy's sockets, if it exists and no container uses it.
 async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let proxy = Resource::new(slug, VOLUME, names.name(Part::Sockets, slug));
     let ours = inspect(engine, names, &proxy).await.is_ok_and(|owned| owned.is_some());
@@ -281,7 +281,7 @@ async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Res
         let removed =
             engine.call(engine.docker().remove_volume(&proxy.id, None::<RemoveVolumeOptions>)).await;
         return match removed {
-            // The bundle is still being removed; the volume is listed as a separate resource then.
+            // The bundle is still being removed. Later, the volume is listed as a separate resource.
             Err(error) if error.is_missing() || is_transient(&error) => Ok(()),
             removed => removed,
         };
@@ -289,7 +289,8 @@ async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Res
     Ok(())
 }
 
-/// Whether an id is valid in a request: the engine's form, or the single valid volume name.
+/// Whether an id may be used in a request: it has the form of an engine's id, or it is the name of this bottle's
+/// volume.
 fn is_id(resource: &Resource, names: &Names) -> bool {
     if resource.kind == VOLUME {
         return resource.id == names.name(Part::Sockets, &resource.slug);

@@ -1,11 +1,11 @@
 //! Resumes a kept container.
 //!
-//! Its network and addresses no longer exist, so a new container with its files replaces it:
+//! The container's network and addresses no longer exist. A new container with the same files therefore replaces it:
 //!
 //! ```text
 //!   agent (stopped) ─commit─► image ─rename─► agent, set aside ─create─► agent (new) ─remove─► only the new one
 //! ```
-//! After a crash the old container or the new one is complete, with the same label.
+//! After a crash, either the old or the new container is complete. Both have the same label.
 
 use bollard::query_parameters::{
     InspectContainerOptions, RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions,
@@ -18,12 +18,12 @@ use super::engine::{Engine, EngineError, PART_REMOVED_HINT};
 use super::names::{Names, Part};
 use crate::backend::{BackendError, Launch, Resource};
 
-/// The repository of these images.
+/// The repository name of kept containers' images.
 const REPOSITORY: &str = "bottle-kept";
-/// [`Resource::kind`] of an image of a kept container that no container uses.
+/// The [`Resource::kind`] of a kept container's image that no container uses.
 pub(super) const IMAGE: &str = "kept-image";
 
-/// Commits the kept container, sets it aside, and returns the image's id.
+/// Commits the kept container, sets it aside, and returns the id of the committed image.
 ///
 /// # Errors
 /// [`BackendError`] when there is no kept container, or the engine fails.
@@ -43,26 +43,27 @@ pub(super) async fn commit_kept(
     set_aside(engine, names, slug).await.map_err(failed)?;
     let tag = format!("{}-{slug}", names.home());
     let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
-    // Until a container uses the image, cleanup finds it by its label; afterwards it is removed with the container.
+    // Until a container uses the image, cleanup finds it by its label. Afterwards the image is removed with that
+    // container.
     commit(engine, &kept.id, (REPOSITORY, &tag), &labels).await.map_err(failed)
 }
 
-/// Renames the agent's container, to free its name. There is no container when an interrupted launch renamed it.
+/// Renames the agent's container to free its name. Does nothing if an interrupted launch already renamed it.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot.
+/// [`EngineError`] when the container cannot be renamed.
 pub(super) async fn set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let Some(agent) = find(engine, names, Part::Agent, slug).await? else { return Ok(()) };
-    // A container set aside earlier is older: this one was created from it.
+    // A container that was set aside earlier is outdated, because the present one was created from it.
     remove_set_aside(engine, names, slug).await?;
     let options = RenameContainerOptions { name: names.name(Part::Kept, slug) };
     engine.call(engine.docker().rename_container(&agent.id, options)).await
 }
 
-/// Removes the container that was set aside, whose files the new one has.
+/// Removes the container that was set aside. The new container has its files.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot.
+/// [`EngineError`] when the container cannot be removed.
 pub(super) async fn remove_set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let Some(aside) = find(engine, names, Part::Kept, slug).await? else { return Ok(()) };
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
@@ -87,7 +88,7 @@ pub(super) async fn unused(
     Ok(ours.collect())
 }
 
-/// Whether this image belongs to the resource's bottle; `None` when it does not exist.
+/// Whether this image belongs to the resource's bottle. `None` if the image does not exist.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -101,7 +102,7 @@ pub(super) async fn is_owned(
     Ok(Some(label(KEPT_HOME) == Some(names.home()) && label(KEPT_SLUG) == Some(resource.slug.as_str())))
 }
 
-/// The image of a container, if it was committed from a kept container of this home.
+/// The image of a container, if that image was committed from a kept container of this home.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -113,14 +114,14 @@ pub(super) async fn base_image(
     let asked = engine.docker().inspect_container(container, None::<InspectContainerOptions>);
     let container = engine.call(asked).await?;
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
-    // A container has the labels of its image.
+    // A container inherits the labels of its image.
     Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
-/// Removes an image of a kept container; an image in use stays.
+/// Removes the image of a kept container. An image in use stays, which is no error.
 ///
 /// # Errors
-/// [`EngineError`] when the engine cannot.
+/// [`EngineError`] when the image cannot be removed for another reason.
 pub(super) async fn remove_image(engine: &Engine, id: &str) -> Result<(), EngineError> {
     match engine.call(engine.docker().remove_image(id, None::<RemoveImageOptions>, None)).await {
         Err(EngineError::Refused { status: 404 | 409, .. }) => Ok(()),

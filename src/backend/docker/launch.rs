@@ -1,7 +1,7 @@
-//! Runs the phases of a launch, and keeps state between them.
+//! Runs the phases of a launch and keeps the state between them.
 //!
-//! A phase creates independent resources in parallel. The state lives as long as the launching process; later processes
-//! find everything by name.
+//! A phase creates independent resources in parallel. The state exists only in the launching process; later processes
+//! find the resources by their names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,24 +27,24 @@ use crate::backend::{
 };
 use crate::host::docker_settings::{DockerSettings, DockerTransport};
 
-/// The bundle's user when root starts it; the host has no such account.
+/// The bundle's user id if root starts the bottle. The host has no such account.
 const BUNDLE_UID: u32 = 64_242;
 
-/// Size of the tmpfs for the proxy's sockets.
+/// The size of the tmpfs for the proxy's sockets.
 const LISTENER_DIR_SIZE: &str = "1m";
 
-/// The launches of this process.
+/// The state of the launches in this process.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     /// The results of [`Launches::make_network`].
     transports: Mutex<BTreeMap<Slug, Transport>>,
-    /// Streams attached before their container started.
+    /// Streams that were attached before their container started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
 }
 
 impl Launches {
-    /// Implements [`crate::backend::Lifecycle::make_network`]. The outer network belongs to the bundle alone and is
-    /// created with it, while pid 1 starts: an engine creates networks one after the other.
+    /// Implements [`crate::backend::Lifecycle::make_network`]. Only the bundle uses the outer network. That network is
+    /// created together with the bundle while pid 1 starts, because an engine creates networks one after the other.
     pub(super) async fn make_network(
         &self,
         engine: &Engine,
@@ -100,14 +100,16 @@ impl Launches {
         };
         let (id, attached) = match &transport {
             Transport::Network(shared) if to_machine => {
-                // The create request contains the machine's address on the outer network.
+                // The create request contains the machine's address on the outer network, so the network must exist
+                // first.
                 let outside = outside.await?;
                 let made = make(shared, machine(&outside)).await?;
                 join_outside(engine, &outside, &made.0).await.map_err(failed)?;
                 made
             }
             Transport::Network(shared) => {
-                // Joined, not raced: both end before a failure is undone.
+                // Both operations finish before a failure is returned, so that nothing is created while the launch is
+                // undone.
                 let (outside, made) = tokio::join!(outside, make(shared, None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
@@ -167,7 +169,8 @@ impl Launches {
         Ok(())
     }
 
-    /// The channel to pid 1 of this part: the stream attached before its start, or a new one.
+    /// The channel to pid 1 of this part: the stream that was attached before the container started, or else a new
+    /// stream.
     pub(super) async fn connect(
         &self,
         engine: &Engine,
@@ -214,7 +217,7 @@ impl Launches {
     }
 }
 
-/// Creates the volume for the proxy's sockets: a tmpfs, owned by the bundle's user.
+/// Creates the volume for the proxy's sockets. It is a tmpfs that the bundle's user owns.
 async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
@@ -238,14 +241,14 @@ async fn make_listener_dir(
     };
     let made = engine.call(engine.docker().create_volume(request)).await;
     let volume = made.map_err(|error| error.during("make the volume of the bottle's proxy"))?;
-    // An engine returns an existing volume of that name, whoever created it.
+    // If a volume of that name exists, the engine returns it, whoever created it.
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(names::foreign_volume(&name));
     }
     Ok(name)
 }
 
-/// Creates the bundle's container and attaches to it, without starting it.
+/// Creates the bundle's container and attaches to it. Does not start it.
 async fn make_bundle(
     engine: &Engine,
     launch: &Launch<'_>,
@@ -277,12 +280,12 @@ fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
 
-/// Whether any of these routes connects to the user's machine. False for routes that do not parse.
+/// Whether any of these routes connects to the user's machine. False if the routes cannot be parsed.
 fn has_route_to_machine(table: &RouteTable) -> bool {
     table.routes().iter().any(|route| route.connect_to.as_ref().is_some_and(|to| to.host == OWN_MACHINE))
 }
 
-/// The user's ids, so that the user owns the logs; never root's.
+/// The user's ids, so that the user owns the logs. Never root's ids.
 fn bundle_user() -> (u32, u32) {
     match rustix::process::geteuid().as_raw() {
         0 => (BUNDLE_UID, BUNDLE_UID),
@@ -300,7 +303,8 @@ fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendErr
     let folder = make_for_bundle(state.join(GATE_FOLDER), (uid, gid))?;
     let path = folder.join(bundle::PASSWD);
     let text = format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n");
-    // In an earlier launch the folder belonged to the gate: an existing entry is replaced, without following links.
+    // In an earlier launch the gate could write to this folder. An existing entry is replaced, and links are not
+    // followed.
     let written = crate::host::files::replace(&path, |file| {
         std::io::Write::write_all(file, text.as_bytes())?;
         std::os::unix::fs::fchown(file.get_ref(), Some(uid), Some(gid))
@@ -321,7 +325,7 @@ fn make_for_bundle(folder: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, B
     made.map(|()| folder.clone()).map_err(failed)
 }
 
-/// The log of a role's standard error.
+/// The path of the log for a role's standard error.
 fn log_of(state: &Path, role: &str) -> PathBuf {
     state.join("logs").join(format!("{role}.log"))
 }

@@ -7,14 +7,14 @@ use bollard::errors::Error;
 use bollard::models::ImageSummary;
 use bollard::query_parameters::ListImagesOptionsBuilder;
 
-/// Retries after an engine failed because an image was removed while it listed. Each failure needs another removal at
-/// that moment.
+/// The maximum number of retries after the engine failed because an image was removed during the listing. Each failure
+/// requires another removal at that moment.
 const TRIES: u32 = 16;
 
-/// Every image that matches all values of one filter, such as `label`.
+/// Every image that matches all values of one filter, for example of `label`.
 ///
 /// # Errors
-/// The engine's error.
+/// The engine's error, after the last retry.
 pub(super) async fn images(
     docker: &Docker,
     filter: &str,

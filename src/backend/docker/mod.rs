@@ -1,4 +1,4 @@
-//! The docker backend: runs bottles on a container engine, through its API alone.
+//! The docker backend. It runs bottles on a container engine and uses only the engine's API.
 //!
 //! ```text
 //!                       ┌ inner network, internal, without host   ┐
@@ -19,8 +19,9 @@
 //! - `inventory`: lists and removes resources
 //! - `check`: the findings of `bottle doctor`
 //!
-//! A container's configuration contains no secrets, and no program of an image runs: no entrypoint, no health check.
-//! Calls use the engine's ids, and only objects with this home's name and labels are removed.
+//! A container's configuration contains no secrets. No program of an image runs automatically, because entrypoints and
+//! health checks are disabled. Calls identify objects by the engine's ids. Only objects with this home's name and
+//! labels are removed.
 
 mod agent;
 mod attach;
@@ -67,7 +68,7 @@ use crate::host::docker_settings::DockerSettings;
 use crate::host::settings::Settings;
 use crate::plan::Plan;
 
-/// The variable that names the agent's runtime for one start.
+/// The environment variable that sets the agent's container runtime for one start.
 const RUNTIME_VARIABLE: &str = "BOTTLE_RUNTIME";
 
 /// The backend that runs bottles on a container engine.
@@ -77,12 +78,12 @@ pub struct DockerBackend {
     names: Names,
     engine: OnceCell<Engine>,
     launches: Launches,
-    /// Caches the results of a preview for the preparation.
+    /// The images that a preview found, so that the preparation does not query them again.
     images: OnceCell<Images>,
 }
 
 impl DockerBackend {
-    /// The backend for this home. Does not connect yet.
+    /// Creates the backend for this home. Does not connect to the engine yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self {
@@ -98,8 +99,8 @@ impl DockerBackend {
         self.engine.get_or_try_init(|| Engine::connect(&self.host)).await.map_err(|error| error.during(doing))
     }
 
-    /// The engine, or `None` when this user has no usable engine, which then has no resources of theirs. Removals of
-    /// recorded resources use [`Self::engine`], which reports the cause.
+    /// The engine, or `None` if this user has no usable engine and therefore no resources on one. The removal of
+    /// recorded resources uses [`Self::engine`], which reports why the engine is not usable.
     async fn engine_if_any(&self, doing: &str) -> Result<Option<&Engine>, BackendError> {
         match self.engine.get_or_try_init(|| Engine::connect(&self.host)).await {
             Ok(engine) => Ok(Some(engine)),
@@ -219,7 +220,8 @@ impl Lifecycle for DockerBackend {
     }
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {
-        // It is in the engine's store; `bottle cp` and `bottle resume` can read it.
+        // The workspace is in the engine's store and has no folder on the host. `bottle cp` and `bottle resume` can
+        // read it.
         None
     }
 

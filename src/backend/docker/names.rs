@@ -1,7 +1,8 @@
 //! Names and labels of a bottle's objects on an engine.
 //!
-//! A name contains home, part and slug (`bottle-<home>-<part>-<slug>`), so that an object that was created but not
-//! recorded can be found. Labels contain the same; an object belongs to a bottle only when both match.
+//! A name contains the home's hash, the part and the slug (`bottle-<home>-<part>-<slug>`). An object that was created
+//! but not recorded can therefore be found by name. The labels contain the same data; an object belongs to a bottle
+//! only if both its name and its labels match.
 
 use std::collections::HashMap;
 
@@ -9,34 +10,34 @@ use bottle_contract::names::Slug;
 
 use crate::backend::BackendError;
 
-/// The label with the home's hash.
+/// The label that contains the home's hash.
 pub(super) const HOME: &str = "bottle.home";
-/// The label with the bottle's slug.
+/// The label that contains the bottle's slug.
 pub(super) const SLUG: &str = "bottle.slug";
-/// The label with the object's part.
+/// The label that contains the object's part.
 pub(super) const ROLE: &str = "bottle.role";
 
-/// The part of an object in its bottle.
+/// The part that an object has in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
     /// The agent's container.
     Agent,
     /// The container of the sidecars.
     Bundle,
-    /// The network of agent and bundle.
+    /// The network between the agent and the bundle.
     Inner,
-    /// The bundle's network to the internet.
+    /// The network that connects the bundle to the internet.
     Outer,
-    /// The volume with the proxy's sockets.
+    /// The volume of the proxy's sockets.
     Sockets,
-    /// An agent's container that was set aside while another replaces it. Its label is still the agent's.
+    /// An agent's container that was set aside while another one replaces it. Its labels still name the part `Agent`.
     Kept,
 }
 
 impl Part {
     const ALL: [Self; 6] = [Self::Agent, Self::Bundle, Self::Inner, Self::Outer, Self::Sockets, Self::Kept];
 
-    /// Its word in names and labels; without a dash, so that names are unambiguous.
+    /// The word for the part in names and labels. It contains no dash, so that names are unambiguous.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -49,20 +50,20 @@ impl Part {
     }
 }
 
-/// The error for a volume that has a bottle's name and not its labels.
+/// The error for a volume that has the name of a bottle's volume but not the labels.
 pub(super) fn foreign_volume(name: &str) -> BackendError {
     BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
         .with_hint(format!("`docker volume rm {name}` makes room for it"))
 }
 
-/// The names of one home.
+/// The names of one home's objects.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     home: String,
 }
 
 impl Names {
-    /// The names of the home with this hash.
+    /// Creates the names for the home with this hash.
     pub(super) fn new(home_hash: String) -> Self {
         Self { home: home_hash }
     }
@@ -72,7 +73,7 @@ impl Names {
         &self.home
     }
 
-    /// The name of this part: at most 63 characters, like a host name.
+    /// The name of this part. It has at most 63 characters, like a host name.
     pub(super) fn name(&self, part: Part, slug: &Slug) -> String {
         format!("bottle-{}-{}-{slug}", self.home, part.word())
     }
@@ -83,22 +84,22 @@ impl Names {
         labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    /// Home and slug, the labels of the bottle's processes.
+    /// The home's hash and the slug, with which the bottle's processes are labelled.
     pub(super) fn arguments(&self, slug: &Slug) -> [String; 2] {
         [self.home.clone(), slug.to_string()]
     }
 
-    /// The list filter for all objects of this home.
+    /// The filter that selects all objects of this home in a list request.
     pub(super) fn filter(&self) -> HashMap<String, Vec<String>> {
         HashMap::from([("label".to_owned(), vec![format!("{HOME}={}", self.home)])])
     }
 
-    /// The part and slug of an object with this name and these labels; `None` unless both match.
+    /// The part and the slug of an object with this name and these labels. `None` unless name and labels match.
     pub(super) fn owned(&self, name: &str, labels: &HashMap<String, String>) -> Option<(Part, Slug)> {
         let slug: Slug = labels.get(SLUG)?.parse().ok()?;
         let part = Part::ALL.into_iter().find(|part| labels.get(ROLE).is_some_and(|r| r == part.word()))?;
         let named = match part {
-            // A rename does not change labels.
+            // Renaming a container does not change its labels.
             Part::Agent if name == self.name(Part::Kept, &slug) => Part::Kept,
             _ => part,
         };

@@ -1,8 +1,10 @@
-//! Creates a bottle's networks: an internal one for agent and bundle, and the bundle's network to the internet.
+//! Creates a bottle's networks: an internal network for the agent and the bundle, and a network that connects the
+//! bundle to the internet.
 //!
-//! On an ordinary internal network the host still has an address, with every service that listens on all addresses. So
-//! the host's end gets no address: by the gateway mode `isolated` where the engine supports it, otherwise by
-//! `inhibit_ipv4`. Subnets are chosen here, and chosen again when another launch has taken one.
+//! On an ordinary internal network the host has an address, and containers reach every host service that listens on all
+//! addresses. The host therefore gets no address: through the gateway mode `isolated` if the engine supports it,
+//! otherwise through `inhibit_ipv4`. This module chooses the subnets, and chooses again if another launch has taken
+//! one.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -18,31 +20,31 @@ use super::names::{self, Names, Part};
 use super::{routes, subnets};
 use crate::backend::{BackendError, Ledger, MAX_OTHER_LISTENERS, Resource};
 
-/// Attempts to find a free subnet while other launches take subnets.
+/// The maximum number of attempts to find a free subnet while other launches take subnets.
 const TRIES: usize = 64;
 
-/// A created network.
+/// A network that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Net {
     /// The engine's id.
     pub(super) id: String,
-    /// Its addresses.
+    /// The subnet of the network.
     pub(super) subnet: Ipv4Net,
 }
 
-/// How the agent's container connects to the bundle's.
+/// How the agent's container connects to the bundle's container.
 #[derive(Debug, Clone)]
 pub(super) enum Transport {
-    /// Over this network; the bundle is the DNS resolver.
+    /// Over this network, on which the bundle is the DNS resolver.
     Network(Net),
-    /// By sockets in this volume; the agent's container has no network.
+    /// Through sockets in this volume. The agent's container has no network.
     Socket(String),
 }
 
 /// Creates one of a bottle's networks with a subnet of `range`, and records it.
 ///
 /// # Errors
-/// [`BackendError`] when the range is exhausted, or the engine fails.
+/// [`BackendError`] when no subnet of the range is free, or the engine fails.
 pub(super) async fn make(
     engine: &Engine,
     names: &Names,
@@ -66,7 +68,7 @@ pub(super) async fn make(
                 if tried == 0 {
                     taken.extend(engine_subnets(engine).await.map_err(|error| error.during(doing))?);
                 }
-                // Another launch may be creating it, so that it is not listed yet.
+                // Another launch may be creating a network with this subnet, which the engine does not list yet.
                 taken.push(subnet);
             }
             Err(error) => return Err(error.during(doing)),
@@ -82,7 +84,7 @@ fn exhausted(range: Ipv4Net) -> BackendError {
     )
 }
 
-/// The create request.
+/// The request that creates the network.
 fn request(names: &Names, part: Part, slug: &Slug, subnet: Ipv4Net, isolates: bool) -> NetworkCreateRequest {
     let inner = part == Part::Inner;
     let gateway = (!inner).then(|| subnets::machine(subnet).to_string());
@@ -119,7 +121,7 @@ async fn engine_subnets(engine: &Engine) -> Result<Vec<Ipv4Net>, EngineError> {
     Ok(configs.filter_map(|config| config.subnet?.parse().ok()).collect())
 }
 
-/// The addresses of other bottles' bundles, on networks that are not this bottle's.
+/// The addresses of other bottles' bundles, except on this bottle's networks.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.

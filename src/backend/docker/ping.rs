@@ -1,7 +1,7 @@
 //! Pings an engine for its API version and operating system.
 //!
-//! The request is written by hand, because the answer is in the response headers. One connection distinguishes a missing
-//! engine from an inaccessible one, and takes one millisecond instead of ten for the engine's info.
+//! The HTTP request is built here, because the answer is in the response headers. A single connection shows whether the
+//! engine is missing or inaccessible, and takes one millisecond; querying the engine's information takes ten.
 
 use std::io;
 use std::path::Path;
@@ -10,30 +10,30 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Timeout of the ping.
+/// Time limit of the ping.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Bytes read of the answer; an engine's is a tenth of it.
+/// The maximum number of bytes read from the answer. An engine's answer is a tenth of it.
 const ANSWER_MAX: u64 = 8 << 10;
 
-/// The path has no API version, so that every engine accepts it.
+/// The request. Its path contains no API version, so every engine accepts it.
 const QUESTION: &[u8] = b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
 
-/// The answer of an engine.
+/// An engine's answer to the ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pong {
-    /// Its newest API version: the number after `1.`.
+    /// The newest API version of the engine, as the number after `1.`.
     pub(super) api: u32,
-    /// The operating system of its containers (`linux`).
+    /// The operating system of the engine's containers (`linux`).
     pub(super) os: String,
-    /// Its name and version (`Docker/20.10.24`).
+    /// The name and version of the engine (`Docker/20.10.24`).
     pub(super) server: String,
 }
 
 /// Pings the engine behind this socket.
 ///
 /// # Errors
-/// The system error when the connection fails; `InvalidData` when the peer is not an engine.
+/// The system's error when the connection fails. `InvalidData` when the peer is not an engine.
 pub(super) async fn ping(socket: &Path) -> io::Result<Pong> {
     let asked = async {
         let mut stream = UnixStream::connect(socket).await?;

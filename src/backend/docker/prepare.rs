@@ -11,11 +11,11 @@ pub(super) async fn prepare(
     plan: &Plan,
     progress: &ProgressSink<Step>,
 ) -> Result<Prepared, BackendError> {
-    // Both images need the program, which is found once.
+    // Several of these calls need the program. The first one finds it and the others reuse it.
     let (agent, sidecars, program) =
         tokio::try_join!(images.agent(plan, progress), images.sidecars(progress), images.program())?;
     if images.made_any() {
-        // Removes leftovers of builds and replaced images. A failure does not fail the start.
+        // Removes images that were replaced, and leftovers of builds. A failure does not prevent the start.
         let _ = images.sweep().await;
     }
     let notes = agent.notes();

@@ -1,6 +1,6 @@
-//! Reads the networks that this machine has routes to, so that no bottle's network shadows one of them.
+//! Reads the networks to which this machine has routes, so that no bottle's network hides one of them.
 //!
-//! This matters only when the engine runs on this machine; otherwise bottles merely avoid these addresses.
+//! This matters only if the engine runs on this machine. Otherwise bottles avoid these addresses without need.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,10 +8,10 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// Bytes read of the routing table: thousands of routes.
+/// The maximum number of bytes read from the routing table. Thousands of routes fit in it.
 const TABLE_MAX: u64 = 1 << 20;
 
-/// The networks of this machine's routes, without the default route. Empty when the table is not readable.
+/// The networks in this machine's routing table, except the default route. Empty if the table cannot be read.
 pub(super) fn from_host() -> Vec<Ipv4Net> {
     let mut table = String::new();
     match File::open("/proc/net/route").and_then(|file| file.take(TABLE_MAX).read_to_string(&mut table)) {
@@ -20,7 +20,7 @@ pub(super) fn from_host() -> Vec<Ipv4Net> {
     }
 }
 
-/// Parses the table: destination in the second column, mask in the eighth, in native byte order.
+/// Parses the table. The second column is the destination and the eighth is the mask, both in native byte order.
 fn parse(table: &str) -> Vec<Ipv4Net> {
     let networks = table.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -1,7 +1,7 @@
-//! Stores snapshots as images in the engine's store.
+//! Stores snapshots as images on the engine.
 //!
-//! They are named `bottle-snapshot:<home>-<slug>-<microseconds>`, and labelled accordingly. Each is a separate image,
-//! whatever layers it shares, so that it can be removed alone.
+//! A snapshot is named `bottle-snapshot:<home>-<slug>-<microseconds>`, and its labels contain the same data. Each
+//! snapshot is a separate image that can be removed alone, even if it shares layers with others.
 
 use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuilder};
 use bottle_contract::names::Slug;
@@ -66,19 +66,19 @@ pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snap
 /// Implements [`crate::backend::Snapshots::remove_snapshot`].
 ///
 /// # Errors
-/// [`BackendError`] when it belongs to another home, or cannot be removed.
+/// [`BackendError`] when the snapshot belongs to another home or cannot be removed.
 pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) -> Result<(), BackendError> {
     let doing = format!("remove the snapshot {}", snapshot.reference);
     let failed = |error: EngineError| error.during(&doing);
     if !is_ours(names, snapshot) {
         return Err(BackendError::failed(format!("{} is not a snapshot of this home", snapshot.reference)));
     }
-    // The labels are checked too: any image can get that name.
+    // The labels are checked too, because any image can have that name.
     let image = inspect(engine, &snapshot.reference).await.map_err(failed)?;
     if image.is_none_or(|image| image.labels.get(SNAPSHOT_HOME).is_none_or(|home| home != names.home())) {
         return Ok(());
     }
-    // Removes only the name: layers of bottles and other snapshots stay.
+    // This removes only the name. Layers that bottles and other snapshots use stay.
     let options = RemoveImageOptionsBuilder::new().force(true).build();
     let removed = engine.docker().remove_image(&snapshot.reference, Some(options), None);
     engine.call_if_there(removed).await.map(drop).map_err(failed)
@@ -87,7 +87,7 @@ pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) 
 /// The image of this snapshot.
 ///
 /// # Errors
-/// [`BackendError`] when it does not exist.
+/// [`BackendError`] when the image does not exist.
 pub(super) async fn image_of(
     engine: &Engine,
     names: &Names,
@@ -103,7 +103,7 @@ pub(super) async fn image_of(
     image.and_then(|image| image.id).ok_or_else(gone)
 }
 
-/// The data that a commit excludes: the image's volumes.
+/// The data that a commit excludes, which is the data in the image's volumes.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.
@@ -123,7 +123,7 @@ pub(super) async fn snapshot_exclusions(
     Ok(volumes.into_iter().map(|path| format!("the volume {path}")).collect())
 }
 
-/// Reads a snapshot from its image's labels. [`Committed::own_size`] explains `replaced`.
+/// Reads a snapshot from its image's labels. [`Committed::own_size`] describes `replaced`.
 async fn snapshot_from_image(
     engine: &Engine,
     home: &str,
@@ -141,13 +141,14 @@ async fn snapshot_from_image(
     let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
     match image.own_size(engine, home, replaced).await {
         Ok(bytes) => Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes) })),
-        // Removed since it was listed.
+        // The image was removed after it was listed.
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the reference has the form of this home's snapshots of that slug; others are never used in a request.
+/// Whether the reference has the form of this home's snapshots of that slug. Other references are never used in a
+/// request.
 fn is_ours(names: &Names, snapshot: &Snapshot) -> bool {
     let start = format!("{SNAPSHOT_REPOSITORY}:{}-{}-", names.home(), snapshot.slug);
     snapshot.reference.strip_prefix(&start).is_some_and(|moment| {

@@ -1,22 +1,22 @@
-//! Chooses the addresses of a bottle's networks: /28 subnets of one range. The engine's own pools are exhausted after
-//! about thirty networks. Pure.
+//! Chooses the addresses of a bottle's networks as /28 subnets of one range. The engine's own address pools are
+//! exhausted after about thirty networks. The module has no side effects.
 
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// The prefix length: addresses for the engine's gateway, the bundle and the agent.
+/// The prefix length. The subnet has addresses for the engine's gateway, the bundle and the agent.
 pub(super) const PREFIX: u8 = 28;
 
-/// The first free subnet of `range`, searched from the `start`th on with wraparound, so that concurrent launches start at
-/// different subnets.
+/// The first free subnet of `range`. The search begins at the subnet number `start` and wraps around, so that
+/// concurrent launches begin at different subnets.
 pub(super) fn pick(range: Ipv4Net, taken: &[Ipv4Net], start: u32) -> Option<Ipv4Net> {
     let count = 1_u32 << u32::from(PREFIX.checked_sub(range.prefix_len())?);
     let all = (0..count).map(|step| nth(range, (start % count + step) % count));
     all.flatten().find(|subnet| !taken.iter().any(|other| overlap(subnet, other)))
 }
 
-/// The machine's address in an outer network: the engine's gateway.
+/// The machine's address in an outer network, which is the engine's gateway.
 pub(super) fn machine(subnet: Ipv4Net) -> Ipv4Addr {
     host(subnet, 1)
 }

@@ -1,7 +1,8 @@
 //! Detects changes in a bottle's workspace by querying its pid 1.
 //!
-//! The engine reports only modification times, which an agent can set, and would have to send all files. So a stopped
-//! container is started again for the query: without provisioning only pid 1 runs in it.
+//! The engine cannot detect them: it reports only modification times, which an agent can set, and would have to send
+//! all files. A stopped container is therefore started again for the query. Because it is not provisioned, only pid 1
+//! runs in it.
 
 use std::time::Duration;
 
@@ -20,14 +21,14 @@ use super::engine::{Engine, EngineError};
 use super::names::Names;
 use crate::backend::BackendError;
 
-/// Retries of the query: leftover bytes of a killed keeper in the engine's buffers can corrupt an answer and break the
-/// connection.
+/// The maximum number of retries. Bytes that a killed keeper left in the engine's buffers can corrupt an answer and
+/// break the connection.
 const RETRIES: usize = 3;
 
-/// Timeout of the query: millions of files.
+/// Time limit of the query, which may have to visit millions of files.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Why pid 1 did not answer the query.
+/// The reason for which pid 1 did not answer the query.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
     #[error(transparent)]
@@ -42,7 +43,7 @@ enum NoAnswer {
     TimedOut,
 }
 
-/// Implements [`crate::backend::Lifecycle::holds_work`]. False when the container does not exist.
+/// Implements [`crate::backend::Lifecycle::holds_work`]. Returns false if the container does not exist.
 ///
 /// # Errors
 /// [`BackendError`] when pid 1 does not start or does not answer.
@@ -63,7 +64,7 @@ pub(super) async fn holds_work(
         if container.running {
             tokio::select! {
                 Ok(work) = ask_running(engine, &container.id, since) => return Ok(work),
-                // The container stopped, so pid 1 does not answer.
+                // The container stopped, so pid 1 cannot answer.
                 () = stopped(engine, &container.id) => {}
             }
         }
@@ -71,7 +72,7 @@ pub(super) async fn holds_work(
         start(engine, &container.id).await.map_err(failed)?;
         let result = ask(attached, since).await.map_err(guest_failed);
         let killed = engine.docker().kill_container(&container.id, None::<KillContainerOptions>);
-        // If the kill fails, a later removal ends the container.
+        // If the kill fails, a later removal stops the container.
         let _ = engine.call(killed).await;
         result
     };
@@ -79,7 +80,7 @@ pub(super) async fn holds_work(
     tokio::time::timeout(LOOKED_WITHIN, result).await.map_err(timed_out)?
 }
 
-/// Queries the running pid 1, with retries.
+/// Queries the running pid 1. Retries after a failure.
 async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool, NoAnswer> {
     for _ in 0..RETRIES {
         match ask(attach(engine, id, None).await?, since).await {
@@ -90,7 +91,7 @@ async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool
     ask(attach(engine, id, None).await?, since).await
 }
 
-/// Resolves when the container has stopped; never when the engine cannot report it.
+/// Returns when the container has stopped. Never returns if the engine cannot report the exit.
 async fn stopped(engine: &Engine, id: &str) {
     let mut ends = engine.docker().wait_container(id, None::<WaitContainerOptions>);
     match ends.next().await {

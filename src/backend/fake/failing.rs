@@ -1,15 +1,15 @@
-//! Injects failures: `BOTTLE_FAKE_FAIL=<step>` makes the step fail, `<step>:kill` kills its process, `<step>:hang`
-//! makes it hang. Only the fake backend reads the variable.
+//! Injects failures into the fake backend. `BOTTLE_FAKE_FAIL=<step>` makes a step fail, `<step>:kill` kills the process
+//! at that step, and `<step>:hang` makes the step hang. No other backend reads the variable.
 
 use std::future::pending;
 
 use crate::backend::{BackendError, ProgressSink};
 use crate::host::Host;
 
-/// The variable.
+/// The environment variable that requests a failure.
 const VARIABLE: &str = "BOTTLE_FAKE_FAIL";
 
-/// Where a failure can be injected: before a trait method does anything, or at a point inside it.
+/// The points at which a failure can be injected: at the beginning of a trait method, or at a point inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// `check`
@@ -30,11 +30,11 @@ pub(super) enum Step {
     Remove,
     /// `freeze`
     Freeze,
-    /// `freeze`, after its first file
+    /// `freeze`, after it copied its first file
     FreezeCopying,
-    /// `freeze`, when the snapshot is complete and not recorded yet
+    /// `freeze`, after the snapshot is complete and before it is recorded
     Frozen,
-    /// `start_guest`, after the first restored file of a snapshot
+    /// `start_guest`, after it restored the first file of a snapshot
     Thawing,
     /// `snapshots`
     Snapshots,
@@ -68,7 +68,7 @@ enum How {
     Hang,
 }
 
-/// The requested failure.
+/// The failure that the environment requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Failing(Option<Result<(Step, How), String>>);
 
@@ -77,10 +77,9 @@ impl Failing {
         Self(host.var(VARIABLE).map(|asked| parse(asked).ok_or_else(|| asked.to_owned())))
     }
 
-    /// Fails, hangs or kills the process when this is the requested step.
+    /// If this is the requested step, fails, hangs, or kills the process.
     ///
-    /// # Errors
-    /// The requested failure, or that the variable names no step.
+    /// # Errors The requested failure. Also when the variable names no step.
     pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
         let how = match &self.0 {
             None => return Ok(()),
@@ -104,7 +103,7 @@ impl Failing {
         pending().await
     }
 
-    /// Injects a failure inside a copy. Only a kill is possible there, on the copying thread.
+    /// Injects a failure inside a copy. Only a kill is possible there, and it happens on the copying thread.
     pub(super) fn while_copying(&self, step: Step, progress: ProgressSink) -> ProgressSink {
         match &self.0 {
             Some(Ok((asked, How::Kill))) if *asked == step => ProgressSink::new(|_| drop(kill_itself())),
@@ -113,7 +112,7 @@ impl Failing {
     }
 }
 
-/// Kills this process as a crash or the OOM killer would, without unwinding.
+/// Kills this process without unwinding, as a crash or the OOM killer would.
 fn kill_itself() -> Result<(), BackendError> {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
         .map_err(|error| BackendError::failed("cannot kill itself").because(error))

@@ -18,9 +18,10 @@ pub(crate) struct PlainSpec {
     pub(crate) root: PathBuf,
 }
 
-/// Runs a plain guest. It has no proxy: on the host's network the listeners of several bottles would collide.
+/// Runs a guest without isolation. It listens on no proxy ports, because guests of several bottles would listen on the
+/// same ports of the host.
 pub(crate) fn run(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<ExitCode> {
-    // Fails only for a session leader.
+    // This call fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();
     child_end.report(&Report::Started { pid: std::process::id() })?;
     child_end.ready(std::fs::File::open("/dev/null")?)?;

@@ -1,8 +1,9 @@
-//! A test backend without isolation: the real guest and the real bundle run as plain processes over folders in the
-//! home. It is used only when named, and is part of test builds alone (feature `test-parts`).
+//! A test backend without isolation. The real guest and the real bundle run as plain processes, and the bottle's files
+//! are folders in the home. It exists only in test builds (feature `test-parts`) and runs only when selected by name.
 //!
-//! Its bottles consist of processes and files, so they outlive the command that started them like any other. An agent
-//! can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its process.
+//! Its bottles consist of processes and files. They outlive the command that started them, like the bottles of other
+//! backends. An agent can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its
+//! process.
 
 mod failing;
 pub(crate) mod guest;
@@ -36,7 +37,7 @@ pub struct FakeBackend {
 }
 
 impl FakeBackend {
-    /// The backend for this home, with the failure that the environment requests.
+    /// Creates the backend for this home, with the failure that the environment requests.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self { scope: Scope::fake(host), failing: Failing::from_environment(host) }
@@ -96,7 +97,7 @@ impl Lifecycle for FakeBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
         self.scope.make_folders(launch, Kind::Home, None)?;
-        // The guest uses the layers as its root, so the home is at the usual path there.
+        // The guest uses the layers folder as its root. The agent's home is below it at the usual path.
         let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
         std::fs::create_dir_all(&home)
             .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))

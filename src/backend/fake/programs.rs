@@ -1,13 +1,13 @@
-//! Runs `bottle __fake-program NAME ARGS…`: the programs that an agent can run on the fake backend.
+//! Runs `bottle __fake-program NAME ARGS…`, which contains the programs that an agent can run on the fake backend.
 //!
-//! Each does one thing for tests of terminals, pipes, exit codes or environments.
+//! Each program does one thing, for tests of terminals, pipes, exit codes or environments.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Every program, by the name in an agent's argv.
+/// The name of every program, as in an agent's argv.
 pub const NAMES: [&str; 12] = [
     "cat",
     "echo",
@@ -23,13 +23,13 @@ pub const NAMES: [&str; 12] = [
     "tty-size",
 ];
 
-/// A shell's exit code for an unknown command.
+/// The exit code with which a shell reports an unknown command.
 const NOT_FOUND: u8 = 127;
 
-/// Runs the program named first.
+/// Runs the program that the first argument names.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // A plain process has no pid namespace, so nothing else ends it when its guest is killed.
+    // A plain process has no pid namespace. Without this signal it would continue after its guest is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if !parent_is_a_guest() {
         return ExitCode::FAILURE;
@@ -41,15 +41,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             let line = format!("{}: {error}\n", name.to_string_lossy());
-            // Standard error may be closed already.
+            // Standard error may already be closed.
             let _ = io::stderr().write_all(line.as_bytes());
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether the parent is a guest. A guest killed before the call above sends no signal, and its child has another
-/// parent by now.
+/// Whether the parent is a guest. A guest that was killed before the death signal was requested sends no signal; its
+/// child then has another parent.
 fn parent_is_a_guest() -> bool {
     let Some(parent) = rustix::process::getppid() else { return false };
     std::fs::read(format!("/proc/{parent}/cmdline"))
@@ -103,7 +103,7 @@ fn cat(out: &mut impl Write, files: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies and flushes each read immediately, so that a user at a terminal sees it.
+/// Copies each read and flushes it immediately, so that a user at a terminal sees it.
 fn copy(mut from: impl Read, out: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 8192];
     loop {
@@ -132,7 +132,7 @@ fn sleep(seconds: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `bytes` bytes in numbered lines of 80.
+/// Writes `bytes` bytes as numbered lines of 80 bytes.
 fn spew(out: &mut impl Write, bytes: u64) -> io::Result<()> {
     let mut left = bytes;
     for number in 0_u64.. {

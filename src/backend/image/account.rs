@@ -1,36 +1,37 @@
-//! Determines the agent's user account in an image from `USER` and `/etc/passwd`, as an engine does. Pure.
+//! Determines the agent's user account in an image from `USER` and `/etc/passwd`, as a container engine does. The
+//! module has no side effects.
 
 use bottle_contract::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
-/// The highest id; kernels and engines reserve higher ones.
+/// The highest user or group id. Kernels and engines reserve higher ids.
 const ID_MAX: u32 = i32::MAX.unsigned_abs();
 
-/// The agent's user inside a container.
+/// The agent's user account in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its name.
+    /// The user name.
     pub name: String,
-    /// Its user id; never 0.
+    /// The user id. Never 0.
     pub uid: u32,
-    /// Its primary group.
+    /// The id of the primary group.
     pub gid: u32,
-    /// Its home, an absolute path.
+    /// The home directory, as an absolute path.
     pub home: String,
 }
 
-/// An image's user settings.
+/// The user settings of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Users<'a> {
-    /// `USER`.
+    /// The value of `USER`.
     pub(crate) user: &'a str,
-    /// `/etc/passwd`; empty if missing.
+    /// The content of `/etc/passwd`. Empty if the file is missing.
     pub(crate) passwd: &'a str,
-    /// `/etc/group`; empty if missing.
+    /// The content of `/etc/group`. Empty if the file is missing.
     pub(crate) group: &'a str,
 }
 
-/// Why an image has no account for the agent, as the rest of a sentence that begins with the image's name.
+/// Why an image has no account for the agent, as the end of a sentence that begins with the image's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAccount {
     #[error("has `USER {0}`, but no such user in its /etc/passwd")]
@@ -42,7 +43,7 @@ pub(crate) enum NoAccount {
 }
 
 impl Users<'_> {
-    /// The image's user; instead of root, the user with id 1000, which may not exist yet.
+    /// The user that the image's `USER` names. If that is root, the user with id 1000, who may not exist yet.
     pub(crate) fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -72,13 +73,13 @@ impl Users<'_> {
         }
     }
 
-    /// The user with this id. An unlisted user has group 0, as on an engine.
+    /// The user with this id. A user that `/etc/passwd` does not list has group 0, as in an engine.
     fn with_uid(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
         listed.unwrap_or_else(|| Account { gid: 0, ..self.new_account(uid) })
     }
 
-    /// The user with this id, or a new one with its own group.
+    /// The user with this id. If it does not exist, a new user with a new group.
     fn with_id(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
         listed.unwrap_or_else(|| self.new_account(uid))
@@ -102,7 +103,7 @@ impl Users<'_> {
         }
     }
 
-    /// The valid lines of `/etc/passwd`.
+    /// The valid lines of `/etc/passwd`, as accounts.
     fn accounts(&self) -> impl Iterator<Item = Account> {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -115,7 +116,7 @@ impl Users<'_> {
         })
     }
 
-    /// `/etc/passwd` with this account, replacing a line of the same name.
+    /// The text of `/etc/passwd` with a line for this account. A line with the same name is replaced.
     pub(crate) fn passwd_with(&self, account: &Account) -> String {
         let Account { name, uid, gid, home } = account;
         let shell = self.passwd.lines().find_map(|line| {
@@ -126,18 +127,18 @@ impl Users<'_> {
         replace_line(self.passwd, name, &own)
     }
 
-    /// `/etc/group` with the account's group; `None` when a group with its id exists.
+    /// The text of `/etc/group` with the account's group added. `None` if a group with that id exists.
     pub(crate) fn group_with(&self, account: &Account) -> Option<String> {
         let gid = account.gid.to_string();
         let listed = self.group.lines().any(|line| line.split(':').nth(2) == Some(&gid));
-        // A group of that name with another id stays unchanged.
+        // A group with the same name and another id stays unchanged.
         let by_name = self.group.lines().any(|line| line.split(':').next() == Some(&account.name));
         let name = if by_name { format!("{}{gid}", account.name) } else { account.name.clone() };
         (!listed).then(|| replace_line(self.group, &name, &format!("{name}:x:{gid}:")))
     }
 }
 
-/// Replaces the line whose first field is `name` with `own`, or appends it.
+/// Replaces the line whose first field is `name` with `own`. If there is none, appends `own`.
 fn replace_line(text: &str, name: &str, own: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     match lines.iter().position(|line| line.split(':').next() == Some(name)) {
@@ -152,7 +153,7 @@ pub(crate) fn default_home(name: &str) -> String {
     format!("/home/{name}")
 }
 
-/// Whether a name is safe in a path and in a line of `/etc/passwd`.
+/// Whether a name can be used safely in a path and in a line of `/etc/passwd`.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
@@ -160,7 +161,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a home is a plain path outside the system folders.
+/// Whether a home is an absolute path without special parts, outside the system folders.
 fn is_home(home: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     let parts: Vec<&str> = home.strip_prefix('/').unwrap_or_default().split('/').collect();
@@ -172,12 +173,12 @@ fn is_home(home: &str) -> bool {
 }
 
 impl Account {
-    /// The account as an image label.
+    /// The account as the value of an image label.
     pub(crate) fn label(&self) -> String {
         format!("{}:{}:{}:{}", self.uid, self.gid, self.name, self.home)
     }
 
-    /// Reads [`Account::label`]; `None` for anything else.
+    /// Parses the value of [`Account::label`]. `None` for any other text.
     pub(crate) fn from_label(label: &str) -> Option<Self> {
         let fields: Vec<&str> = label.split(':').collect();
         let [uid, gid, name, home] = fields[..] else { return None };

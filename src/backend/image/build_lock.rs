@@ -1,10 +1,10 @@
-//! Locks image builds of a home: one process builds an image, and others wait for the result.
+//! Locks the image builds of a home. One process builds an image, and other processes wait for the result.
 //!
 //! ```text
 //! $BOTTLE_HOME/builds/         shared lock of every build; exclusive lock of a cleanup
 //! $BOTTLE_HOME/builds/<image>  exclusive lock of the build of that image
 //! ```
-//! The kernel releases both locks when their process ends.
+//! The kernel releases both locks when the process that holds them exits.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,7 +18,7 @@ use crate::host::Host;
 /// The interval between attempts to get a lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The lock for building one image; released when dropped.
+/// The lock for building one image. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct BuildLock {
     _all: File,
@@ -28,7 +28,7 @@ pub(crate) struct BuildLock {
 /// Waits for the lock of the image with this hash. `subject` names the image in progress reports.
 ///
 /// # Errors
-/// [`BackendError`] when the folder of the locks cannot be used.
+/// [`BackendError`] when the folder that contains the lock files cannot be used.
 pub(crate) async fn lock(
     host: &Host,
     hash: &str,
@@ -43,7 +43,7 @@ pub(crate) async fn lock(
     while !acquired(all.try_lock_shared()).map_err(failed)? {
         tokio::time::sleep(PAUSE).await;
     }
-    // Opened only now, because a cleanup removes these files.
+    // The file is opened only after the shared lock is held, because a cleanup removes these files.
     let image = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     let mut waits = false;
     while !acquired(image.try_lock()).map_err(failed)? {
@@ -57,10 +57,9 @@ pub(crate) async fn lock(
     Ok(BuildLock { _all: all, _image: image })
 }
 
-/// Gets the lock for removing leftovers of builds; `None` while a build of this home is running.
+/// Acquires the lock for removing leftovers of builds. `None` while a build of this home is running.
 ///
-/// # Errors
-/// When the folder of the locks cannot be used.
+/// # Errors When the folder that contains the lock files cannot be used.
 pub(crate) fn lock_for_cleanup(host: &Host) -> io::Result<Option<File>> {
     let folder = folder(host);
     let all = open(&folder)?;

@@ -1,25 +1,25 @@
-//! Interprets an image's configuration for a bottle. Pure.
+//! Interprets an image's configuration for a bottle. The module has no side effects.
 
 use std::collections::BTreeMap;
 
-/// The relevant parts of an image's configuration.
+/// The parts of an image's configuration that matter for a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Config {
-    /// The operating system; empty if unspecified.
+    /// The operating system. Empty if the image does not name one.
     pub(crate) os: String,
-    /// The processor, by the engines' name; empty if unspecified.
+    /// The processor architecture, by the engines' name. Empty if the image does not name one.
     pub(crate) architecture: String,
-    /// `USER`.
+    /// The value of `USER`.
     pub(crate) user: String,
-    /// `ENV`, as `NAME=value`.
+    /// The variables that `ENV` sets, as `NAME=value`.
     pub(crate) env: Vec<String>,
-    /// `VOLUME`.
+    /// The folders that `VOLUME` declares.
     pub(crate) volumes: Vec<String>,
-    /// Whether it has an `ENTRYPOINT`.
+    /// Whether the image has an `ENTRYPOINT`.
     pub(crate) entrypoint: bool,
-    /// `HEALTHCHECK`.
+    /// The command of `HEALTHCHECK`.
     pub(crate) healthcheck: Vec<String>,
-    /// Whether it has an `ONBUILD`.
+    /// Whether the image has an `ONBUILD` instruction.
     pub(crate) on_build: bool,
 }
 
@@ -27,7 +27,7 @@ impl Config {
     /// Checks that the image is for Linux on `architecture`. `machine` names the machine in errors (`this engine`).
     ///
     /// # Errors
-    /// The mismatch, as the rest of a sentence that begins with the image's name.
+    /// The difference, as the end of a sentence that begins with the image's name.
     pub(crate) fn expect_for(&self, architecture: &str, machine: &str) -> Result<(), String> {
         if !self.os.is_empty() && self.os != "linux" {
             return Err(format!("is for {}, not for Linux", self.os));
@@ -38,7 +38,7 @@ impl Config {
         Ok(())
     }
 
-    /// The instructions without effect in a bottle (`ENTRYPOINT`).
+    /// The instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let checked = !self.healthcheck.is_empty() && self.healthcheck != ["NONE"];
         [
@@ -54,13 +54,13 @@ impl Config {
     }
 }
 
-/// Parses an image's `NAME=value` variables.
+/// Parses the `NAME=value` variables of an image.
 pub(crate) fn variables(env: &[String]) -> BTreeMap<String, String> {
     let pairs = env.iter().filter_map(|variable| variable.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether `USER` names root explicitly, which no agent is.
+/// Whether `USER` explicitly names root. An agent never runs as root.
 fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), Some("root" | "0"))
 }

@@ -1,29 +1,29 @@
-//! Hashes content into names.
+//! Hashes content into names of images and volumes.
 
 use sha2::{Digest, Sha256};
 
-/// Hex digits of a hash in a name: 64 bits are enough for the images of one machine.
+/// The number of hexadecimal digits of a hash in a name. These 64 bits are sufficient for the images of one machine.
 pub(crate) const DIGITS: usize = 16;
 
-/// A hash over length-prefixed parts.
+/// A hash over several parts, each with its length.
 pub(crate) struct Hash(Sha256);
 
 impl Hash {
-    /// A hash for one purpose, which is its first part.
+    /// Starts a hash for one purpose. The purpose is its first part.
     pub(crate) fn new(purpose: &str) -> Self {
         let mut hash = Self(Sha256::new());
         hash.add(purpose.as_bytes());
         hash
     }
 
-    /// Adds a part.
+    /// Adds a part to the hash.
     pub(crate) fn add(&mut self, part: &[u8]) -> &mut Self {
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
         self
     }
 
-    /// The hash, truncated to the length of a tag.
+    /// The hash, truncated to [`DIGITS`] hexadecimal digits.
     pub(crate) fn finish(self) -> String {
         let mut hex = hex::encode(self.0.finalize());
         hex.truncate(DIGITS);

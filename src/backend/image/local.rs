@@ -1,4 +1,4 @@
-//! Inspects an image on this machine: a folder or an archive, of a plain file system or of a saved image.
+//! Inspects a folder or an archive on this machine that contains a plain file system or a saved image.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,37 +7,36 @@ use std::path::{Path, PathBuf};
 
 use super::hash::Hash;
 
-/// Files that only a saved image has at its top.
+/// Names of files that only a saved image has in its top folder.
 const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
-/// More files than any image has.
+/// The maximum number of files in an image. No image has more.
 const FILES_MAX: usize = 5_000_000;
 
-/// The hint for an invalid `agent_provider.image`.
+/// The hint for an `agent_provider.image` that cannot be used.
 pub(crate) const IMAGE_HINT: &str =
     "it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
-/// The image at this path, in messages.
+/// The name of the image at this path, for messages.
 pub(crate) fn named(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-/// An inspected folder or archive, whose content is not read yet.
+/// A folder or archive that was inspected. Its content is not read yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
-    /// Its path, with all links resolved.
+    /// The path, with all links resolved.
     pub(crate) path: PathBuf,
-    /// Whether it is a folder; otherwise an archive.
+    /// Whether it is a folder. Otherwise it is an archive.
     pub(crate) folder: bool,
-    /// Whether it is a saved image; otherwise a plain file system.
+    /// Whether it contains a saved image. Otherwise it contains a plain file system.
     pub(crate) saved: bool,
-    /// A hash of the metadata: a changed file has another time or size.
+    /// A hash of the files' metadata. If a file changes, its time or size changes, and so does the hash.
     pub(crate) hash: String,
 }
 
-/// Inspects the image at this path. Blocks.
+/// Inspects the folder or archive at this path. Blocks.
 ///
-/// # Errors
-/// Why it is not an image, as the rest of a sentence that begins with its path.
+/// # Errors The reason that it is not an image, as the end of a sentence that begins with its path.
 pub(crate) fn inspect(path: &Path) -> Result<Local, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let metadata = fs::metadata(path).map_err(unreadable)?;
@@ -81,7 +80,7 @@ fn add_folder(hash: &mut Hash, folder: &Path, files: &mut usize) -> io::Result<(
     Ok(())
 }
 
-/// Whether an archive is a saved image. Reads only its headers.
+/// Whether an archive contains a saved image. Reads only the headers of its entries.
 fn is_saved(path: &Path) -> Result<bool, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let mut file = File::open(path).map_err(unreadable)?;

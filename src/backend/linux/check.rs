@@ -1,4 +1,4 @@
-//! Reads the machine's settings that affect sandboxes, and names the fix for each problem.
+//! Reads the settings of the machine that affect sandboxes, and gives the fix for each problem.
 
 use std::fs;
 use std::path::Path;
@@ -10,23 +10,23 @@ use super::landlock;
 use crate::backend::Finding;
 use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
-/// The oldest kernel with every call of the setup; `mount_setattr` is the newest of them.
+/// The oldest kernel that has every system call of the sandbox setup. `mount_setattr` is the newest of these calls.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
 
-/// The machine's settings that affect whether sandboxes work and how well they isolate.
+/// The settings of the machine that affect whether sandboxes work and how well they isolate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Facts {
     /// The kernel's release.
     release: String,
     /// Whether this process runs as root.
     root: bool,
-    /// `user.max_user_namespaces`; this and the following are `None` where the kernel lacks the setting.
+    /// The value of `user.max_user_namespaces`. This field and the next two are `None` if the kernel lacks the setting.
     max_user_namespaces: Option<u64>,
-    /// `kernel.unprivileged_userns_clone`, in Debian's kernels.
+    /// The value of `kernel.unprivileged_userns_clone`, which Debian's kernels have.
     unprivileged_userns_clone: Option<u64>,
-    /// `kernel.apparmor_restrict_unprivileged_userns`, in Ubuntu's kernels.
+    /// The value of `kernel.apparmor_restrict_unprivileged_userns`, which Ubuntu's kernels have.
     apparmor_restricts: Option<u64>,
-    /// The engine, when this machine is itself a container.
+    /// The container engine, if this machine is a container.
     container: Option<&'static str>,
     /// Whether SELinux enforces its policy.
     selinux_enforces: bool,
@@ -36,9 +36,9 @@ struct Facts {
     landlock_scopes: bool,
     /// Whether the kernel has the overlay file system.
     overlays: bool,
-    /// Whether control groups can limit a bottle's memory.
+    /// Whether control groups can limit the memory of a bottle.
     limits_memory: bool,
-    /// Whether control groups can limit its processors.
+    /// Whether control groups can limit the processor time of a bottle.
     limits_cpus: bool,
 }
 
@@ -66,7 +66,7 @@ impl Facts {
         }
     }
 
-    /// Settings that make every sandbox fail, the most likely cause first.
+    /// The settings that make every sandbox fail, the most likely cause first.
     fn blockers(&self) -> Vec<Finding> {
         let old = kernel(&self.release).is_some_and(|version| version < OLDEST_KERNEL);
         let (major, minor) = OLDEST_KERNEL;
@@ -79,7 +79,7 @@ impl Facts {
         old.then(kernel).into_iter().chain(self.user_namespaces()).collect()
     }
 
-    /// The settings by which distributions disable user namespaces.
+    /// Checks the settings with which distributions disable user namespaces.
     fn user_namespaces(&self) -> Option<Finding> {
         if self.max_user_namespaces == Some(0) {
             return Some(finding(
@@ -104,7 +104,7 @@ impl Facts {
         None
     }
 
-    /// Other causes of a failed setup, when no setting disables it.
+    /// Another cause for a failed setup, if none of the settings is the cause.
     fn outer_cause(&self) -> Option<Finding> {
         if let Some(engine) = self.container {
             return Some(finding(
@@ -163,7 +163,7 @@ impl Facts {
     }
 }
 
-/// Files that identify a container's engine.
+/// Files that exist in the containers of one engine each.
 const CONTAINERS: [(&str, &str); 3] =
     [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman"), ("/run/systemd/container", "systemd")];
 
@@ -171,7 +171,8 @@ fn finding(what: impl Into<String>, fix: impl Into<String>) -> Finding {
     Finding { what: what.into(), fix: fix.into() }
 }
 
-/// The findings of this machine: causes of a failed trial sandbox, then missing optional features.
+/// The findings for this machine. If the trial sandbox failed (`usable` is false), the causes come first, then the
+/// missing optional features.
 pub(crate) fn findings(usable: bool) -> Vec<Finding> {
     let facts = Facts::read();
     let mut findings = facts.blockers();
@@ -182,12 +183,12 @@ pub(crate) fn findings(usable: bool) -> Vec<Finding> {
     findings
 }
 
-/// All settings in one line, for the fingerprint of the check cache.
+/// All settings on one line, for the fingerprint of the check cache.
 pub(super) fn facts() -> String {
     format!("{:?}", Facts::read())
 }
 
-/// The fix for a failed setup, if there is one.
+/// The fix for a failed setup, if one is known.
 pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     let errno = failure.errno.map(Errno::from_raw_os_error)?;
     if !matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::NOSYS | Errno::INVAL) {

@@ -1,7 +1,8 @@
-//! Caches that a sandbox works on this machine: a trial sandbox is the slowest check before a launch.
+//! Caches the result that a sandbox works on this machine, because the trial sandbox is the slowest check before a
+//! launch.
 //!
-//! The cached result is valid for one boot, program file, set of kernel settings and set of namespaces. When the
-//! machine changes in another way, the launch fails with the same error as the trial.
+//! A cached result is valid only for the same boot, program file, kernel settings and namespaces. If something else on
+//! the machine changes, the launch fails with the same error as the trial sandbox would.
 
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
@@ -14,13 +15,14 @@ use sha2::{Digest, Sha256};
 use super::check;
 use crate::host::Host;
 
-/// The cache file beside the bottles' runtime folders; no slug begins with a dot.
+/// The name of the cache file. It is in the parent folder of the bottles' runtime folders, and no slug begins with a
+/// dot.
 const NAME: &str = ".linux-worked";
 
-/// The namespaces of this process that affect whether a sandbox can be made.
+/// The namespaces of this process that affect whether a sandbox can be created.
 const NAMESPACES: [&str; 4] = ["user", "mnt", "net", "cgroup"];
 
-/// The cached check of one home.
+/// The cached check result of one home.
 pub(super) struct CheckCache {
     path: PathBuf,
     fingerprint: Option<String>,
@@ -31,21 +33,22 @@ impl CheckCache {
         Self { path: host.runtime.join(NAME), fingerprint: fingerprint(&host.program) }
     }
 
-    /// Whether a sandbox succeeded before, with the current fingerprint.
+    /// Whether a sandbox worked earlier with the current fingerprint.
     pub(super) fn is_current(&self) -> bool {
         let stored = fs::read_link(&self.path).ok();
         self.fingerprint.as_ref().is_some_and(|fingerprint| stored.as_deref() == Some(Path::new(fingerprint)))
     }
 
-    /// Records a success. The folder exists by then; when it is not writable, the next start runs the trial again.
+    /// Records that a sandbox worked. The folder exists already. If it is not writable, the next start runs the trial
+    /// again.
     ///
-    /// The record is the target of a dangling symbolic link: it is created atomically, so a crash leaves no partial
-    /// file.
+    /// The record is a symbolic link whose target text is the fingerprint. The kernel creates a link atomically, so a
+    /// crash leaves no partial record.
     pub(super) fn store(&self) {
         let Some(fingerprint) = self.fingerprint.as_ref().filter(|_| !self.is_current()) else { return };
         self.clear();
         match symlink(fingerprint, &self.path) {
-            // Another start has recorded it.
+            // Another start has already recorded it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => tracing::debug!("cannot cache the check in {}: {error}", self.path.display()),
             Ok(()) => {}
@@ -57,7 +60,7 @@ impl CheckCache {
     }
 }
 
-/// A hash of everything known to affect whether a sandbox can be made; `None` when a part cannot be read.
+/// A hash of everything that is known to affect whether a sandbox can be created. `None` if an input cannot be read.
 fn fingerprint(program: &Path) -> Option<String> {
     let mut facts = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let program: Metadata = program.metadata().ok()?;

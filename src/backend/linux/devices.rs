@@ -1,5 +1,5 @@
-//! Builds `/dev` and `/proc` of a sandbox: the few devices that every program expects, and the bottle's own processes
-//! with host information masked.
+//! Builds `/dev` and `/proc` of a sandbox. `/dev` contains only the devices that every program expects. `/proc`
+//! contains the bottle's processes; entries with information about the host are masked.
 
 use std::ffi::CStr;
 use std::io;
@@ -16,7 +16,7 @@ use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 use crate::backend::memory;
 
-/// Devices without state or owner.
+/// Devices that have no state and no owner.
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// Links that programs expect in `/dev`.
@@ -28,8 +28,8 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "dev/ptmx"),
 ];
 
-/// Entries of `/proc` besides the processes that programs read: machine size and kernel features. Everything else there
-/// reveals the host's disks, hardware, locks or load, or acts on it.
+/// The entries of `/proc` that stay visible besides the processes: machine size and kernel features, which programs
+/// read. All other entries reveal or change the host's disks, hardware, locks or load.
 const VISIBLE: [&str; 10] = [
     "cgroups",
     "cpuinfo",
@@ -43,13 +43,14 @@ const VISIBLE: [&str; 10] = [
     "vmstat",
 ];
 
-/// The folder of `/proc` with the machine's settings, read by many programs.
+/// The folder of `/proc` with the machine's settings. Many programs read it.
 const SETTINGS: &str = "sys";
 
-/// A cover forbids writes and programs; the cover for files is `/dev/null` and has to work as a device.
+/// A mount that covers an entry of `/proc` forbids writing and running programs. It must allow devices, because files
+/// are covered with `/dev/null`.
 const NOTHING: Forbid = Forbid { writes: true, devices: false, programs: true };
 
-/// Builds both under the new root.
+/// Builds `/dev` and `/proc` under the new root.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let working = Forbid { writes: false, devices: false, programs: true };
     let folder = folder(root, Path::new("/dev")).step("make /dev")?;
@@ -76,7 +77,8 @@ fn mount(root: BorrowedFd<'_>, path: &str, tree: io::Result<Tree>) -> Result<(),
     tree.step_at("make", path)?.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)
 }
 
-/// Covers everything in `/proc` that is not on the allowlist, so that entries added by newer kernels are covered too.
+/// Covers every entry of `/proc` that is not on the allowlist. Entries that newer kernels add are therefore covered
+/// too.
 fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let proc = openat(root, "proc", flags, Mode::empty()).step("open /proc")?;
@@ -100,7 +102,7 @@ fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     Ok(())
 }
 
-/// The first attached covers, which are duplicated for further entries.
+/// The first mounts that cover an entry. They are duplicated to cover further entries.
 #[derive(Default)]
 struct Covers {
     file: Option<Tree>,

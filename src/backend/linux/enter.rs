@@ -7,8 +7,8 @@
 //!            host name ─ root built and entered ─ network joined ─ limits ─ privileges dropped ─ Landlock ─ filter
 //!            ─ ready
 //! ```
-//! The process has one thread throughout, so that forking and unsharing affect all of it. After `ready` the guest runs
-//! in the inner process, which can no longer undo any of the restrictions.
+//! The process has only one thread, so that fork and unshare affect the complete process. After `ready` the guest runs
+//! in the inner process, which cannot undo any of the restrictions.
 
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
@@ -29,20 +29,19 @@ use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure, SetupPart
 
 /// The process in which [`enter`] returns.
 pub(crate) enum Entered {
-    /// The process that was started; it has nothing more to do.
+    /// The process that the backend started. It has nothing more to do.
     Outer,
-    /// Pid 1 of the sandbox, with empty standard input. Contains the open upper folder of a bottle on an image.
+    /// Pid 1 of the sandbox, with an empty standard input. For a bottle on an image, contains the open upper folder.
     Inner(Option<OwnedFd>),
 }
 
-/// Makes the sandbox and becomes its pid 1. Failures are already reported when this returns.
+/// Creates the sandbox and becomes its pid 1. Reports a failure to the backend before it returns.
 ///
-/// # Errors
-/// [`SetupFailure`]; the process has to end.
+/// # Errors [`SetupFailure`]. The process must then exit.
 pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, SetupFailure> {
     let made = make(spec, &child_end);
     if let Err(failure) = &made {
-        // The starter may have exited.
+        // The process that waits for the report may have exited.
         let _ = child_end.report(&Report::Failed(failure.clone()));
     }
     let Some(Confined { null, changed }) = made? else { return Ok(Entered::Outer) };
@@ -50,24 +49,24 @@ pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, 
     Ok(Entered::Inner(changed))
 }
 
-/// Descriptors that pid 1 keeps open.
+/// File descriptors that pid 1 keeps open.
 struct Confined {
-    /// `/dev/null`, for its standard input.
+    /// `/dev/null`, which becomes standard input.
     null: OwnedFd,
-    /// The upper folder with the bottle's changes to its image.
+    /// The upper folder, which contains the bottle's changes to its image.
     changed: Option<OwnedFd>,
 }
 
-/// Makes the sandbox. Returns `None` in the outer process.
+/// Creates the sandbox. Returns `None` in the outer process.
 fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, SetupFailure> {
-    // Fails only for a session leader.
+    // This call fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();
     privileges::raise_oom_score();
     cgroups::join(&spec.groups)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let sources = if spec.outside_id.is_some() {
-        // Only root in its own namespaces can open root's private paths.
+        // Only root in the initial user namespace can open paths that are private to root.
         let sources = Sources::open(spec)?;
         unshare()?;
         child_end.report(&Report::AwaitsIds).step("request its ids")?;
@@ -90,8 +89,8 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
         Forked::Child => {
             drop((outer, proc));
             let confined = confine(spec, &sources, &inner)?;
-            // Returns when the outer process exits, after it has reported this process: nothing becomes ready before
-            // it is recorded.
+            // This read returns when the outer process exits, which happens after it reported this process to the
+            // backend. The sandbox therefore cannot become ready before its process is recorded.
             rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait for the outer process")?;
             Ok(Some(confined))
         }

@@ -1,7 +1,7 @@
-//! Builds `/etc` of a sandbox from an allowlist of host files; the host's folder itself is never mounted.
+//! Builds `/etc` of a sandbox from an allowlist of host files. The host's `/etc` itself is never mounted.
 //!
-//! Users, host names and certificates are the bottle's own. The system's certificate store links to the bundle that the
-//! guest provisions, so that programs without a configurable path trust the proxy too.
+//! User names, host names and certificates are generated for the bottle. The paths of the system's certificate store
+//! are links to the bundle that the guest writes, so that programs without a configurable path trust the proxy too.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ use crate::backend::ROOT_FILES;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// Host files and links that do not identify the host: copied when they exist.
+/// Host files and links that do not identify the host. Existing ones are copied.
 const COPIED: [&str; 12] = [
     "debian_version",
     "inputrc",
@@ -36,7 +36,7 @@ const COPIED: [&str; 12] = [
     "timezone",
 ];
 
-/// Host folders and large files that do not identify the host: mounted.
+/// Host folders and large files that do not identify the host. They are mounted.
 const SHARED: [&str; 7] = [
     "/etc/alternatives",
     "/etc/crypto-policies",
@@ -47,10 +47,10 @@ const SHARED: [&str; 7] = [
     "/etc/terminfo",
 ];
 
-/// The most bytes copied of one file; the largest of them is a tenth of it.
+/// The maximum number of bytes copied from one file. The largest of these files is a tenth of it.
 const COPY_MAX: u64 = 128 << 10;
 
-/// Builds `/etc` under the new root; the host's root is still mounted at `/`.
+/// Builds `/etc` under the new root while the host's root is still mounted at `/`.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let etc = folder(root, Path::new("/etc")).step("make /etc")?;
     for (name, content) in own(spec) {
@@ -72,7 +72,7 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
 }
 
-/// The generated files of `/etc`.
+/// The files of `/etc` that are generated for the bottle.
 pub(super) fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
     let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
     let nobody = 65_534;
@@ -107,7 +107,7 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat(CWD, &path, flags, Mode::empty()) {
         Err(Errno::LOOP) => return Ok(symlinkat(std::fs::read_link(path)?, etc, name)?),
-        // A file that only root may read is not for an agent either.
+        // The agent does not need a file that only root may read.
         Err(Errno::NOENT | Errno::ACCESS) => return Ok(()),
         file => File::from(file?),
     };
@@ -119,8 +119,7 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
 
 /// Writes a new file.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 pub(super) fn write(etc: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = openat(etc, name, flags, Mode::from_raw_mode(0o644))?;

@@ -1,12 +1,14 @@
-//! Chooses the outside users of the agent and of the sidecars: one host user each, never root.
+//! Chooses the host user ids under which the agent and the sidecars of a bottle run. They are never root.
 //!
-//! Inside there is a single id, [`bottle_contract::names::AGENT_UID`] or that of the image's user. For an ordinary user
-//! it maps to that user, the only id that their sandbox may use. When root starts a bottle, it maps to a bottle-specific
-//! id from the range that systemd's id plan leaves unused (0x7000_0000 to 0x7fff_ffff), by a hash of home and slug: a
-//! kept bottle keeps its file owners, and two bottles are two users. Nothing on the host belongs to such an id, so
-//! root-only files stay unreadable and set-id programs grant nothing. The sidecars have credentials and process the
-//! agent's traffic; they get their own id in the same way. Started by an ordinary user, they run as that user too,
-//! confined by [`bottle_harden`].
+//! Inside the bottle a single id exists: [`bottle_contract::names::AGENT_UID`] or the id of the image's user. If an
+//! ordinary user starts the bottle, it maps to that user's id, the only one that the user's sandbox may use. If root
+//! starts the bottle, it maps to an id chosen by a hash of home and slug, from the range that systemd's id plan leaves
+//! unused (0x7000_0000 to 0x7fff_ffff). The owner of a kept bottle's files therefore stays the same, and two bottles
+//! run as different users. No file on the host belongs to such an id, so files that only root may read stay unreadable,
+//! and set-id programs grant nothing.
+//!
+//! The sidecars have credentials and process the agent's traffic. If root starts the bottle, they run under another id,
+//! chosen in the same way. If an ordinary user starts it, they run as that user, confined by [`bottle_harden`].
 
 use std::fs;
 use std::io;
@@ -16,15 +18,15 @@ use sha2::{Digest, Sha256};
 
 use super::spec::AgentIds;
 
-/// Size of a range of ids; all of them fit into a signed 32-bit number.
+/// The size of one range of ids. All ids fit into a signed 32-bit number.
 const COUNT: u32 = 1 << 24;
 
-/// The holder of an outside id.
+/// The processes that run under a host user id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     /// The agent and all other processes in the bottle.
     Agent,
-    /// The bundle and its daemons.
+    /// The bundle and its sidecars.
     Sidecars,
 }
 
@@ -38,10 +40,9 @@ impl Who {
     }
 }
 
-/// The outside id of a bottle that root starts; `None` for an ordinary user.
+/// The host user id of a bottle that root starts. `None` if an ordinary user starts it.
 ///
-/// # Errors
-/// When this process is root in a container whose id map lacks such ids.
+/// # Errors When this process is root in a container whose id map lacks the chosen id.
 pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<Option<u32>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -61,7 +62,7 @@ pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<O
     Ok(Some(id))
 }
 
-/// Maps the single id of the user namespace of process `pid`, as root.
+/// As root, maps the single id of the user namespace of process `pid`.
 ///
 /// # Errors
 /// When the kernel refuses the mapping.
@@ -70,7 +71,7 @@ pub(super) fn map_from_outside(pid: u32, outside_id: u32, inside: AgentIds) -> i
     fs::write(format!("/proc/{pid}/uid_map"), format!("{} {outside_id} 1", inside.uid))
 }
 
-/// Maps the single id of this process's new user namespace, as an ordinary user.
+/// As an ordinary user, maps the single id of this process's new user namespace.
 ///
 /// # Errors
 /// When the kernel refuses the mapping.
@@ -80,7 +81,7 @@ pub(super) fn map_self(uid: u32, gid: u32, inside: AgentIds) -> io::Result<()> {
     fs::write("/proc/self/uid_map", format!("{} {uid} 1", inside.uid))
 }
 
-/// Id ranges that the machine's account files assign.
+/// The id ranges that the machine's account files assign.
 struct Taken(Vec<(u32, u32)>);
 
 impl Taken {
@@ -106,7 +107,7 @@ impl Taken {
     }
 }
 
-/// Whether an id map contains this inside id.
+/// Whether an id map contains an id of the inner namespace.
 fn maps(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace().map(str::parse::<u32>);
@@ -139,7 +140,7 @@ mod tests {
             match outside_id("01234567", &slug, who) {
                 Ok(Some(id)) => assert!((who.first()..who.first() + COUNT).contains(&id)),
                 Ok(None) => assert!(!rustix::process::geteuid().is_root()),
-                // A container with a short id map lacks such ids.
+                // The id map of a container may lack the chosen id.
                 Err(error) => assert!(error.to_string().contains("does not exist in this container")),
             }
         }

@@ -1,8 +1,8 @@
-//! Restricts a sandbox with Landlock, as a second layer behind mounts and namespaces.
+//! Restricts a sandbox with Landlock, in addition to mounts and namespaces.
 //!
-//! Only the bottle's own folders and tmpfs folders are writable, whatever the mounts allow; no device can be created; no
-//! abstract socket and no signal leaves the bottle. An older kernel enforces the subset that it supports; `doctor`
-//! reports the missing part.
+//! Whatever the mounts allow, only the bottle's folders and tmpfs folders are writable. No device can be created, and
+//! processes can neither connect to abstract sockets nor send signals outside the bottle. An older kernel enforces the
+//! subset that it supports; `bottle doctor` reports the missing features.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,22 +16,21 @@ use landlock::{
 
 use super::prefix;
 
-/// The newest rules requested.
+/// The newest Landlock version whose rules are requested.
 const RULES: ABI = ABI::V6;
 
-/// Folders where writes and device ioctls are allowed.
+/// Folders in which writes and device ioctls are allowed.
 const WRITABLE: [&str; 7] = ["/tmp", "/run", names::WORKSPACE, "/home", prefix::LOCAL, prefix::OPT, "/dev"];
 
-/// The folder where only existing files are writable: the settings of processes.
+/// The folder in which existing files are writable but none can be created. It contains the settings of processes.
 const SETTINGS: &str = "/proc";
 
-/// Restricts this thread, the only one, and its future children. With `nested` files are unrestricted, because Landlock
-/// forbids all mounts to a process that is restricted in files. With `own_system` all files are writable, because the
-/// system belongs to the bottle; only devices are forbidden. `changed` is the upper folder, which has no path inside;
-/// listing it is allowed through its descriptor.
+/// Restricts this thread, which is the only one, and its future children. With `nested`, file access is unrestricted,
+/// because Landlock forbids all mounts to a process whose file access is restricted. With `own_system`, all files are
+/// writable, because the bottle has its own system files; only devices are forbidden. `changed` is the upper folder of
+/// an image, which has no path inside the bottle; listing it through its descriptor is allowed.
 ///
-/// # Errors
-/// When a kernel with Landlock refuses the rules.
+/// # Errors When a kernel that supports Landlock refuses the rules.
 pub(super) fn restrict(nested: bool, own_system: bool, changed: Option<&OwnedFd>) -> Result<(), HardenError> {
     let scopes = Scope::AbstractUnixSocket | Scope::Signal;
     let mut rules = Ruleset::default().scope(scopes)?;
@@ -58,8 +57,8 @@ pub(super) fn restrict(nested: bool, own_system: bool, changed: Option<&OwnedFd>
     Ok(())
 }
 
-/// Whether this kernel's Landlock can restrict files without breaking programs: without the `Refer` right it forbids
-/// moving files between folders everywhere.
+/// Whether this kernel's Landlock can restrict files without breaking programs. A version without the `Refer` right
+/// forbids moving files between folders everywhere.
 pub(super) fn restricts_files() -> bool {
     is_supported(|rules| rules.handle_access(AccessFs::Refer))
 }

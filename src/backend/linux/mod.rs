@@ -1,4 +1,4 @@
-//! The linux backend: isolates bottles with kernel namespaces, without a daemon, an image or root.
+//! The linux backend. It isolates bottles with kernel namespaces, and needs no daemon, no image and no root.
 //!
 //! ```text
 //!   this process (keeper)                       the new one: bottle __guest <home> <slug>
@@ -10,15 +10,16 @@
 //!                                                 privileges landlock seccomp   the restrictions
 //!                                                 └► the guest, as pid 1
 //! ```
-//! The host's system folders are visible read-only, the agent's program and its dependencies at their host paths
-//! ([`program`]); home and workspace belong to the bottle. The network contains only loopback; the proxy is
-//! reached through sockets. `sys` has the few system calls without a safe wrapper, `mounts` the mount calls.
+//! The host's system folders are visible read-only. The agent's program and its dependencies are visible at their host
+//! paths ([`program`]). The home and the workspace exist only for the bottle. The network contains only loopback, and
+//! the guest reaches the proxy through sockets. `sys` contains system calls without a safe wrapper, and `mounts`
+//! contains the mount calls.
 //!
-//! An agent can still learn about the host: its kernel, processors, memory, load and uptime (programs size themselves
-//! by these), the versions of installed software, and from `/proc/self/mountinfo` the source path of each mount inside
-//! its file system. So it sees the paths of the bottle's state and of exposed programs, and with them the user name.
-//! The kernel shows that path for every mount: a bind mount of a bind mount shows the same one, and an overlay shows it
-//! among its options. Only a separate file system for the bottle would hide it.
+//! An agent can still learn some facts about the host: the kernel, the processors, memory, load and uptime (programs
+//! choose their sizes from these), and the versions of installed software. `/proc/self/mountinfo` also shows the source
+//! path of each mount within its file system. These are the paths of the bottle's state and of exposed programs, which
+//! contain the user name. The kernel shows this path for every mount: a bind mount of a bind mount shows the same path,
+//! and an overlay shows it among its options. Only a separate file system for the bottle would hide it.
 
 pub(crate) mod check;
 mod check_cache;
@@ -84,7 +85,7 @@ pub struct LinuxBackend {
 }
 
 impl LinuxBackend {
-    /// The backend for this home.
+    /// Creates the backend for this home.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self { host: host.clone(), scope: Scope::linux(host), images: Images::new(host) }
@@ -95,7 +96,7 @@ impl LinuxBackend {
             .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
     }
 
-    /// The specification of a sandbox without any bottle's folders.
+    /// The specification of a sandbox that mounts no bottle's folders.
     fn base_spec(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
         let digest = Sha256::digest(format!("machine {}/{slug}", self.scope.label));
         Ok(SandboxSpec {
@@ -170,7 +171,8 @@ impl LinuxBackend {
         })
     }
 
-    /// The image that the bottle's files are based on: the prepared one for a new bottle, otherwise the recorded one.
+    /// The image that the bottle's files are based on. For a new bottle it is the prepared image, otherwise the
+    /// recorded one.
     fn image_under(
         &self,
         launch: &Launch<'_>,
@@ -220,7 +222,7 @@ impl LinuxBackend {
             .map_err(|error| BackendError::failed("cannot copy the image for the bottle").because(error))
     }
 
-    /// Describes the limits that the guest polls because the kernel does not enforce them.
+    /// Describes the resource limits that the guest enforces by polling, because the kernel does not enforce them.
     fn polled_limits(&self, asked: &Resources) -> Vec<String> {
         let memory = asked.memory.is_some() && !Groups::current().can_limit(Controller::Memory);
         [(memory, "memory"), (asked.disk.is_some(), "disk")]
@@ -230,7 +232,7 @@ impl LinuxBackend {
             .collect()
     }
 
-    /// Records for later starts whether this one succeeded, in the background.
+    /// Records in the background, for later starts, whether this start succeeded.
     fn update_check_cache(&self, succeeded: bool) {
         let host = self.host.clone();
         drop(tokio::task::spawn_blocking(move || {
@@ -239,7 +241,7 @@ impl LinuxBackend {
         }));
     }
 
-    /// Starts a trial sandbox that ends as soon as it is set up.
+    /// Starts a trial sandbox, which exits as soon as its setup succeeded.
     async fn try_sandbox(&self) -> Result<(), BackendError> {
         let slug =
             Slug::from_label("trial").map_err(|error| BackendError::failed(causes::one_line(&error)))?;
@@ -247,7 +249,7 @@ impl LinuxBackend {
     }
 }
 
-/// The setting that needs a container engine, as the end of a sentence.
+/// The manifest setting that needs a container engine, as the end of a sentence.
 fn needs_engine(image: &ImageSource) -> Option<String> {
     match image {
         ImageSource::Provider(_) | ImageSource::Path(_) => None,
@@ -258,9 +260,9 @@ fn needs_engine(image: &ImageSource) -> Option<String> {
     }
 }
 
-/// The limits that the guest polls: requested limits that the kernel does not enforce, and a default memory limit that
-/// protects the machine. The upper folder of an image has no path inside and is handed off as a descriptor; the initial
-/// size of a copied image is not counted.
+/// The limits that the guest enforces by polling: requested limits that the kernel does not enforce, and a default
+/// memory limit that protects the machine. The upper folder of an image has no path inside the bottle, so the guest
+/// receives its file descriptor. The disk limit does not count the initial size of a copied image.
 fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, copied: bool) -> Limits {
     let limit = |bytes| Limit { bytes, asked: true };
     let memory = match asked.memory {
@@ -271,7 +273,7 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
     let home = format!("/home/{}", names::AGENT_USER);
     let folders: &[&str] = match image {
         None => &[&home, names::WORKSPACE],
-        // Inside, everything is below the root, on one disk.
+        // Inside the bottle, all files are below the root and on one disk.
         Some(_) if copied => &["/"],
         Some(_) => &[names::WORKSPACE],
     };
@@ -284,9 +286,10 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
     }
 }
 
-/// The outside part of a sandbox's setup.
+/// The part of a sandbox's setup that runs outside the sandbox.
 struct SandboxSetup {
-    /// The bottle's single id, which root maps; an ordinary user's process maps its own.
+    /// The host user id that root maps to the bottle's single id. `None` for an ordinary user, whose sandbox process
+    /// maps it.
     outside_id: Option<u32>,
     inside: AgentIds,
 }
@@ -310,7 +313,7 @@ impl Setup for SandboxSetup {
     }
 }
 
-/// The ledger of a trial sandbox, which ends before any cleanup could search for it.
+/// The ledger of a trial sandbox, which records nothing. The sandbox ends before a cleanup could look for it.
 struct Unrecorded;
 
 impl Ledger for Unrecorded {
@@ -334,7 +337,7 @@ impl Backend for LinuxBackend {
         let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
-            // A finding with the same fix names the cause; the error is redundant then.
+            // If a finding has the same fix, it names the cause and the error adds nothing.
             if findings.iter().all(|finding| finding.fix != fix) {
                 findings.insert(0, Finding { what: causes::one_line(error), fix });
             }
@@ -421,7 +424,7 @@ impl Lifecycle for LinuxBackend {
             (Err(error), Some(image))
                 if error.kind == BackendErrorKind::Unsupported && *launch.origin == Origin::New =>
             {
-                // The overlay is unsupported here; a copy of the image works on every kernel and disk.
+                // This machine does not support the overlay. A copy of the image works on every kernel and disk.
                 self.copy_image(image, &layers, self.outside_id(slug, Who::Agent)?).await?;
                 self.start(launch, self.spec(launch, &layers, Some(image), prepared)?).await
             }

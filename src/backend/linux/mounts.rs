@@ -1,6 +1,6 @@
-//! Detached mounts: cloned or created, restricted, and then attached.
+//! Creates or clones detached mounts, restricts them, and then attaches them.
 //!
-//! A mount is attached to an open folder, never to a path that a link could redirect.
+//! A mount is attached to an open folder, never to a path, because a link could redirect a path.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -17,20 +17,20 @@ use rustix::mount::{
 use super::sys::{Forbid, restrict_mount};
 use crate::backend::memory;
 
-/// Read-only, without devices.
+/// Read-only, without devices, with programs.
 pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
 
-/// Writable, without devices.
+/// Writable, without devices, with programs.
 pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
 
 /// A detached mount.
 pub(super) struct Tree(OwnedFd);
 
 impl Tree {
-    /// Clones the mount at `path` on the host, with the mounts below it.
+    /// Clones the mount at `path` on the host, including the mounts below it.
     ///
     /// # Errors
-    /// When the path does not exist, or mounts may not be changed.
+    /// When the path does not exist, or this process may not clone mounts.
     pub(super) fn clone_host(path: &Path, forbid: Forbid) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -51,20 +51,20 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Duplicates this mount with its restrictions. It has to be attached: older kernels cannot clone a detached mount.
+    /// Duplicates this mount with its restrictions. The mount must be attached, because older kernels cannot clone a
+    /// detached mount.
     ///
-    /// # Errors
-    /// As the system says.
+    /// # Errors The system's error.
     pub(super) fn duplicate(&self) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         Ok(Self(open_tree(&self.0, "", flags)?))
     }
 
-    /// Creates a file system of this kind, without set-id programs.
+    /// Creates a file system of this kind. Set-id programs in it have no effect.
     ///
     /// # Errors
-    /// When the kernel refuses it or an option.
+    /// When the kernel refuses the kind or an option.
     pub(super) fn new(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> io::Result<Self> {
         let configured = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in options {
@@ -75,17 +75,16 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// Creates an overlay of the `lower` folders, the top one first and separated by colons, under the writable `upper`.
-    /// All paths are absolute. `flags` are mount options without a value.
+    /// Creates an overlay of the folders in `lower` under the writable folder `upper`. `lower` lists the top folder
+    /// first, separated by colons. All paths are absolute. `flags` are mount options without a value.
     ///
-    /// # Errors
-    /// When the kernel, or the file system of a folder, does not support it.
+    /// # Errors When the kernel or the file system of a folder does not support overlays.
     pub(super) fn overlay(lower: &str, upper: &str, work: &str, flags: &[&str]) -> io::Result<Self> {
         let configured = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
             fsconfig_set_string(configured.as_fd(), key, value)?;
         }
-        // Root in a user namespace cannot set the default `trusted.*` attributes.
+        // Root in a user namespace cannot set the attributes `trusted.*`, which overlays use by default.
         fsconfig_set_flag(configured.as_fd(), "userxattr")?;
         for flag in flags {
             fsconfig_set_flag(configured.as_fd(), *flag)?;
@@ -95,7 +94,7 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// Creates a tmpfs of this size, with a proportional inode limit.
+    /// Creates a tmpfs of this size. Its inode limit is proportional to the size.
     ///
     /// # Errors
     /// As [`Tree::new`].
@@ -112,23 +111,22 @@ impl Tree {
     /// Attaches the mount over an open folder or file.
     ///
     /// # Errors
-    /// As the system says.
+    /// The system's error.
     pub(super) fn attach(&self, over: impl AsFd) -> io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         Ok(move_mount(self.0.as_fd(), "", over.as_fd(), "", flags)?)
     }
 
-    /// Whether its root is a folder.
+    /// Whether the root of the mount is a folder.
     ///
-    /// # Errors
-    /// As the system says.
+    /// # Errors The system's error.
     pub(super) fn is_folder(&self) -> io::Result<bool> {
         let mode = rustix::fs::fstat(&self.0)?.st_mode;
         Ok(rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory)
     }
 }
 
-/// Creates missing folders of a path under `root` and opens the last one.
+/// Creates the missing folders of a path under `root` and opens the last folder.
 ///
 /// # Errors
 /// When a part of the path is a link or not a folder.
@@ -164,20 +162,20 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Owne
     }
 }
 
-/// Creates an empty file as a mount point, with its parent folders, and opens it.
+/// Creates an empty file and its parent folders as a mount point, and opens the file.
 ///
 /// # Errors
 /// As [`folder`].
 pub(super) fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (parent, name) = split(path)?;
-    // A bare name is created directly in `root`.
+    // A path without a parent is created directly in `root`.
     let made = if parent.as_os_str().is_empty() { None } else { Some(folder(&root, parent)?) };
     let parent = made.as_ref().map_or(root.as_fd(), AsFd::as_fd);
     let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o444))?)
 }
 
-/// Splits a path into parent and name.
+/// Splits a path into its parent and its name.
 ///
 /// # Errors
 /// When the path has no name.

@@ -1,7 +1,7 @@
-//! Creates the bottle's network namespace, which contains only loopback.
+//! Creates the network namespace of a bottle. It contains only loopback.
 //!
-//! Creating one is slower than any other namespace: a tenth of a sandbox's start. So the outer process creates it while
-//! the inner one builds the root and then joins.
+//! Creating a network namespace takes a tenth of a sandbox's start, longer than any other namespace. The outer process
+//! therefore creates it while the inner process builds the root file system; the inner process then joins it.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -20,16 +20,16 @@ use rustix::net::{
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST_ACK: u16 = 1 | 4;
 
-/// Loopback is the first interface of every namespace.
+/// The interface index of loopback. It is the first interface of every network namespace.
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 
-/// Creates a network namespace, enters it, and sends it to the process at the other end.
+/// Creates a network namespace, enters it, and sends it to the process at the other end of `other`.
 ///
-/// `proc` is the host's `/proc`, opened before that process was forked: its `pivot_root` also changes the root of this
-/// process, and paths resolve differently afterwards.
+/// `proc` is the host's `/proc`, opened before that process was forked. The `pivot_root` of that process also changes
+/// the root of this process, and paths then resolve differently.
 ///
-/// # Errors
+/// # Errors The system's error.
 /// As the system says.
 pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
@@ -43,10 +43,9 @@ pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the network namespace from the process at the other end, and enters it.
+/// Receives the network namespace from the process at the other end of `other`, and enters it.
 ///
-/// # Errors
-/// When that process exited without sending one, or this one may not enter it.
+/// # Errors When that process exited without sending a namespace, or this process may not enter it.
 pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -59,29 +58,29 @@ pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     Ok(setns(network, CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Brings loopback up and allows unprivileged listeners below port 1024: the proxy listens on 80, 443 and 53.
+/// Brings loopback up and allows unprivileged processes to listen on ports below 1024, because the proxy's ports
+/// include 80, 443 and 53.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 fn open_loopback(proc: &OwnedFd) -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &set_up(LOOPBACK), SendFlags::empty())?;
     let mut answer = [0_u8; 128];
     let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    // A header of 16 bytes, then the error number, negative, or zero.
+    // The answer has a header of 16 bytes, then zero or the negative error number.
     let number = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match number {
         Some(0) => {}
         Some(number) => return Err(io::Error::from_raw_os_error(-number)),
         None => return Err(io::ErrorKind::InvalidData.into()),
     }
-    // Opened after `unshare`: the file is specific to the network namespace.
+    // The file is opened after `unshare`, because it is specific to the network namespace.
     let lowest = "sys/net/ipv4/ip_unprivileged_port_start";
     let lowest = openat(proc, lowest, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     File::from(lowest).write_all(b"0")
 }
 
-/// The message: its header, then family, type, index, flags and the mask of flags to change.
+/// The netlink message: its header, then family, type, index, flags, and the mask of the flags to change.
 fn set_up(interface: i32) -> Vec<u8> {
     let mut message = Vec::with_capacity(32);
     message.extend(32_u32.to_ne_bytes());

@@ -5,10 +5,10 @@
 //!   /opt         the bottle's own
 //!   ~/.prefix    stores both in the home: local/ opt/ work/, read-only to the agent
 //! ```
-//! With a single id inside, a host folder is not writable even through an overlay, because it belongs to another user.
-//! So a tmpfs layer recreates the folders with the agent as owner; their host content shows through, and nothing is
-//! written to disk before a program is installed. Where the kernel refuses the overlay, `/usr/local` is the host's,
-//! read-only like the rest of its system.
+//! The host's folders belong to another user than the bottle's single id, so they would not be writable even through an
+//! overlay. A tmpfs layer of empty folders that belong to the agent's user solves this: the host's content shows
+//! through, and nothing is written to disk before a program is installed. If the kernel refuses the overlay,
+//! `/usr/local` is the host's folder, which is read-only like the other system folders.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,16 +21,16 @@ use super::mounts::{READ_ONLY, Tree, WRITABLE, folder};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// The folder of the home that stores both.
+/// The folder in the home that stores the content of both prefixes.
 const PREFIX_FOLDER: &str = ".prefix";
 
-/// The prefix that hosts and programs install to.
+/// The prefix to which hosts and programs install additional software.
 pub(super) const LOCAL: &str = "/usr/local";
 
-/// The other one.
+/// The prefix for self-contained packages.
 pub(super) const OPT: &str = "/opt";
 
-/// Folders that installers expect, even if the host lacks them.
+/// Folders that installers expect. They are created even if the host lacks them.
 const SKELETON: [&str; 9] = [
     "bin",
     "etc",
@@ -43,19 +43,19 @@ const SKELETON: [&str; 9] = [
     "src",
 ];
 
-/// Bounds on the depth and number of the host's folders that are made writable: each takes time at a bottle's start.
-/// Deeper folders belong to single packages.
+/// The maximum depth and number of host folders that are recreated as writable, because each one adds to a bottle's
+/// start time. Deeper folders belong to single packages.
 const MAX_DEPTH: usize = 2;
 const MAX_FOLDERS: usize = 100;
 
-/// System package managers, which cannot work here. A script replaces each and names alternatives.
+/// System package managers, which cannot work in a bottle. A script replaces each of them and names alternatives.
 const REPLACED_COMMANDS: [&str; 2] = ["apt", "apt-get"];
 const REPLACEMENT_SCRIPT: &str = "#!/bin/sh\n\
     echo 'this bottle sees the machine'\"'\"'s system read-only, so there is no apt here.' >&2\n\
     echo 'pip, npm -g, cargo install --root /usr/local and make install work; or start it with an image.' >&2\n\
     exit 100\n";
 
-/// Mounts both prefixes; the home is mounted already.
+/// Mounts both prefixes. The home must already be mounted.
 pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let folder_fd = folder(home, Path::new(PREFIX_FOLDER)).step("make the folder of its prefix")?;
     for name in ["local", "opt", "work"] {
@@ -68,15 +68,15 @@ pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>) -> Result<(), Se
     }
     let opt = Tree::clone_at(&folder_fd, c"opt", WRITABLE).step("take /opt")?;
     opt.attach(below).step("mount /opt")?;
-    // The folders of a mounted overlay must not be changed directly.
+    // The folders of a mounted overlay must not be changed directly, so the agent sees them read-only.
     let read_only = Tree::clone_at(home, c".prefix", READ_ONLY).step("shut the folder of its prefix")?;
     read_only.attach(&folder_fd).step("shut the folder of its prefix")
 }
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The overlay for `/usr/local`; `None` where the host lacks that folder, or the kernel or file system overlays. The
-/// empty folders are created in `hidden`, a folder of the root tmpfs that is mounted over later.
+/// The overlay for `/usr/local`. `None` if the host has no such folder, or if the kernel or the file system does not
+/// support overlays. The empty folders are created in `hidden`, a folder of the root tmpfs that is mounted over later.
 fn overlay(folder_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
     let host = openat(CWD, LOCAL, FOLDER, Mode::empty()).ok()?;
     let [upper, work] = ["local", "work"].map(|name| openat(folder_fd, name, FOLDER, Mode::empty()).ok());
@@ -85,21 +85,21 @@ fn overlay(folder_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
     clear_volatile_mark(&work);
     let path = |of: &OwnedFd| format!("/proc/self/fd/{}", of.as_raw_fd());
     let lower = format!("{}:{}", path(hidden), path(&host));
-    // `volatile`: otherwise the end of a bottle would sync the whole file system.
+    // Without `volatile`, the end of a bottle would write the complete file system to disk.
     Tree::overlay(&lower, &path(&upper), &path(&work), &["volatile"]).ok()
 }
 
-/// Removes the kernel's mark of an earlier volatile overlay. After a machine crash its unsynced data may be lost, like
-/// that of any file.
+/// Removes the mark that the kernel leaves for a volatile overlay. After a machine crash the overlay's recent writes
+/// may be lost, like those to any other file.
 fn clear_volatile_mark(work: &OwnedFd) {
-    // A new bottle has no mark; with a mark the kernel refuses the overlay.
+    // A new bottle has no mark. If the mark exists, the kernel refuses the overlay.
     let _ = rustix::fs::unlinkat(work, "work/incompat/volatile/dirty", AtFlags::empty());
     for folder in ["work/incompat/volatile", "work/incompat"] {
         let _ = rustix::fs::unlinkat(work, folder, AtFlags::REMOVEDIR);
     }
 }
 
-/// Creates the folders of the host's prefix, owned by the bottle's user.
+/// Creates the folders of the host's prefix with the bottle's user as owner.
 fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     let mut made = vec![PathBuf::new()];
     made.extend(SKELETON.map(PathBuf::from));
@@ -117,10 +117,10 @@ fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The package folders of the system's Python versions.
+/// The package folders of the Python versions that the system has.
 fn python(libraries: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    // Debian's name, and the usual one.
+    // Debian's folder name, and the folder name elsewhere.
     let packages =
         if libraries.join("python3/dist-packages").exists() { "dist-packages" } else { "site-packages" };
     for entry in std::fs::read_dir(libraries)? {
@@ -133,14 +133,14 @@ fn python(libraries: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Adds the host's folders, within the bounds; links are skipped.
+/// Adds the host's folders up to the depth and number limits. Skips links.
 fn folders(host: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     let mut level = vec![PathBuf::new()];
     let max = found.len() + MAX_FOLDERS;
     for _ in 0..MAX_DEPTH {
         let mut below = Vec::new();
         for folder in level {
-            // An unreadable folder is skipped.
+            // A folder that cannot be read is skipped.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(opened) = openat(CWD, host.join(&folder), flags, Mode::empty()) else { continue };
             for entry in Dir::read_from(opened)? {

@@ -1,4 +1,4 @@
-//! Drops all privileges irrevocably, and sets resource limits.
+//! Drops all privileges irrevocably and sets resource limits.
 
 use std::io;
 
@@ -8,27 +8,27 @@ use rustix::thread::{
     set_capabilities, set_no_new_privs,
 };
 
-/// The highest capability number to try; the kernel rejects numbers beyond its last.
+/// The highest capability number to try. The kernel rejects numbers above the highest that it knows.
 const CAPABILITIES_MAX: u32 = 63;
 
-/// Open files per process: the login default on most systems. Without a bound some programs spend seconds closing
-/// descriptors that were never open.
+/// The limit of open files for each process, which is the login default on most systems. Without a limit, some programs
+/// spend seconds on closing descriptors that were never open.
 const FILES: u64 = 524_288;
 
-/// Between -1000 (never killed) and 1000 (killed first) when memory runs out.
+/// The OOM score adjustment, between -1000 (never killed) and 1000 (killed first).
 const OOM_SCORE_ADJ: &str = "500";
 
-/// Makes the OOM killer prefer the bottle's processes over the user's own.
+/// Makes the OOM killer prefer the bottle's processes to the other processes of the user.
 pub(super) fn raise_oom_score() {
-    // If `/proc` is not writable, the kernel decides by size alone.
+    // If `/proc` is not writable, the kernel chooses by memory size only.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
 }
 
-/// Sets limits: no core files, because a process may have secrets in memory; a bound on open files; and a bound on
-/// processes, which in a user namespace counts only this bottle's.
+/// Sets resource limits. Core files are disabled, because a process may have secrets in memory. The number of open
+/// files is limited. The number of processes is limited; in a user namespace the limit counts only this bottle's
+/// processes.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 pub(super) fn limit(processes: u64) -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     let lower = |resource, most: u64| {
@@ -42,11 +42,10 @@ pub(super) fn limit(processes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Drops all capabilities from every set and prevents regaining them. Makes pid 1 non-dumpable, so that the agent, which
-/// is the same user, cannot access its memory and descriptors.
+/// Drops all capabilities from every set and prevents regaining them. Makes pid 1 non-dumpable: the agent runs as the
+/// same user and would otherwise have access to the memory and descriptors of pid 1.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 pub(super) fn drop_all() -> io::Result<()> {
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;

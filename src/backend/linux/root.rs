@@ -1,4 +1,4 @@
-//! Builds the root file system of a sandbox on the host's system.
+//! Builds the root file system of a sandbox that uses the host's system folders.
 //!
 //! ```text
 //!   /                 tmpfs, read-only once it is built
@@ -12,7 +12,7 @@
 //!   /usr/local /opt   the bottle's own, over the host's ([`super::prefix`])
 //!   exposed paths     at the same path as on the host, read-only
 //! ```
-//! Nothing else of the host exists inside: no home, no /var, no /root, no /mnt; /sys is empty.
+//! No other path of the host exists in the sandbox: there is no host home, /var, /root or /mnt, and /sys is empty.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -29,20 +29,22 @@ use super::{devices, etc, prefix};
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// The host's folders of programs and libraries. Not `/opt`: an agent's programs there are exposed by name.
+/// The host's folders of programs and libraries. `/opt` is not among them; an agent's programs in it are exposed one by
+/// one.
 pub(crate) const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// Size of the root tmpfs: generated files in `/etc` and mount points; nothing is written after the setup.
+/// The size of the root tmpfs. It contains generated files in `/etc` and mount points, and is read-only after the
+/// setup.
 const ROOT_SIZE: &str = "16m";
 
-/// Size of `/run`: certificates, prompt and task, and runtime files of programs.
+/// The size of `/run`, which contains certificates, the prompt, the task and runtime files of programs.
 const RUN_SIZE: u64 = 64 << 20;
 
 /// Builds the new root and enters it.
 ///
 /// # Errors
-/// [`SetupFailure`] naming the step.
+/// [`SetupFailure`] that names the step.
 pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFailure> {
     let tree = Tree::new("tmpfs", &[("mode", "0755"), ("size", ROOT_SIZE)], MountAttrFlags::MOUNT_ATTR_NODEV)
         .step("make a root file system")?;
@@ -71,7 +73,7 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     enter(root)
 }
 
-/// Whether this path is in a system folder, visible in every bottle.
+/// Whether this path is in a system folder, which every bottle sees.
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
@@ -82,12 +84,12 @@ fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure>
     for (target, link) in [("/tmp", "var/tmp"), ("/run", "var/run")] {
         symlinkat(target, root, link).step_at("link", Path::new(link))?;
     }
-    // Empty and read-only: programs that enumerate devices find none.
+    // `/sys` is empty and read-only, so programs that enumerate devices find none.
     folder(root, Path::new("/sys")).step("make /sys")?;
     Ok(())
 }
 
-/// Mounts the tmpfs folders with the data of one launch.
+/// Mounts the tmpfs folders, which contain data of this launch only.
 pub(super) fn in_memory(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
     for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
@@ -114,10 +116,10 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     Ok(())
 }
 
-/// Makes `root` the root of this process and unmounts the host's file systems.
+/// Makes `root` the root folder of this process and unmounts the host's file systems.
 pub(super) fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
     rustix::process::fchdir(root).step("enter the new root")?;
-    // The old root is stacked onto the new one at the same path, where it can be unmounted by name.
+    // `pivot_root` mounts the old root over the new one at the same path, so that it can be unmounted by that path.
     rustix::process::pivot_root(".", ".").step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("unmount the host's files")?;
     rustix::process::chdir("/").step("enter the new root")

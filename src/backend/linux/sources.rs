@@ -1,7 +1,8 @@
 //! Opens the host paths that a sandbox mounts: the bottle's folders, the agent's program, and this program.
 //!
-//! They are opened while the process still runs as the user who started it, because the paths may be private to that
-//! user: root's home, for an agent that runs as an unprivileged user.
+//! The paths are opened while the process still runs as the user who started it, because they may be private to that
+//! user. For example, the agent of a bottle that root starts runs as an unprivileged user without access to root's
+//! home.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,25 +18,25 @@ use super::sys::Forbid;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
-/// All opened sources.
+/// The open host paths of one sandbox.
 pub(super) struct Sources {
     /// This program.
     pub(super) program: Tree,
-    /// The bottle's own folders; `None` for a trial sandbox.
+    /// The bottle's folders. `None` for a trial sandbox.
     pub(super) own: Option<Own>,
-    /// The bottle's image.
+    /// The files of the bottle's image.
     pub(super) image: Option<Files>,
-    /// Paths mounted at the same path inside.
+    /// Host paths that are mounted at the same path in the sandbox.
     pub(super) exposed: Vec<(PathBuf, Source)>,
 }
 
-/// The bottle's own folders.
+/// The bottle's folders.
 pub(super) struct Own {
-    /// The agent's home; `None` with an image, which contains one.
+    /// The agent's home. `None` if the bottle runs from an image, which contains the home.
     pub(super) home: Option<Tree>,
     /// The workspace.
     pub(super) workspace: Tree,
-    /// The proxy's sockets.
+    /// The folder of the proxy's sockets.
     pub(super) proxy: Tree,
 }
 
@@ -43,15 +44,14 @@ pub(super) struct Own {
 pub(super) enum Source {
     /// A file or folder.
     Tree(Tree),
-    /// A symbolic link, which is recreated inside.
+    /// A symbolic link, which is recreated in the sandbox.
     Link(PathBuf),
 }
 
 impl Source {
-    /// Opens `path`; `None` when it does not exist.
+    /// Opens `path`. `None` if it does not exist.
     ///
-    /// # Errors
-    /// When it cannot be opened or its mount cannot be cloned.
+    /// # Errors When the path cannot be opened or its mount cannot be cloned.
     pub(super) fn at(path: &Path, forbid: Forbid) -> io::Result<Option<Self>> {
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -61,10 +61,9 @@ impl Source {
         }
     }
 
-    /// Mounts it at this path of the new root.
+    /// Mounts the source at `path` under the new root.
     ///
-    /// # Errors
-    /// [`SetupFailure`] naming the path.
+    /// # Errors [`SetupFailure`] that names the path.
     pub(super) fn mount_at(&self, root: BorrowedFd<'_>, path: &Path) -> Result<(), SetupFailure> {
         match self {
             Self::Link(target) => {
@@ -88,7 +87,7 @@ impl Sources {
     /// Opens all sources.
     ///
     /// # Errors
-    /// [`SetupFailure`] naming the path.
+    /// [`SetupFailure`] that names the path.
     pub(super) fn open(spec: &SandboxSpec) -> Result<Self, SetupFailure> {
         let program = std::fs::read_link("/proc/self/exe").step("find this program")?;
         let mut exposed = Vec::with_capacity(spec.exposed.len());
@@ -107,7 +106,8 @@ impl Sources {
                     .transpose()?,
                 workspace: Tree::clone_host(&own.workspace, WRITABLE)
                     .step_at("mount the workspace", &own.workspace)?,
-                // Read-only: connecting needs no write access to the folder, and removing a socket is prevented.
+                // The folder is mounted read-only: connecting to a socket needs no write access, and no program can
+                // remove a socket.
                 proxy: Tree::clone_host(&own.proxy, READ_ONLY).step_at("mount the proxy", &own.proxy)?,
             }),
         };

@@ -1,4 +1,4 @@
-//! The specification of a sandbox, handed off to its first process ([`crate::backend::local::spawn_ipc`]).
+//! The specification of a sandbox, which the backend sends to the first process ([`crate::backend::local::spawn_ipc`]).
 
 use std::path::PathBuf;
 
@@ -6,67 +6,67 @@ use bottle_contract::names::AGENT_UID;
 use bottle_guest::Limits;
 use serde::{Deserialize, Serialize};
 
-/// One sandbox. Contains no secrets.
+/// The specification of one sandbox. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxSpec {
-    /// The bottle's slug; its host name.
+    /// The bottle's slug, which becomes the host name.
     pub(crate) hostname: String,
-    /// 32 hex digits, independent of the host's machine id.
+    /// The machine id as 32 hexadecimal digits, independent of the host's machine id.
     pub(crate) machine_id: String,
-    /// The agent's unprivileged outside user when root starts it; otherwise the starting user.
+    /// The agent's unprivileged host user id if root starts the bottle. `None` for an ordinary user, whose id is used.
     pub(crate) outside_id: Option<u32>,
-    /// The bottle's folders on the host; `None` for a trial sandbox.
+    /// The bottle's folders on the host. `None` for a trial sandbox.
     pub(crate) own: Option<OwnFolders>,
-    /// The image with the system files; `None` for the host's system.
+    /// The image that contains the system files. `None` if the bottle uses the host's system.
     pub(crate) image: Option<ImageSpec>,
-    /// Host paths visible read-only at the same path.
+    /// Host paths that are visible read-only at the same path.
     pub(crate) exposed: Vec<PathBuf>,
-    /// The most processes and threads at a time.
+    /// The maximum number of processes and threads at one time.
     pub(crate) processes: u64,
-    /// Whether nested sandboxes are allowed.
+    /// Whether programs may create nested sandboxes.
     pub(crate) nested: bool,
-    /// The limits that the guest polls.
+    /// The limits that the guest enforces by polling.
     pub(crate) limits: Limits,
-    /// `cgroup.procs` files of the control groups to join.
+    /// The `cgroup.procs` files of the control groups that the process joins.
     pub(crate) groups: Vec<PathBuf>,
-    /// The size of `/tmp` in bytes, a tmpfs.
+    /// The size in bytes of `/tmp`, which is a tmpfs.
     pub(crate) scratch: u64,
 }
 
-/// The agent's ids inside.
+/// The agent's ids in the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AgentIds {
-    /// Its user id.
+    /// The agent's user id.
     pub(crate) uid: u32,
-    /// Its group id.
+    /// The agent's group id.
     pub(crate) gid: u32,
 }
 
 /// A bottle's image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ImageSpec {
-    /// The image's files, read-only; `None` when the bottle has its own copy.
+    /// The read-only files of the image. `None` if the bottle has a copy of the image.
     pub(crate) root: Option<PathBuf>,
-    /// The bottle's layers: its changes, or its copy.
+    /// The bottle's layers: its changes to the image, or its copy of the image.
     pub(crate) layers: PathBuf,
     /// The agent's ids in the image.
     pub(crate) inside: AgentIds,
 }
 
 impl SandboxSpec {
-    /// The agent's ids inside.
+    /// The agent's ids in the sandbox.
     pub(crate) fn inside(&self) -> AgentIds {
         self.image.as_ref().map_or(AgentIds { uid: AGENT_UID, gid: AGENT_UID }, |image| image.inside)
     }
 }
 
-/// A bottle's own folders on the host.
+/// The bottle's folders on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OwnFolders {
-    /// The agent's home; `None` with an image, which contains one.
+    /// The agent's home. `None` if the bottle runs from an image, which contains the home.
     pub(crate) home: Option<PathBuf>,
     /// The workspace.
     pub(crate) workspace: PathBuf,
-    /// The proxy's sockets.
+    /// The folder of the proxy's sockets.
     pub(crate) proxy: PathBuf,
 }

@@ -24,8 +24,8 @@ pub(super) fn fork() -> io::Result<Forked> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("cannot fork a process with several threads"));
     }
-    // SAFETY: there is one thread, so no lock is held by another that the child would not have; the child
-    // may go on to use everything.
+    // SAFETY: this process has only one thread, so no other thread can hold a lock that would stay locked in the child.
+    // The child may therefore call any function.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Child => Ok(Forked::Child),
         nix::unistd::ForkResult::Parent { child } => Pid::from_raw(child.as_raw())
@@ -37,19 +37,18 @@ pub(super) fn fork() -> io::Result<Forked> {
 /// Restrictions to add to a mount.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Forbid {
-    /// Writing.
+    /// Forbid writing.
     pub(super) writes: bool,
-    /// Device files.
+    /// Forbid the use of device files.
     pub(super) devices: bool,
-    /// Running programs.
+    /// Forbid running programs.
     pub(super) programs: bool,
 }
 
-/// Restricts a mount and, with `recursive`, all mounts below it. Makes it private, so that later mounts of the host do
-/// not propagate, and always disables set-id programs.
+/// Restricts a mount and, with `recursive`, all mounts below it. Always makes the mount private, so that later mounts
+/// of the host do not propagate into it, and always disables set-id programs.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) -> io::Result<()> {
     let mut attributes = libc::MOUNT_ATTR_NOSUID;
     for (forbidden, attribute) in [
@@ -64,8 +63,8 @@ pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) 
     let request =
         libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is a valid C string, the structure is valid for the length given, and the kernel
-    // only reads both.
+    // SAFETY: the path is a valid C string, the structure is valid for the given length, and the kernel only reads
+    // both.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -79,10 +78,10 @@ pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) 
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes a detached mount an idmapped mount, with the id mapping of a user namespace.
+/// Turns a detached mount into an idmapped mount with the id mapping of a user namespace.
 ///
 /// # Errors
-/// When the file system does not support it, or the kernel is older than 5.12.
+/// When the file system does not support idmapped mounts, or the kernel is older than 5.12.
 pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<()> {
     let userns_fd = u64::try_from(namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?;
     let request =
@@ -101,13 +100,12 @@ pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<(
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Closes every descriptor beyond the standard ones. Called first in a new process, before it opens any, to close
-/// descriptors inherited from its starter.
+/// Closes every descriptor except the three standard ones. A new process calls this first, before it opens descriptors,
+/// to close those that it inherited from its parent.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 pub(crate) fn close_inherited() -> io::Result<()> {
-    // SAFETY: nothing in this process owns a descriptor above 2 yet, so none is closed under its owner.
+    // SAFETY: nothing in this process owns a descriptor above 2 yet, so no owner loses its descriptor.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

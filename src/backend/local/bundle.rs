@@ -1,4 +1,5 @@
-//! Starts the bundle of a bottle whose proxy listens on sockets, and runs the first steps of its process.
+//! Starts the bundle of a bottle whose proxy listens on unix sockets. Also contains the first steps of the bundle's
+//! process.
 
 use std::fs;
 use std::io;
@@ -15,9 +16,10 @@ use super::spawn_ipc::{ChildEnd, Report};
 use crate::backend::{BackendError, GATE_FOLDER, Launch, SIDECAR_LOGS};
 
 impl Scope {
-    /// Starts the bundle and records it. Its proxy accepts no connections until it is provisioned.
+    /// Starts the bundle and records its process. Its proxy accepts no connections until it is provisioned.
     ///
-    /// `sidecars_uid` is the bundle's user when root starts it; otherwise it keeps the user who started it.
+    /// If root starts the bottle, the bundle runs under the id `sidecars_uid`. Otherwise it runs as the user who
+    /// started it.
     pub(crate) async fn start_bundle(
         &self,
         launch: &Launch<'_>,
@@ -54,7 +56,7 @@ pub fn run() -> ExitCode {
             bottle_bundle::run_and_notify(config, || child_end.ready(std::fs::File::open("/dev/null")?))
         }
         Err(error) => {
-            // The backend sees the handoff end; the error goes to the bottle's log.
+            // The backend sees that the handoff connection closed. The error goes to the bottle's log.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error}\n"));
             ExitCode::FAILURE
         }
@@ -63,13 +65,13 @@ pub fn run() -> ExitCode {
 
 fn receive() -> io::Result<(BundleConfig, ChildEnd)> {
     let (child_end, config, _) = ChildEnd::receive()?;
-    // Fails only for a session leader.
+    // This call fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();
     child_end.report(&Report::Started { pid: std::process::id() })?;
     Ok((config, child_end))
 }
 
-/// Creates a folder with this mode and owner. Its parents stay accessible only to the user who creates them.
+/// Creates a folder with this mode and owner. Only the user who creates its parent folders can access those.
 fn make_folder(folder: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;

@@ -5,8 +5,8 @@
 //!   version 2   <mount>/<parent of own>/bottle-<home>-<slug>  one tree; a sibling of this process's group, because a
 //!                                                             group with processes cannot delegate controllers
 //! ```
-//! Root can create groups; an ordinary user can where systemd delegated the tree. A group is removed with its bottle,
-//! after its processes.
+//! Root can create groups. An ordinary user can create groups if systemd delegated the tree. When a bottle ends, its
+//! groups are removed after its processes.
 
 use std::fs;
 use std::io;
@@ -21,20 +21,20 @@ use crate::backend::BackendError;
 use crate::backend::local::spawn_ipc::SetupFailure;
 use crate::plan::Resources;
 
-/// [`crate::backend::Resource::kind`] of a group.
+/// The [`crate::backend::Resource::kind`] of a control group.
 pub(crate) const GROUP: &str = "control-group";
 
-/// How an ordinary user gets delegated control groups.
+/// How an ordinary user gets a delegated control group.
 pub(crate) const FIX: &str = "`systemd-run --user --scope -p Delegate=yes bottle start …` gives an ordinary user control \
     groups; or start it as root, or use another backend";
 
-/// The cgroup mount point.
+/// The mount point of the control group file system.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// The period of processor quotas, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// How long a group may take to become empty after its processes were killed.
+/// Time limit for a group to become empty after its processes were killed.
 const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A cgroup controller.
@@ -57,11 +57,11 @@ impl Controller {
     }
 }
 
-/// The parent groups in which this process can create groups.
+/// The existing groups below which this process can create groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Groups {
     version: Version,
-    /// The parent of new groups, for each available controller.
+    /// The group below which new groups are created, for each available controller.
     parents: Vec<(Controller, PathBuf)>,
 }
 
@@ -71,7 +71,7 @@ enum Version {
     Two,
 }
 
-/// The groups of one bottle.
+/// The control groups of one bottle.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CreatedGroups(Vec<(Controller, PathBuf)>);
 
@@ -83,7 +83,7 @@ impl Groups {
         Self::from_cgroup_file(Path::new(MOUNT), &own, may)
     }
 
-    /// The parent groups under `mount` for a process whose `/proc/self/cgroup` contains `own`.
+    /// The parent groups below `mount` for a process whose `/proc/self/cgroup` contains the text `own`.
     fn from_cgroup_file(mount: &Path, own: &str, may: impl Fn(&Path) -> bool) -> Self {
         let version = if mount.join("cgroup.controllers").exists() { Version::Two } else { Version::One };
         let parent = |controller: Controller| {
@@ -109,10 +109,9 @@ impl Groups {
         self.parents.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// Creates the groups for the requested limits whose controllers are available. Records each before creating it.
+    /// Creates a group for each requested limit whose controller is available. Records each group before creating it.
     ///
-    /// # Errors
-    /// [`BackendError`] when a group cannot be created or limited.
+    /// # Errors [`BackendError`] when a group cannot be created or its limit cannot be set.
     pub(crate) fn make(
         &self,
         name: &str,
@@ -128,7 +127,7 @@ impl Groups {
             let folder = parent.join(name);
             if !created.0.iter().any(|(_, known)| *known == folder) {
                 record(&folder)?;
-                // The folder of a crashed launch is reused.
+                // The folder may exist after a launch that crashed. It is reused.
                 fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, error))?;
             }
             for (file, value, needed) in settings {
@@ -143,7 +142,8 @@ impl Groups {
         Ok(created)
     }
 
-    /// The settings of a limit: file, value, and whether the file is required. Not every kernel accounts swap.
+    /// The files to write for a limit: name, value, and whether the file must exist. Some kernels do not account for
+    /// swap.
     fn settings(&self, controller: Controller, asked: &Resources) -> Vec<(&'static str, String, bool)> {
         let quota = |cpus: u32| u64::from(cpus) * PERIOD / 1000;
         match (self.version, controller) {
@@ -168,7 +168,7 @@ impl Groups {
         }
     }
 
-    /// The limit for which the kernel killed processes of this group.
+    /// The limit for which the kernel killed processes of this bottle's groups.
     pub(crate) fn overrun(&self, name: &str) -> Option<Overrun> {
         let (_, parent) = self.parents.iter().find(|(kind, _)| *kind == Controller::Memory)?;
         let folder = parent.join(name);
@@ -182,7 +182,7 @@ impl Groups {
         (killed > 0).then_some(Overrun { resource: Limited::Memory, limit, asked: true })
     }
 
-    /// All groups whose name begins with `prefix`, with their names.
+    /// All groups whose names begin with `prefix`, each with its name.
     pub(crate) fn find(&self, prefix: &str) -> Vec<(String, PathBuf)> {
         let mut found: Vec<(String, PathBuf)> = Vec::new();
         for (_, parent) in &self.parents {
@@ -205,7 +205,7 @@ impl CreatedGroups {
         self.0.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// The `cgroup.procs` files, by which a process joins the groups.
+    /// The `cgroup.procs` files of the groups. A process writes to them to join the groups.
     pub(crate) fn procs_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.0.iter().map(|(_, folder)| folder.join("cgroup.procs")).collect();
         files.dedup();
@@ -213,19 +213,18 @@ impl CreatedGroups {
     }
 }
 
-/// Moves this process, and so its later children, into the groups.
+/// Moves this process into the groups. Its later children start in them too.
 ///
-/// # Errors
-/// [`SetupFailure`] naming the group.
+/// # Errors [`SetupFailure`] that names the group.
 pub(crate) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
     for group in groups {
-        // 0 stands for the writing process.
+        // The number 0 stands for the process that writes it.
         fs::write(group, "0").step_at("join", group)?;
     }
     Ok(())
 }
 
-/// Whether a path from a ledger is a group of this name.
+/// Whether a path from a ledger is a control group with this name.
 pub(crate) fn is_own_group(path: &Path, name: &str) -> bool {
     path.starts_with(MOUNT) && path.file_name().is_some_and(|last| last == name) && !has_dots(path)
 }
@@ -243,7 +242,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     loop {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // A killed process leaves its group a moment after its exit is visible.
+            // A killed process leaves its group shortly after its exit becomes visible.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < EMPTY_WITHIN => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -256,7 +255,7 @@ fn failed(verb: &str, path: &Path, error: io::Error) -> BackendError {
     BackendError::failed(format!("cannot {verb} {}", path.display())).because(error)
 }
 
-/// The path of a process's group without its leading slash, in the hierarchy with these controllers (cgroups(7)).
+/// The group path of a process without its leading slash, in the hierarchy with these controllers (cgroups(7)).
 fn own_path(own: &str, kinds: impl Fn(&str) -> bool) -> Option<&str> {
     own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -321,7 +320,7 @@ mod tests {
         assert_eq!(created(&groups, &Resources::default()), CreatedGroups::default());
         fs::write(parent.join("bottle-0-a/memory.events"), "low 0\noom 1\noom_kill 0\n").expect("written");
         assert_eq!(groups.overrun("bottle-0-a"), None);
-        // The root group has no siblings; new groups are its children.
+        // The root group has no siblings, so new groups are created below it.
         fs::write(mount.path().join("cgroup.subtree_control"), "memory\n").expect("written");
         assert!(Groups::from_cgroup_file(mount.path(), "0::/\n", Path::is_dir).can_limit(Controller::Memory));
     }

@@ -1,4 +1,4 @@
-//! Connects to pid 1 and to the bundle: unix sockets in the bottle's runtime folder.
+//! Connects to pid 1 and to the bundle through the unix sockets in the bottle's runtime folder.
 
 use std::path::Path;
 
@@ -6,10 +6,9 @@ use tokio::net::UnixStream;
 
 use crate::backend::{BackendError, ByteStream};
 
-/// Connects, and verifies that the peer runs as this user.
+/// Connects to the socket and verifies that the peer runs as this user.
 ///
-/// # Errors
-/// [`BackendError`] naming `what` when nothing listens, or the peer is another user.
+/// # Errors [`BackendError`] that contains `what`, when no process listens or the peer is another user.
 pub(crate) async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
         Ok(stream) => check_peer(stream, what),

@@ -1,4 +1,4 @@
-//! Adds the failed setup step to system errors.
+//! Adds the setup step that failed to a system error.
 
 use std::io;
 use std::path::Path;
@@ -7,13 +7,13 @@ use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
 /// Adds the step to a system error.
 pub(crate) trait Step<T> {
-    /// `cannot {what}: …`
+    /// Describes the failure as `cannot {what}: …`.
     fn step(self, what: &str) -> Result<T, SetupFailure>;
 
-    /// `cannot {verb} {path}: …`
+    /// Describes the failure as `cannot {verb} {path}: …`.
     fn step_at(self, verb: &str, path: &Path) -> Result<T, SetupFailure>;
 
-    /// As [`Step::step`], in a part with fixes of its own.
+    /// Like [`Step::step`], for a part of the setup whose failures have specific fixes.
     fn step_of(self, part: SetupPart, what: &str) -> Result<T, SetupFailure>;
 }
 

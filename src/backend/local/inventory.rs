@@ -1,4 +1,4 @@
-//! Finds the resources of a scope's bottles by label, and removes them.
+//! Finds the resources of a scope's bottles by their labels, and removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Scope, copy, layers};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 
-/// How long a killed process may take to exit. Pid 1 ends its whole namespace: hundreds of processes at worst.
+/// Time limit for a killed process to exit. Pid 1 ends all processes of its namespace, which can be hundreds.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lists all resources, processes first.
@@ -41,7 +41,7 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     Ok(all)
 }
 
-/// Removes resources: processes first, bundles after guests, then folders. Tries all of them.
+/// Removes resources: guests first, then bundles, then folders. Continues after a failure.
 pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), BackendError> {
     let mut failures = Vec::new();
     for role in Role::ALL {
@@ -50,7 +50,7 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
         }
     }
     for resource in resources.iter().filter(|resource| resource.kind == Role::Bundle.kind()) {
-        // The daemons end with their parent; one that was just being spawned is found by its label.
+        // The sidecars exit with their parent. A sidecar that was just being started is found by its label.
         note(&mut failures, resource, kill_daemons(scope, &resource.slug));
     }
     for resource in resources {
@@ -105,7 +105,7 @@ fn kill_daemons(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A path from a ledger is removed only when it is the one that this backend creates for that slug.
+/// The error for a path in a ledger that is not the path that this backend creates for that slug.
 fn foreign() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a path of this backend")
 }

@@ -1,8 +1,9 @@
-//! Labels a bottle's processes by their command lines, which survive every crash.
+//! Labels a bottle's processes by their command lines, which stay readable whatever process crashes.
 //!
-//! `bottle __guest <home> <slug>` names role, home and bottle; the bundle and its daemons do the same. An agent runs as
-//! the same outside user as its pid 1 and may forge such a command line. But its processes are one pid namespace
-//! deeper, which they cannot hide, so a label counts only at the depth where this program starts that role.
+//! The command line `bottle __guest <home> <slug>` contains the role, the home's hash and the slug; the bundle and the
+//! sidecars have similar ones. An agent runs under the same host user id as its pid 1 and could forge such a command
+//! line. However, the agent's processes are one pid namespace deeper, which they cannot hide. A label therefore counts
+//! only at the namespace depth at which this program starts that role.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,17 +14,17 @@ use bottle_contract::names::Slug;
 use super::Scope;
 use crate::host::process::{ProcessId, is_gone};
 
-/// Bytes read of a command line or status file; ours are a tenth of it.
+/// The maximum number of bytes read from a command line or status file. Those of this program are a tenth of it.
 const PROC_FILE_MAX: usize = 4096;
 
 /// The role of a process in its bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Pid 1, or the short-lived process that spawns it.
+    /// Pid 1 of the bottle, or the short-lived process that starts it.
     Guest,
     /// The parent of the sidecars.
     Bundle,
-    /// The egress daemon.
+    /// The egress proxy.
     Egress,
     /// The git gate.
     Gate,
@@ -34,7 +35,7 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) const ALL: [Self; 5] = [Self::Guest, Self::Bundle, Self::Egress, Self::Gate, Self::Supervise];
 
-    /// The first argument.
+    /// The first argument of a process in this role.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Self::Guest => "__guest",
@@ -45,7 +46,7 @@ impl Role {
         }
     }
 
-    /// Its description in messages.
+    /// The description of the role in messages.
     pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Guest => "the bottle's first process",
@@ -56,7 +57,7 @@ impl Role {
         }
     }
 
-    /// [`crate::backend::Resource::kind`] of such a process.
+    /// The [`crate::backend::Resource::kind`] of a process in this role.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Guest => "guest-process",
@@ -71,15 +72,15 @@ impl Role {
 /// A running process with a label of this scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelledProcess {
-    /// Its role.
+    /// The role of the process.
     pub(crate) role: Role,
-    /// Its bottle.
+    /// The bottle of the process.
     pub(crate) slug: Slug,
-    /// Its process id.
+    /// The id of the process.
     pub(crate) process: ProcessId,
 }
 
-/// The arguments of a role, after the program's name.
+/// The command-line arguments of a role, after the program's name.
 pub(crate) fn arguments(role: Role, home_hash: &str, slug: &Slug) -> [OsString; 3] {
     [role.flag().into(), home_hash.into(), slug.as_str().into()]
 }
@@ -125,8 +126,8 @@ fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
     Some((role, arguments.next()?.ok()?.parse().ok()?))
 }
 
-/// Whether the process is at the pid namespace depth of its role: this program's namespace, or, for a guest, pid 1 of
-/// the one right below.
+/// Whether the process is at the pid namespace depth of its role. This is the namespace of this program; a guest may
+/// also be pid 1 of the namespace directly below.
 fn is_at_role_depth(status: &str, role: Role, own_depth: usize) -> bool {
     let Some(pids) = namespace_pids(status) else { return false };
     pids.len() == own_depth

@@ -6,10 +6,10 @@
 //!                        (or root/, its copy of the image) instead of home/
 //!   .old-<reference>/    being removed
 //! ```
-//! A restore uses `.thaw-<layers>/` in the bottle's state and exchanges it with the layers when it is complete. After a
-//! crash, [`leftovers`] finds the folders whose names begin with a dot, and they are removed like any resource.
-//! Snapshots share unchanged files by hard links; stored files are never written to, and the layers never share files
-//! with them.
+//! A restore writes to `.thaw-<layers>/` in the bottle's state folder, and exchanges that folder with the layers when
+//! it is complete. After a crash, [`leftovers`] lists the folders whose names begin with a dot, and they are removed
+//! like other resources. Snapshots of a bottle share unchanged files by hard links. Stored files are never written to,
+//! and the layers never share files with them.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -30,10 +30,10 @@ use super::layers::Kind;
 use super::{Scope, layers, runtime_folder};
 use crate::backend::{BackendError, Frozen, ProgressSink, Snapshot};
 
-/// [`crate::backend::Resource::kind`] of the leftovers of an interrupted freeze, restore or removal.
+/// The [`crate::backend::Resource::kind`] of a folder that an interrupted freeze, restore or removal left.
 pub(crate) const LEFTOVER: &str = "snapshot-rest";
 
-/// Name prefixes of incomplete folders.
+/// The name prefixes of incomplete folders.
 const LEFTOVER_PREFIXES: [&str; 3] = [".new-", ".old-", ".thaw-"];
 
 /// The folder of a home's images.
@@ -42,13 +42,13 @@ pub(crate) const IMAGES: &str = "images";
 /// The metadata file of a snapshot.
 const FACTS: &str = "snapshot.json";
 
-/// `statfs(2)`.
+/// The file system type of a tmpfs (`statfs(2)`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// More than `snapshot.json` needs.
+/// The size limit of `snapshot.json` in bytes, which is more than it needs.
 const FACTS_MAX: u64 = 4096;
 
-/// `snapshot.json`.
+/// The content of `snapshot.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Facts {
     made_at: Timestamp,
@@ -101,7 +101,7 @@ impl Scope {
         .await
     }
 
-    /// Replaces the layers with a copy of the snapshot atomically. `owner` owns the copy.
+    /// Atomically replaces the layers with a copy of the snapshot that belongs to `owner`.
     pub(crate) async fn restore_snapshot(
         &self,
         state: &Path,
@@ -139,7 +139,7 @@ impl Scope {
     }
 }
 
-/// The images that bottles of this scope and their snapshots are based on.
+/// The images on which bottles of this scope and their snapshots are based.
 pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     let mut used = Vec::new();
     for (slug, _) in runtime_folder::find(&scope.state)? {
@@ -153,7 +153,7 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     Ok(used)
 }
 
-/// The leftovers of interrupted freezes, restores and removals, of any bottle.
+/// The folders that interrupted freezes, restores and removals of any bottle left.
 pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
@@ -198,7 +198,7 @@ fn store(
         let image = scope.layers(slug).image()?;
         write_facts(&new, &Facts { made_at, bytes: outcome.size, image })?;
         syncfs(open_folder(&new)?)?;
-        // Replaces nothing: a snapshot is a folder that is not empty.
+        // This rename cannot replace a snapshot, because a snapshot is a folder that is not empty.
         fs::rename(&new, own.join(&reference))?;
         Ok(outcome)
     });
@@ -224,14 +224,14 @@ fn fill(
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
     let previous = previous.and_then(|previous| open_folder(&folder_of(scope, previous)).ok());
     let mut copier = Copier::storing(unchanged.as_ref(), progress);
-    // A guest without its own file system stores other files there too.
+    // A guest without a separate root file system also stores other files in the layers.
     for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
     Ok(copier.finish())
 }
 
-/// Whether writes may leave timestamps unchanged: a tmpfs does not record writes through a mapping.
+/// Whether writes may leave the time stamps unchanged. A tmpfs does not record writes through a memory mapping.
 fn hides_writes(folder: &OwnedFd) -> bool {
     rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
@@ -249,7 +249,7 @@ fn restore(
     let layers = scope.layers_in(state);
     let name = layers.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let thawed = state.join(format!(".thaw-{name}"));
-    // Left by a launch that was killed.
+    // A launch that was killed may have left this folder.
     layers::remove_tree(&thawed)?;
     let stored = folder_of(scope, snapshot);
     let from = open_folder(&stored)?;
@@ -268,16 +268,17 @@ fn restore(
     let outcome = filled.inspect_err(|_| drop(layers::remove_tree(&thawed)))?;
     stamps::remove(&layers.stamps())?;
     exchange(&thawed, layers.folder())?;
-    // Nothing writes to them before the guest starts, which is after this.
+    // No process writes to the layers before the guest starts, which happens later.
     write_stamps(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
     layers::remove_tree(&thawed)
 }
 
-/// Exchanges `new` and `old`, or moves `new` when there is no `old`.
+/// Exchanges `new` and `old`. If `old` does not exist, moves `new` to its place.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => fs::rename(new, old),
-        // The file system cannot exchange. A crash between the two steps leaves neither, and the launch starts over.
+        // The file system cannot exchange folders. After a crash between the two steps neither folder is in place, and
+        // the next launch starts again.
         Err(Errno::INVAL | Errno::NOSYS) => {
             layers::remove_tree(old)?;
             fs::rename(new, old)
@@ -286,7 +287,8 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// Records which files of the layers are stored under `reference`. On failure the next freeze copies everything.
+/// Records which files of the layers are stored in the snapshot `reference`. If this fails, the next freeze copies all
+/// files.
 fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unchanged_since: Timestamp) {
     let stamps = Stamps::new(reference, outcome.stamps, unchanged_since);
     if let Err(error) = stamps.write(&layers.stamps()) {
@@ -308,7 +310,7 @@ fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
             found.push(Snapshot { slug: slug.clone(), reference, made_at, bytes });
         }
     }
-    // A reference begins with its time.
+    // A reference begins with the time of the snapshot.
     found.sort_by(|a, b| (&a.slug, &a.reference).cmp(&(&b.slug, &b.reference)));
     Ok(found)
 }
@@ -328,7 +330,7 @@ fn delete_snapshot(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
             layers::remove_tree(&old)?;
         }
     }
-    // Removed with its last snapshot.
+    // The bottle's snapshot folder is removed after its last snapshot.
     let _ = fs::remove_dir(&own);
     Ok(())
 }
@@ -361,10 +363,11 @@ fn write_facts(folder: &Path, facts: &Facts) -> io::Result<()> {
     io::Write::write_all(&mut file, &serde_json::to_vec(facts)?)
 }
 
-/// The metadata of a snapshot; `None` when it is not readable, which does not affect the snapshot's files.
+/// The metadata of a snapshot. `None` if it cannot be read, which does not affect the files of the snapshot.
 fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
     use io::Read;
-    // A snapshot may come from another machine: a pipe here would block, and a link would point elsewhere.
+    // A snapshot may come from another machine. Opening a named pipe would block, and a link could point to another
+    // file.
     let opened = fs::OpenOptions::new()
         .read(true)
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())

@@ -1,7 +1,7 @@
-//! Manages a bottle's layers: its writable folders on the host.
+//! Manages a bottle's layers, which are its writable folders on the host.
 //!
-//! The agent controls their content, so names, modes and depth are hostile. Nothing here follows a link, and a removal
-//! opens only a few descriptors, whatever the depth.
+//! The agent controls their content, so the names, modes and depth of the files are hostile. This module follows no
+//! link, and a removal has only a few descriptors open, whatever the depth.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
@@ -17,31 +17,31 @@ use rustix::io::Errno;
 use super::nofollow;
 use crate::host::files;
 
-/// The agent's home, where the system is the host's.
+/// The agent's home, for a bottle that uses the host's system files.
 const HOME: &str = "home";
 
 /// The agent's working directory.
 const WORKSPACE: &str = "workspace";
 
-/// The upper folder of an overlay: the bottle's changes to its image.
+/// The upper folder of an overlay, which contains the bottle's changes to its image.
 pub(crate) const UPPER: &str = "upper";
 
-/// The work folder of that overlay.
+/// The work folder of the same overlay.
 pub(crate) const WORK: &str = "work";
 
-/// The bottle's copy of its image, where overlays are unsupported.
+/// The bottle's copy of its image, on machines without overlay support.
 pub(crate) const COPY: &str = "root";
 
-/// The file with the name of the bottle's image.
+/// The file that contains the name of the bottle's image.
 const IMAGE: &str = "image";
 
-/// Longer than any image's name.
+/// The maximum number of bytes read of an image's name. No name is longer.
 const NAME_MAX: u64 = 256;
 
-/// The kind of a bottle's files, besides its workspace.
+/// The kind of a bottle's layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A home; the system is the host's.
+    /// A home. The bottle uses the host's system files.
     Home,
     /// Changes to an image.
     Upper,
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Home, Self::Upper, Self::Copy];
 
-    /// The folders with the bottle's files.
+    /// The folders that contain the bottle's files.
     pub(crate) fn trees(self) -> [&'static str; 2] {
         match self {
             Self::Home => [HOME, WORKSPACE],
@@ -61,9 +61,9 @@ impl Kind {
         }
     }
 
-    /// The kind of the files in this folder; `None` when there are none.
+    /// The kind of the layers in this folder. `None` if it contains no layers.
     pub(crate) fn detect(folder: &Path) -> Option<Self> {
-        // A copy takes precedence over changes.
+        // If both a copy and changes exist, the copy is used.
         Self::ALL.into_iter().rev().find(|kind| folder.join(kind.trees()[0]).is_dir())
     }
 }
@@ -78,7 +78,7 @@ impl Layers {
         Self(folder)
     }
 
-    /// The folder that holds them.
+    /// The folder that contains the layers.
     pub(crate) fn folder(&self) -> &Path {
         &self.0
     }
@@ -93,22 +93,21 @@ impl Layers {
         self.0.join(WORKSPACE)
     }
 
-    /// The file that [`super::copy::stamps`] writes. It is outside the layers, where the agent cannot change it.
+    /// The file that [`super::copy::stamps`] writes. It is outside the layers, so the agent cannot change it.
     pub(crate) fn stamps(&self) -> PathBuf {
         let mut path = self.0.clone().into_os_string();
         path.push(".stamps");
         path.into()
     }
 
-    /// Their kind; `None` when there are none.
+    /// The kind of the layers. `None` if there are none.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::detect(&self.0)
     }
 
-    /// The name of the image that they are based on.
+    /// The name of the image on which the layers are based.
     ///
-    /// # Errors
-    /// When it cannot be read.
+    /// # Errors When the name cannot be read.
     pub(crate) fn image(&self) -> io::Result<Option<String>> {
         let mut name = String::new();
         match File::open(self.0.join(IMAGE)) {
@@ -118,32 +117,31 @@ impl Layers {
         Ok(Some(name))
     }
 
-    /// Records the image that they are based on.
+    /// Records the image on which the layers are based.
     ///
-    /// # Errors
-    /// When it cannot be written.
+    /// # Errors When the name cannot be written.
     pub(crate) fn set_image(&self, name: &str) -> io::Result<()> {
         files::replace(&self.0.join(IMAGE), |file| file.write_all(name.as_bytes()))
     }
 
-    /// Creates missing folders of such layers, owned by `owner` when root starts the bottle, else by this user. Existing
-    /// folders of a kept bottle stay unchanged.
+    /// Creates the missing folders for layers of this kind. If root starts the bottle, `owner` owns the folders;
+    /// otherwise this user owns them. Existing folders of a kept bottle stay unchanged.
     ///
     /// # Errors
     /// When a folder cannot be created, or its owner cannot be changed.
     pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
-        // Root owns this folder; the bottle's user reaches its content only by the bottle's two mounts.
+        // Root owns this folder. The bottle's user reaches its content only through the two mounts in the bottle.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut folders = kind.trees().to_vec();
         if kind == Kind::Upper {
             folders.push(WORK);
         }
         if kind != Kind::Home && owner.is_some() {
-            // Its content is mounted through this path; on the host only root can reach it.
+            // The bottle mounts the content through this path. On the host, only root can reach the path.
             fs::set_permissions(&self.0, fs::Permissions::from_mode(0o711))?;
         }
         for folder in folders {
-            // The root folder of an image is readable by every user in it.
+            // Every user in an image can read its root folder.
             let mode = if folder == UPPER { 0o755 } else { 0o700 };
             let folder = self.0.join(folder);
             match DirBuilder::new().mode(mode).create(&folder) {
@@ -160,7 +158,7 @@ impl Layers {
     /// Whether the workspace contains changes after `since`. False for a missing workspace.
     ///
     /// # Errors
-    /// When a part of it cannot be read.
+    /// When a part of the workspace cannot be read.
     pub(crate) fn changed_since(&self, since: Timestamp) -> io::Result<bool> {
         if !self.workspace().try_exists()? {
             return Ok(false);
@@ -169,18 +167,17 @@ impl Layers {
     }
 }
 
-/// Removes a folder tree of any depth, whatever its modes. A missing folder is no error.
+/// Removes a folder and its content, at any depth and with any modes. A missing folder is no error.
 ///
-/// Each folder is made accessible and emptied; a folder that is too deep is moved to the top first, so that neither
-/// path lengths nor the number of open files grow with the depth.
+/// Each folder is made accessible and emptied. A folder that is too deep is first moved to the top. The length of paths
+/// and the number of open files therefore do not grow with the depth.
 ///
-/// # Errors
-/// When something cannot be removed.
+/// # Errors When an entry cannot be removed.
 pub(crate) fn remove_tree(folder: &Path) -> io::Result<()> {
     remove_tree_at(CWD, folder)
 }
 
-/// Removes the folder tree `name` in the open folder `at`.
+/// Removes the folder `name` in the open folder `at`, and its content.
 ///
 /// # Errors
 /// As [`remove_tree`].
@@ -210,7 +207,7 @@ pub(crate) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P
     Ok(())
 }
 
-/// Deeper folders are moved to the top, which takes longer than emptying them in place.
+/// The depth above which a folder is moved to the top. Moving takes longer than emptying a folder in place.
 const MAX_DEPTH: usize = 16;
 
 fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
@@ -233,13 +230,13 @@ fn empty(folder: &Folder, top: &Folder, moved: &mut u64, deeper: usize) -> rusti
 }
 
 fn move_to_top(folder: &Folder, child: &CString, top: &Folder, moved: &mut u64) -> rustix::io::Result<()> {
-    // Moving a folder rewrites its `..`, so it has to be writable itself.
+    // Moving a folder changes its entry `..`, so the folder must be writable.
     nofollow::chmod(&folder.0, child, Mode::RWXU)?;
     loop {
         let aside = format!(".removed-{moved}");
         *moved += 1;
         match rustix::fs::renameat(&folder.0, child, &top.0, &aside) {
-            // The name is taken. Replacing an empty folder would be harmless.
+            // The name is taken. Replacing an empty folder by the rename would be harmless.
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
             done => return done,
         }

@@ -1,4 +1,4 @@
-//! Shared parts of the backends whose bottles are processes of this machine (`linux`, `fake`).
+//! Shared code of the backends whose bottles are processes of this machine (`linux`, `fake`).
 //!
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
@@ -13,7 +13,7 @@
 //!   phases           the backend methods that need only the above
 //!   inventory        finds and removes resources by label
 //! ```
-//! Nothing here isolates anything; the `linux` folder does.
+//! No code in this folder isolates a bottle; the folder `linux` contains that code.
 
 pub mod bundle;
 pub(crate) mod cgroups;
@@ -39,22 +39,22 @@ use self::layers::Layers;
 use self::runtime_folder::RuntimeFolder;
 use crate::host::Host;
 
-/// Identifies the bottles of one backend in one home among everything on the machine.
+/// Distinguishes the bottles of one backend in one home from everything else on the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// Second argument of every process.
+    /// The second argument of every process of these bottles.
     pub(crate) label: String,
-    /// Parent of the bottles' runtime folders.
+    /// The parent folder of the bottles' runtime folders.
     pub(crate) runtime: PathBuf,
-    /// `$BOTTLE_HOME/state`.
+    /// The folder `$BOTTLE_HOME/state`.
     pub(crate) state: PathBuf,
-    /// Name of the folder with a bottle's layers, under its state.
+    /// The name of the folder that contains a bottle's layers, in the bottle's state folder.
     layers: &'static str,
-    /// Parent of the bottles' snapshots.
+    /// The parent folder of the bottles' snapshots.
     pub(crate) snapshots: PathBuf,
-    /// This program.
+    /// The path of this program.
     pub(crate) program: PathBuf,
-    /// Spawned processes that wait for their specification.
+    /// Processes that were started in advance and wait for their specification.
     prespawned: roles::Prespawned,
 }
 
@@ -72,11 +72,12 @@ impl Scope {
         }
     }
 
-    /// The scope of the `fake` backend, which only tests have. Its names differ, so that neither backend finds the other's bottles.
+    /// The scope of the `fake` backend, which exists only in test builds. It uses other names than the `linux` scope,
+    /// so that neither backend finds the bottles of the other one.
     #[cfg(feature = "test-parts")]
     pub(crate) fn fake(host: &Host) -> Self {
         let label = format!("{}.fake", host.home_hash());
-        // No slug contains a dot.
+        // No slug contains a dot, so these names cannot be those of a bottle.
         Self {
             label,
             runtime: host.runtime.join(".fake"),
@@ -91,7 +92,7 @@ impl Scope {
         RuntimeFolder::new(&self.runtime, slug)
     }
 
-    /// Name of the control groups that limit the bottle.
+    /// The name of the bottle's control groups.
     pub(crate) fn group(&self, slug: &Slug) -> String {
         format!("bottle-{}-{slug}", self.label)
     }
@@ -101,7 +102,7 @@ impl Scope {
         self.layers_in(&self.state.join(slug.as_str()))
     }
 
-    /// The layers under this state folder.
+    /// The layers in this state folder.
     pub(crate) fn layers_in(&self, state: &Path) -> Layers {
         Layers::new(state.join(self.layers))
     }

@@ -1,4 +1,5 @@
-//! Opens and changes files that an agent may have made unreadable or replaced: by descriptor, never through a link.
+//! Opens and changes files that an agent may have made unreadable or replaced. Uses descriptors and never follows a
+//! link.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -8,12 +9,12 @@ use rustix::io::Errno;
 /// The permission bits of a mode, without the file type.
 const PERMISSIONS: RawMode = 0o7777;
 
-/// Sets the mode of `name` in `at`. A link is an error: its target may be outside.
+/// Sets the mode of `name` in the folder `at`. A link is an error, because its target may be outside the folder.
 ///
-/// `fchmodat` follows links on kernels before 6.6, which lack the flag against it; a descriptor does not.
+/// Kernels before 6.6 lack the flag that stops `fchmodat` from following links, so the mode is set through a
+/// descriptor.
 ///
-/// # Errors
-/// As the system says; `LOOP` for a link.
+/// # Errors The system's error. `LOOP` for a link.
 pub(crate) fn chmod<P: rustix::path::Arg>(at: impl AsFd, name: P, mode: Mode) -> rustix::io::Result<()> {
     let found =
         rustix::fs::openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
@@ -28,25 +29,23 @@ fn by_descriptor(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// An entry opened for reading. A mode that forbids reading is widened until this is dropped.
+/// An entry that is open for reading. If its mode forbids reading, the mode is changed until this value is dropped.
 pub(crate) struct Readable {
     file: OwnedFd,
     closed: Option<Mode>,
 }
 
 impl Readable {
-    /// Opens a folder for listing, one level, never through a link.
+    /// Opens a folder for listing its direct entries. Never follows a link.
     ///
-    /// # Errors
-    /// As the system says; `LOOP` or `NOTDIR` for a link.
+    /// # Errors The system's error. `LOOP` or `NOTDIR` for a link.
     pub(crate) fn folder<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
         Self::open(at, name, OFlags::DIRECTORY, Mode::RUSR | Mode::XUSR)
     }
 
-    /// Opens a file for reading. Does not wait for the other end of a pipe.
+    /// Opens a file for reading. For a named pipe, does not wait for a writer.
     ///
-    /// # Errors
-    /// As the system says; `LOOP` for a link.
+    /// # Errors The system's error. `LOOP` for a link.
     pub(crate) fn file<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
         Self::open(at, name, OFlags::NONBLOCK | OFlags::NOCTTY, Mode::RUSR)
     }
@@ -70,7 +69,7 @@ impl Readable {
         };
         let mut readable = Self { file, closed: widened };
         let mode = mode_of(&readable.file)?;
-        // A folder may be readable without search permission.
+        // The mode of a folder may allow reading without allowing search.
         if !mode.contains(needed) && !rustix::process::geteuid().is_root() {
             rustix::fs::fchmod(&readable.file, mode | needed)?;
             readable.closed = Some(mode);
@@ -83,10 +82,9 @@ impl Readable {
         &self.file
     }
 
-    /// Its status, with the original mode.
+    /// The status of the file, with its original mode.
     ///
-    /// # Errors
-    /// As the system says.
+    /// # Errors The system's error.
     pub(crate) fn stat(&self) -> rustix::io::Result<Stat> {
         let mut stat = rustix::fs::fstat(&self.file)?;
         if let Some(mode) = self.closed {
@@ -99,7 +97,7 @@ impl Readable {
 impl Drop for Readable {
     fn drop(&mut self) {
         if let Some(mode) = self.closed {
-            // The agent may have removed the file meanwhile.
+            // The agent may have removed the file in the meantime.
             let _ = rustix::fs::fchmod(&self.file, mode);
         }
     }

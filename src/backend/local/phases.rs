@@ -1,4 +1,4 @@
-//! Implements the backend methods that are the same for every bottle made of processes of this machine.
+//! Implements the backend methods that are the same for all backends whose bottles are processes of this machine.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,8 @@ use crate::backend::{
 };
 
 impl Scope {
-    /// Records and creates the runtime folder and the layers, while the prespawned processes load in parallel.
+    /// Records and creates the runtime folder and the layers. In parallel, the processes that were started in advance
+    /// load.
     pub(crate) fn make_folders(
         &self,
         launch: &Launch<'_>,
@@ -40,12 +41,12 @@ impl Scope {
             Resource::new(slug, LAYERS, text(layers.folder())),
         ])?;
         runtime_folder.make().map_err(|error| failed(runtime_folder.folder(), error))?;
-        // Existing layers determine their kind; for a snapshot, the restore does.
+        // Layers that exist determine the kind. For a snapshot, the restore determines it.
         let kind = if *launch.origin == Origin::New { Some(kind) } else { layers.kind() };
         layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| failed(layers.folder(), error))
     }
 
-    /// Fills the layers from the launch's origin, for the same owner.
+    /// Fills the layers from the launch's origin. The files get the same owner as the layers.
     pub(crate) async fn fill_layers(
         &self,
         launch: &Launch<'_>,
@@ -62,13 +63,13 @@ impl Scope {
 
     /// Connects to pid 1.
     pub(crate) async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        // The socket is bound before the guest starts.
+        // The socket was bound before the guest started, so it exists.
         connect::connect(&self.runtime_folder(slug).guest_socket(), &format!("the guest of {slug}")).await
     }
 
     /// Connects to the bundle.
     pub(crate) async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        // The bundle reports that it listens before its start returns.
+        // The start of the bundle returns only after the bundle listens.
         connect::connect(&self.runtime_folder(slug).bundle_socket(), &format!("the bundle of {slug}")).await
     }
 

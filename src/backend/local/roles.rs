@@ -1,8 +1,9 @@
-//! Spawns pid 1 or the bundle and follows its setup.
+//! Starts the process of pid 1 or of the bundle, and follows its setup.
 //!
-//! The process is this program with its label as arguments, an empty environment, its specification on standard input
-//! ([`super::spawn_ipc`]) and a bounded log file for errors before its channel is up. It ends with its starter until it
-//! has received the specification; after that it is independent.
+//! The process runs this program with its label as arguments and an empty environment. It receives its specification on
+//! standard input ([`super::spawn_ipc`]), and writes errors to a log file of limited size until its channel is open.
+//! Until it has received the specification, it exits together with the process that started it; afterwards it is
+//! independent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -24,16 +25,16 @@ use super::spawn_ipc::{Report, SetupFailure, Starter};
 use crate::backend::{BackendError, Ledger, Resource};
 use crate::host::process::ProcessId;
 
-/// A log larger than this is rotated when the next process opens it; one old log is kept.
+/// The size in bytes above which the next process rotates a log on opening it. One rotated log is kept.
 const MAX_LOG: u64 = 1 << 20;
 
-/// Bytes read from the end of a log to find its last line.
+/// The number of bytes read from the end of a log to find its last line.
 const LAST_LINE_MAX: u64 = 4096;
 
-/// How long a killed process may take to exit: it has no children yet that could delay it.
+/// Time limit for a killed process to exit. It has no children yet that could delay the exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A spawned process that waits for its specification.
+/// A process that was started in advance and waits for its specification.
 #[derive(Debug)]
 struct PrespawnedProcess {
     role: Role,
@@ -43,8 +44,8 @@ struct PrespawnedProcess {
     log: Option<PathBuf>,
 }
 
-/// Processes that were spawned ahead of time: the program loads while the specification is prepared, which takes about
-/// as long.
+/// Processes that were started in advance. The program loads while the specification is prepared, which takes about
+/// equally long.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prespawned(Arc<Mutex<Vec<PrespawnedProcess>>>);
 
@@ -59,22 +60,22 @@ impl Prespawned {
         Some(process.swap_remove(at))
     }
 
-    /// Kills the unused prespawned processes of a bottle.
+    /// Kills the bottle's processes that were started in advance and not used.
     pub(crate) async fn end(&self, slug: &Slug) {
         for role in PRESPAWNED_ROLES {
             if let Some(mut process) = self.take(role, slug) {
-                // It may have exited already.
+                // The process may already have exited.
                 let _ = process.child.kill().await;
             }
         }
     }
 }
 
-/// The roles that are prespawned.
+/// The roles whose processes are started in advance.
 const PRESPAWNED_ROLES: [Role; 2] = [Role::Bundle, Role::Guest];
 
-/// Spawns a bottle's processes before [`start`] sends their specifications. Unused ones end with the bottle or with this
-/// process, and are found by their labels like all others.
+/// Starts a bottle's processes before [`start`] sends their specifications. An unused process exits when the bottle
+/// ends or when this process exits, and is found by its label like any other process.
 ///
 /// # Errors
 /// As [`start`].
@@ -86,7 +87,7 @@ pub(crate) fn prespawn(scope: &Scope, slug: &Slug, state: &Path) -> Result<(), B
     Ok(())
 }
 
-/// A process that received its specification and sets itself up.
+/// A process that received its specification and performs its setup.
 pub(crate) struct Started {
     scope: Scope,
     role: Role,
@@ -96,7 +97,8 @@ pub(crate) struct Started {
     log: Option<PathBuf>,
 }
 
-/// Starts a role with its specification and file descriptors. Its output goes to a log under `state`, if given.
+/// Starts the process of a role with its specification and file descriptors. With `state`, the output goes to a log
+/// there.
 ///
 /// # Errors
 /// [`BackendError`] when the program cannot be run.
@@ -111,7 +113,7 @@ pub(crate) fn start<S: Serialize>(
     let failed = |error: io::Error| {
         BackendError::failed(format!("cannot start {}", role.description())).because(error)
     };
-    // A process without a log belongs to no bottle.
+    // A process without a log belongs to no bottle, and none was started in advance for it.
     let process = match state.and_then(|_| scope.prespawned.take(role, slug)) {
         Some(process) => process,
         None => spawn(scope, role, slug, state)?,
@@ -148,19 +150,19 @@ fn spawn(
     Ok(PrespawnedProcess { role, slug: slug.clone(), child, ours, log })
 }
 
-/// A backend's part of the setup of a process.
+/// The backend's part in the setup of a process.
 pub(crate) trait Setup: Send + Sync {
     /// Maps the ids of the new user namespace of process `pid`.
     ///
     /// # Errors
-    /// When they cannot be mapped.
+    /// When the ids cannot be mapped.
     fn map_ids(&self, pid: u32) -> io::Result<()>;
 
-    /// Adds the kind and hint of a failed step, where there is a fix.
+    /// Adds a kind and a hint to the error of a failed step, if a fix is known.
     fn explain(&self, failure: &SetupFailure, error: BackendError) -> BackendError;
 }
 
-/// For a process that stays in the namespaces of its starter.
+/// The setup of a process that stays in the namespaces of the process that started it.
 pub(crate) struct PlainSetup;
 
 impl Setup for PlainSetup {
@@ -174,11 +176,10 @@ impl Setup for PlainSetup {
 }
 
 impl Started {
-    /// Follows the setup until the process is ready, and records the final process as soon as it is known. `None` when
-    /// that process has exited already.
+    /// Follows the setup until the process is ready. Records the final process as soon as its id is known. Returns
+    /// `None` if the final process has already exited.
     ///
-    /// # Errors
-    /// [`BackendError`] with the cause when the setup failed; the process has ended then.
+    /// # Errors [`BackendError`] with the cause when the setup failed. The process has then ended.
     pub(crate) async fn wait_until_ready(
         mut self,
         setup: &dyn Setup,
@@ -188,14 +189,15 @@ impl Started {
         if result.is_err() {
             self.end().await;
         }
-        // Reaps the child whenever it exits; a bundle lives as long as its bottle.
+        // This task reaps the child when it exits. A bundle runs as long as its bottle.
         tokio::spawn(async move { self.child.wait().await });
         result
     }
 
-    /// Kills the process and its descendants. The ledger may lack them.
+    /// Kills the process and its descendants, which the ledger may not contain.
     async fn end(&mut self) {
-        // A failure here would hide the setup failure; leftovers are found by their labels.
+        // The error is ignored, because it would hide the failure of the setup. Remaining processes are found by their
+        // labels.
         let _ = self.child.kill().await;
         let (scope, role, slug) = (self.scope.clone(), self.role, self.slug.clone());
         let rest = move || {
@@ -241,7 +243,7 @@ impl Started {
 }
 
 impl Started {
-    /// Describes the exit with the last line of the log.
+    /// Describes why the process exited, with the last line of its log.
     fn exit_cause(&self) -> String {
         let line = self.log.as_deref().and_then(|log| last_line(log).ok()).filter(|line| !line.is_empty());
         line.map_or_else(
@@ -260,10 +262,9 @@ fn last_line(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).lines().next_back().unwrap_or_default().trim().to_owned())
 }
 
-/// Binds a socket for a guest's channel, before the guest starts.
+/// Binds the socket of a guest's channel before the guest starts.
 ///
-/// # Errors
-/// When it cannot be bound.
+/// # Errors When the socket cannot be bound.
 pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
     let failed = |error: io::Error| {
         BackendError::failed(format!("cannot listen on {}", socket.display())).because(error)
@@ -275,7 +276,7 @@ pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
     UnixListener::bind(socket).map_err(failed)
 }
 
-/// The descriptors for a guest's specification.
+/// The descriptors that are sent with a guest's specification.
 pub(crate) fn socket_fds(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
     [listener.as_fd()]
 }

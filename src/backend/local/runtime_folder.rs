@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 
-/// [`crate::backend::Resource::kind`] of the folder.
+/// The [`crate::backend::Resource::kind`] of the runtime folder.
 pub(crate) const RUNTIME_FOLDER: &str = "runtime-folder";
 
 /// The runtime folder of one bottle.
@@ -22,32 +22,32 @@ pub(crate) const RUNTIME_FOLDER: &str = "runtime-folder";
 pub(crate) struct RuntimeFolder(PathBuf);
 
 impl RuntimeFolder {
-    /// The folder of this bottle, which may not exist yet.
+    /// The runtime folder of this bottle. It may not exist yet.
     pub(crate) fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// The folder of the proxy's sockets, visible in the bottle.
+    /// The folder of the proxy's sockets, which is visible in the bottle.
     pub(crate) fn proxy(&self) -> PathBuf {
         self.0.join("proxy")
     }
 
-    /// The bundle's channel.
+    /// The socket of the bundle's channel.
     pub(crate) fn bundle_socket(&self) -> PathBuf {
         self.0.join("bundle")
     }
 
-    /// Pid 1's channel.
+    /// The socket of pid 1's channel.
     pub(crate) fn guest_socket(&self) -> PathBuf {
         self.0.join("guest")
     }
 
-    /// Creates the folder and the folder of the proxy's sockets. Folders of a crashed launch are reused.
+    /// Creates the runtime folder and the folder of the proxy's sockets. Reuses folders that a crashed launch left.
     ///
     /// # Errors
     /// When a folder cannot be created, or its mode cannot be set.
@@ -60,7 +60,7 @@ impl RuntimeFolder {
     /// Removes the folder. A missing folder is no error.
     ///
     /// # Errors
-    /// When something in it cannot be removed.
+    /// When an entry of the folder cannot be removed.
     pub(crate) fn remove(path: &Path) -> io::Result<()> {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -69,10 +69,9 @@ impl RuntimeFolder {
     }
 }
 
-/// Every bottle of this home that has a runtime folder.
+/// Lists every bottle of this home that has a runtime folder.
 ///
-/// # Errors
-/// When the parent folder exists and cannot be read.
+/// # Errors When the parent folder exists but cannot be read.
 pub(crate) fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
     let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,

@@ -1,8 +1,9 @@
-//! Hands a specification to a new process and receives its setup reports.
+//! Sends a specification to a new process and receives its setup reports.
 //!
-//! The standard input of the process is one end of a socket pair. It receives a length, the specification as JSON and
-//! file descriptors, and sends [`Report`]s, one JSON line each. So the command line and the environment carry no data,
-//! no descriptor is inherited by number, and the death of either side ends the stream.
+//! The standard input of the new process is one end of a socket pair. Through it the process receives a length, the
+//! specification as JSON, and file descriptors, and sends each [`Report`] as one line of JSON. The command line and the
+//! environment therefore contain no data, and no descriptor is inherited by its number. If either side exits, the
+//! stream ends.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,68 +19,68 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-/// The largest specification: a few thousand exposed paths.
+/// The size limit of a specification in bytes. It allows a few thousand exposed paths.
 const SPEC_MAX: u32 = 1 << 20;
 
-/// The largest report.
+/// The size limit of a report in bytes.
 const REPORT_MAX: u64 = 16 << 10;
 
-/// The most descriptors that are passed.
+/// The maximum number of descriptors sent with a specification.
 const FDS_MAX: usize = 4;
 
-/// How long either side waits for bytes that the other sends without delay.
+/// How long either side waits for bytes that the other side sends without delay.
 const STALL: Duration = Duration::from_secs(10);
 
 /// A setup report of the new process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub(crate) enum Report {
-    /// The process is in a new user namespace and waits for its ids to be mapped from outside.
+    /// The process is in a new user namespace and waits until its ids are mapped from outside.
     AwaitsIds,
-    /// The final process has been spawned.
+    /// The final process has been started.
     #[serde(rename = "born")]
     Started {
-        /// Its process id outside.
+        /// The id of the final process, outside its pid namespace.
         pid: u32,
     },
-    /// The setup is complete; the process no longer needs its starter.
+    /// The setup is complete, and the process no longer needs the process that started it.
     Ready,
-    /// The setup failed, and the process exits.
+    /// The setup failed, and the process is about to exit.
     Failed(SetupFailure),
 }
 
-/// A part of a setup whose failures have fixes of their own.
+/// A part of a setup whose failures have specific fixes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SetupPart {
-    /// The namespaces and their id map.
+    /// Creating the namespaces and mapping their ids.
     Namespaces,
-    /// `/proc`.
+    /// Mounting `/proc`.
     Proc,
-    /// The overlay over an image.
+    /// Mounting the overlay over an image.
     Overlay,
     /// Any other part.
     #[default]
     Other,
 }
 
-/// One cause of a failed setup.
+/// The failure of a setup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("cannot {step}: {cause}")]
 pub(crate) struct SetupFailure {
     /// The part that the step belongs to.
     #[serde(default)]
     pub(crate) part: SetupPart,
-    /// The failed step, with its object.
+    /// The step that failed, with its object.
     pub(crate) step: String,
     /// The cause.
     pub(crate) cause: String,
-    /// The error number of a system error.
+    /// The error number, if the cause is a system error.
     pub(crate) errno: Option<i32>,
 }
 
 impl SetupFailure {
-    /// A step that failed with a system error.
+    /// The failure of a step because of a system error.
     pub(crate) fn new(step: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let part = SetupPart::Other;
@@ -87,22 +88,21 @@ impl SetupFailure {
     }
 }
 
-/// The starter's end.
+/// The end of the socket pair in the process that starts the new process.
 pub(crate) struct Starter {
     socket: BufReader<tokio::net::UnixStream>,
 }
 
 impl Starter {
-    /// Creates both ends; the second becomes the new process's standard input.
+    /// Creates the socket pair. The second end becomes the standard input of the new process.
     ///
-    /// # Errors
-    /// When no socket pair can be made.
+    /// # Errors When the socket pair cannot be created.
     pub(crate) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((ours, theirs.into()))
     }
 
-    /// Sends the specification and descriptors.
+    /// Sends the specification and the descriptors.
     ///
     /// # Errors
     /// When the new process has exited or does not read.
@@ -125,10 +125,9 @@ impl Starter {
         Ok(Self { socket: BufReader::new(tokio::net::UnixStream::from_std(ours)?) })
     }
 
-    /// The next report; `None` when the new process exited without one.
+    /// The next report. `None` if the new process exited without sending one.
     ///
-    /// # Errors
-    /// When it takes longer than ten seconds or is malformed.
+    /// # Errors When the report takes longer than ten seconds or cannot be parsed.
     pub(crate) async fn next_report(&mut self) -> io::Result<Option<Report>> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.socket).take(REPORT_MAX);
@@ -136,33 +135,31 @@ impl Starter {
         match tokio::time::timeout(STALL, read).await {
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no report in time")),
             Ok(Ok(0)) => Ok(None),
-            // The process exited before it read the specification.
+            // The process exited before it had read the specification.
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Ok(Err(error)) => Err(error),
             Ok(Ok(_)) => serde_json::from_slice(&line).map(Some).map_err(io::Error::other),
         }
     }
 
-    /// Lets the waiting process proceed.
+    /// Tells the waiting process to continue.
     ///
-    /// # Errors
-    /// When it has exited.
+    /// # Errors When the process has exited.
     pub(crate) async fn proceed(&mut self) -> io::Result<()> {
         self.socket.write_all(&[1]).await
     }
 }
 
-/// The new process's end.
+/// The end of the socket pair in the new process.
 pub(crate) struct ChildEnd {
     socket: UnixStream,
 }
 
 impl ChildEnd {
-    /// Reads the specification and descriptors from the socket on standard input. Waits without a timeout while the
-    /// starter lives, which may take long to prepare the specification.
+    /// Reads the specification and the descriptors from the socket on standard input. Waits without a time limit while
+    /// the starting process exists, because preparing the specification may take long.
     ///
-    /// # Errors
-    /// When standard input is not such a socket, or the starter has exited.
+    /// # Errors When standard input is not such a socket, or the starting process has exited.
     pub(crate) fn receive<S: DeserializeOwned>() -> io::Result<(Self, S, Vec<OwnedFd>)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         let mut length = [0; 4];
@@ -190,20 +187,18 @@ impl ChildEnd {
         Ok((Self { socket }, spec, fds))
     }
 
-    /// Sends a report to the starter.
+    /// Sends a report to the starting process.
     ///
-    /// # Errors
-    /// When the starter has exited: then this process is unrecorded and must exit.
+    /// # Errors When the starting process has exited. This process is then not recorded and must exit.
     pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
         let mut line = serde_json::to_vec(report).map_err(io::Error::other)?;
         line.push(b'\n');
         (&self.socket).write_all(&line)
     }
 
-    /// Waits for the starter's signal to proceed.
+    /// Waits until the starting process tells this one to continue.
     ///
-    /// # Errors
-    /// When the starter has exited.
+    /// # Errors When the starting process has exited.
     pub(crate) fn wait(&self) -> io::Result<()> {
         (&self.socket).read_exact(&mut [0])
     }

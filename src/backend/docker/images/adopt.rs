@@ -1,8 +1,8 @@
-//! Prepares an image for an agent: adds a user and a home, which its labels record, a workspace, and links to the
-//! provisioned certificates.
+//! Prepares an image for an agent. Adds a user and a home, which the image's labels record, a workspace, and links to
+//! the provisioned certificates.
 //!
-//! No program of the image runs. A container is created and never started, its lists of users are read, missing files
-//! are uploaded, and the result is committed.
+//! No program of the image runs. This module creates a container without starting it, reads the image's user lists,
+//! uploads the missing files, and commits the result.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -25,24 +25,23 @@ use crate::backend::image::account::{Account, Users, default_home};
 use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
 
-/// Larger than any list of users.
+/// The size limit in bytes of a user list. No user list is larger.
 const LIST_MAX: usize = 1 << 20;
-/// The size of a tar header; only the header of a home is read.
+/// The size of a tar header. Only the header is read of a home folder's archive.
 const HEADER: usize = 512;
 
-/// The tag and the home of a prepared image.
+/// The names given to a prepared image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ready<'a> {
-    /// Its repository and tag.
+    /// The repository and the tag of the image.
     pub(super) tag: (&'a str, &'a str),
-    /// The hash of the home.
+    /// The hash of the home for which the image is prepared.
     pub(super) home: &'a str,
 }
 
-/// Prepares `image` and returns the new image's id. `named` identifies it in errors.
+/// Prepares `image` and returns the new image's id. `named` identifies the image in errors.
 ///
-/// # Errors
-/// [`BackendError`]; the container is removed by then, unless the engine is unavailable.
+/// # Errors [`BackendError`]. The container is then already removed, unless the engine is unavailable.
 pub(super) async fn adopt(
     docker: &Docker,
     image: &Facts,
@@ -99,7 +98,7 @@ async fn inside(
     Ok(committed.id)
 }
 
-/// The labels of the prepared image. A commit copies the container's labels, so the scratch container's are cleared.
+/// The labels of the prepared image. A commit copies the labels of the scratch container, so those are set to empty.
 fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
         (IMAGE_LABEL, build::AGENT.to_owned()),
@@ -116,16 +115,16 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
 
 /// The parameters of [`additions`] besides the account.
 struct Additions<'a> {
-    /// Whether the account owns its home.
+    /// Whether the account already owns its home.
     owned: bool,
-    /// Certificate bundles whose folder exists in the image.
+    /// The certificate bundles whose parent folder exists in the image.
     roots: Vec<&'static str>,
-    /// The image's id.
+    /// The id of the image.
     image: &'a str,
 }
 
-/// The archive of added files: the user, its group, a missing home, a workspace, and links to files of a launch. It is the
-/// same for every bottle.
+/// The archive of the files to add: the user, its group, the home if it is missing, a workspace, and links to files of
+/// a launch. It is the same for every bottle.
 fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
@@ -143,7 +142,7 @@ fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::R
     for file in more.roots {
         link(&mut archive, file, CA_BUNDLE_FILE)?;
     }
-    // Desktop programs need a machine id; it is independent of the engine's machine.
+    // Desktop programs need a machine id. This one is independent of the engine's machine.
     let mut machine = Hash::new("machine");
     machine.add(more.image.as_bytes());
     let machine = format!("{:0>32}\n", machine.finish());
@@ -170,7 +169,7 @@ fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -
     archive.append_link(&mut header, path.trim_start_matches('/'), target)
 }
 
-/// The certificate bundles whose folder exists in the image.
+/// The certificate bundles whose parent folder exists in the image.
 async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Error> {
     let mut there = Vec::new();
     for file in ROOT_FILES {
@@ -182,7 +181,7 @@ async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Er
     Ok(there)
 }
 
-/// Reads a short file of the container; empty when it does not exist or is not a regular file.
+/// Reads a short file of the container. Returns an empty text if it does not exist or is not a regular file.
 async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Error> {
     let Some(archive) = start_of(docker, container, path, LIST_MAX).await? else { return Ok(String::new()) };
     let mut archive = tar::Archive::new(&*archive);
@@ -195,7 +194,7 @@ async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Er
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether the account's home is a folder that it owns and may write to.
+/// Whether the account's home is a folder that the account owns and may write to.
 async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Result<bool, Error> {
     let Some(archive) = start_of(docker, container, &account.home, HEADER).await? else { return Ok(false) };
     let mut archive = tar::Archive::new(&*archive);
@@ -205,8 +204,8 @@ async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Resul
     Ok(header.entry_type().is_dir() && owner && header.mode()? & 0o700 == 0o700)
 }
 
-/// The first bytes of the archive of `path`; `None` when the path does not exist. The caller needs only a small entry or
-/// its header.
+/// The first bytes of the archive of `path`. `None` if the path does not exist. Callers need only a small file or the
+/// header of an entry.
 async fn start_of(
     docker: &Docker,
     container: &str,

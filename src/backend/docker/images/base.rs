@@ -9,14 +9,13 @@ use futures_util::StreamExt;
 use super::{failed, image_facts, is_missing, unsupported};
 use crate::backend::{BackendError, ProgressSink, Step};
 
-/// Its reference: the default of `ARG BASE` in the Dockerfiles.
+/// The reference of the base image. It is the default of `ARG BASE` in the Dockerfiles.
 pub(super) const REFERENCE: &str = "debian:bookworm-slim";
 const BASE_HINT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
 
-/// The base image's id; pulled when the engine does not have it.
+/// The base image's id. Pulls the image if the engine does not have it.
 ///
-/// # Errors
-/// [`BackendError`] with a hint how to get it.
+/// # Errors [`BackendError`] with a hint on how to get the image.
 pub(super) async fn find(
     docker: &Docker,
     architecture: &str,
@@ -38,7 +37,7 @@ pub(super) async fn find(
     id(image, architecture)
 }
 
-/// The id in the engine's answer for the base image.
+/// The id of the base image in the engine's answer.
 ///
 /// # Errors
 /// As [`find`].
@@ -53,10 +52,9 @@ pub(super) fn id(
     facts.map(|facts| facts.id).map_err(|why| refused(why).with_hint(format!("pull it anew; {BASE_HINT}")))
 }
 
-/// Fetches an image by its reference from the registry that the reference names.
+/// Pulls an image by its reference, from the registry that the reference names.
 ///
-/// # Errors
-/// The engine's.
+/// # Errors The engine's error.
 pub(super) async fn pull(
     docker: &Docker,
     reference: &str,
@@ -67,7 +65,7 @@ pub(super) async fn pull(
     };
     report("fetching it".to_owned(), true);
     let mut options = CreateImageOptionsBuilder::new().from_image(reference);
-    // Without a tag the engine would pull all tags.
+    // If the reference had no tag, the engine would pull all tags.
     if !reference.rsplit('/').next().is_some_and(|name| name.contains([':', '@'])) {
         options = options.tag("latest");
     }

@@ -1,4 +1,4 @@
-//! Builds images with the engine's classic builder, which every supported engine has, and finds leftovers of builds.
+//! Builds images with the engine's classic builder, which every supported engine has. Finds leftovers of builds.
 
 use std::collections::HashMap;
 
@@ -17,31 +17,31 @@ use crate::backend::docker::listing;
 use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 
-/// Bytes of a failed build's output in an error: the end, which contains the cause.
+/// The number of bytes, from the end of a failed build's output, that an error contains. The end contains the cause.
 const MAX_OUTPUT: usize = 32 << 10;
-/// Seconds before an image without a name is removed: a start may be about to use it.
+/// The age in seconds at which an image without a name is removed. A younger one may be about to be used by a start.
 const RENAMED_MAX_AGE: i64 = 60 * 60;
-/// Seconds before an unused sidecar image of another program is removed: a week.
+/// The age in seconds at which an unused sidecars' image with another program is removed (a week).
 const SIDECAR_IMAGE_MAX_AGE: i64 = 7 * 24 * 60 * 60;
-/// Seconds before a replaced agent image is removed.
+/// The age in seconds at which an agent image is removed after a newer one replaced it.
 const AGENT_IMAGE_MAX_AGE: i64 = SIDECAR_IMAGE_MAX_AGE;
-/// The label with the home that made an image.
+/// The label that contains the hash of the home for which an image was built.
 pub(super) const HOME_LABEL: &str = "bottle.built-by";
-/// The label with the source of an agent's image.
+/// The label that names the source of an agent's image.
 pub(super) const SOURCE_LABEL: &str = "bottle.source";
-/// The label with the program of a sidecar image; set by `Dockerfile.sidecars`.
+/// The label that identifies the program in a sidecars' image. `Dockerfile.sidecars` sets it.
 const PROGRAM_LABEL: &str = "bottle.program";
-/// The label value of a sidecar image.
+/// The value of the kind label for a sidecars' image.
 pub(super) const SIDECARS: &str = "sidecars";
-/// The label value of a stage.
+/// The value of the kind label for a build stage.
 const STAGE: &str = "stage";
-/// The prefix of a build step's command, unless the Dockerfile sets another shell.
+/// The beginning of a build step's command, unless the Dockerfile sets another shell.
 const STEP_COMMAND: &str = "/bin/sh -c ";
-/// The label value of an image that is not prepared yet.
+/// The value of the kind label for an image that is built but not yet prepared for the agent.
 pub(super) const BUILT: &str = "built";
-/// The label value of an agent's image.
+/// The value of the kind label for an agent's image.
 pub(super) const AGENT: &str = "agent";
-/// Predefined build arguments, which builders keep out of the image and its history.
+/// Predefined build arguments. Builders do not store them in the image or in its history.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
 /// Builds an image and returns its id.
@@ -63,7 +63,7 @@ pub(super) async fn build(
         .version(BuilderVersion::BuilderV1)
         .buildargs(&args)
         .labels(&what.labels.iter().cloned().collect())
-        // Removes the containers of an aborted build.
+        // Intermediate containers are removed even if the build is aborted.
         .rm(true)
         .forcerm(true);
     if let Some(tag) = &what.tag {
@@ -86,35 +86,35 @@ pub(super) async fn build(
 /// The parameters of [`build`] besides the recipe.
 #[derive(Debug)]
 pub(super) struct BuildRequest<'a> {
-    /// `the image for claude`.
+    /// The image's name in messages (`the image for claude`).
     pub(super) name: &'a str,
-    /// The hint for a failed build.
+    /// The hint if the build fails.
     pub(super) hint: &'a str,
-    /// The hash of the home that it is built for.
+    /// The hash of the home for which the image is built.
     pub(super) home: &'a str,
-    /// Its tag.
+    /// The image's tag.
     pub(super) tag: Option<String>,
-    /// Its labels.
+    /// The image's labels.
     pub(super) labels: Vec<(String, String)>,
-    /// Proxy variables, from [`proxies`].
+    /// The proxy variables that [`proxies`] returned.
     pub(super) proxies: Vec<(String, String)>,
 }
 
-/// The machine's proxy variables, for downloads of a build. A URL with a password is skipped: other users of the engine
-/// can read build arguments.
+/// The machine's proxy variables, which a build needs for downloads. A URL that contains a password is skipped, because
+/// other users of the engine can read build arguments.
 pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     let names = PROXY_VARIABLES.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     let set = names.filter_map(|name| host.var(&name).map(|value| (name.clone(), value.to_owned())));
     set.filter(|(_, value)| !value.contains('@')).collect()
 }
 
-/// The labels of an image of this kind and home, in Dockerfile syntax.
+/// The labels of an image of this kind and home, as Dockerfile text.
 pub(super) fn mark(home: &str, kind: &str) -> String {
     format!("{IMAGE_LABEL}={kind} {HOME_LABEL}={home}")
 }
 
-/// Leftovers of this home's builds: stages, the last step of an aborted build, images that were not prepared; and old
-/// replaced images. Without those that a container uses.
+/// Leftovers of this home's builds (stages, the last step of an aborted build, images that were not prepared), and old
+/// images that newer ones replaced. Excludes images that a container uses.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.
@@ -131,7 +131,7 @@ pub(super) async fn unused(
         containers.into_iter().partition(|container| is_leftover_step(container, home));
     let used: Vec<String> = others.into_iter().filter_map(|container| container.image_id).collect();
     let program = program.map(|program| program.hash.as_str());
-    // Before the images that they use.
+    // Containers of build steps are listed before the images that they use.
     let steps = steps.into_iter().filter_map(|step| {
         let why = "an interrupted build ran a step in it".to_owned();
         Some(Unused { kind: STEP.to_owned(), id: step.id?, why, bytes: None })
@@ -139,7 +139,7 @@ pub(super) async fn unused(
     Ok(steps.chain(left(&images, &used, home, program, jiff::Timestamp::now().as_second())).collect())
 }
 
-/// Whether a container is a stopped build step: the builder removes its steps unless the engine was killed.
+/// Whether a container is a leftover build step. The builder removes its steps unless the engine was killed.
 fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
     let label =
         |name: &str| container.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
@@ -147,12 +147,12 @@ fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
         container.state,
         Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
     );
-    // A container that a user runs on a stage is theirs.
+    // A container that the user runs from a stage's image belongs to the user and is not removed.
     let is_step = container.command.as_ref().is_some_and(|command| command.starts_with(STEP_COMMAND));
     label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && is_step && !runs
 }
 
-/// Which of these images are [`unused`].
+/// Selects the images for [`unused`].
 fn left(
     images: &[ImageSummary],
     used: &[String],
@@ -181,7 +181,8 @@ fn left(
     };
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
-        // Removed by name, so that another name of the image, a snapshot's, stays.
+        // The image is removed by this name. If it has another name, for example as a snapshot, it stays under that
+        // name.
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_of_sidecars(name));
         Some(Unused {
             kind: IMAGE.to_owned(),
@@ -197,10 +198,10 @@ fn is_of_sidecars(name: &str) -> bool {
     name.strip_prefix(super::SIDECARS).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// The names of this home's old images with a newer one of the same source.
+/// The names of this home's old images for whose source a newer image exists.
 fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     let (ours, tag) = (format!("{home}:"), format!("{}:", super::AGENT));
-    // A snapshot has the labels of its base image, but not its name.
+    // A snapshot has the labels of its base image, but another name.
     let named = |image: &ImageSummary| image.repo_tags.iter().find(|name| name.starts_with(&tag)).cloned();
     let all: Vec<(&str, i64, String)> = images
         .iter()
@@ -214,7 +215,7 @@ fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     old.map(|(.., name)| name.clone()).collect()
 }
 
-/// A builder's output: reported line by line, and buffered for a failure's message.
+/// The output of a builder. It is reported line by line, and its end is kept for the message of a failed build.
 #[derive(Debug, Default)]
 struct Output {
     kept: String,
@@ -240,7 +241,7 @@ impl Output {
             return;
         }
         let starts_stage = line.starts_with("Step ");
-        // Our own labels are not reported.
+        // Lines about our own labels are not reported.
         if !(starts_stage && line.contains(" : LABEL bottle.")) {
             report(Step { subject: String::new(), line: line.to_owned(), starts_stage });
         }
@@ -251,7 +252,7 @@ impl Output {
         }
     }
 
-    /// Keeps complete lines of the end.
+    /// Shortens the kept output to complete lines from the end.
     fn shorten(&mut self) {
         let from = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(MAX_OUTPUT));
         let line_end = self.kept[from..].trim_end().find('\n').filter(|_| from > 0);
@@ -270,14 +271,14 @@ impl Output {
             "" => format!("cannot build {}: {why}", what.name),
             output => format!("cannot build {}: {why}\n{output}", what.name),
         };
-        // A step on a full disk prints its own message.
+        // A build step that finds the disk full prints its own message.
         let full = self.kept.to_ascii_lowercase().contains("no space left on device");
         let hint = cause.hint().or(full.then_some(FREE_SPACE_HINT)).unwrap_or(what.hint);
         BackendError::failed(message).with_hint(hint)
     }
 }
 
-/// Removes color codes: the builder colors a step's standard error.
+/// Removes color codes from a line. The builder colors the standard error of a step.
 fn plain(line: &str) -> String {
     let mut pieces = line.split("\u{1b}[");
     let mut plain = pieces.next().unwrap_or_default().to_owned();
@@ -334,7 +335,7 @@ mod tests {
         assert!(error.message.starts_with("cannot build the image: it said 1\nStep 1/2"), "{error}");
         assert!(error.message.ends_with("done\nred\ncut"), "{error}");
         assert_eq!(error.hint.as_deref(), Some("look"));
-        // An engine failure has another hint.
+        // A failure of the engine has another hint.
         let gone = output.failure(&request, &EngineError::Disconnected("end of file".to_owned()));
         assert!(gone.hint.is_some_and(|hint| hint.contains("journalctl")));
         output.take("cc: write: No space left on device\n", &report);

@@ -1,4 +1,4 @@
-//! Shows the changes to a user's Dockerfile since its last build. An image label stores the text.
+//! Shows the changes to a user's Dockerfile since its last build. A label of the built image stores the earlier text.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use crate::backend::BackendError;
 use crate::backend::docker::listing;
 use crate::host::Host;
 
-/// The label with the home and path of an image's Dockerfile.
+/// The label that contains the home's hash and the path of the Dockerfile.
 const PATH_LABEL: &str = "bottle.dockerfile";
-/// The label with its text.
+/// The label that contains the text of the Dockerfile.
 const TEXT_LABEL: &str = "bottle.dockerfile-text";
 
-/// The labels of an image built of this Dockerfile.
+/// The labels of an image that is built from this Dockerfile.
 pub(super) fn labels(host: &Host, path: &Path, text: &str) -> Vec<(String, String)> {
     vec![(PATH_LABEL.to_owned(), of(host, path)), (TEXT_LABEL.to_owned(), text.to_owned())]
 }
 
-/// The changes as the lines of a unified diff; empty when only the image was removed, or nothing was built before.
+/// The changes, as lines of a unified diff. Empty if there was no earlier build, or if only the image was removed.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.

@@ -1,23 +1,23 @@
-//! Checks that a program is a static ELF file. Also compiled into `xtask`, which checks its build by the same rules, so
-//! this file uses only the standard library.
+//! Checks that a program is a static ELF file. `xtask` also compiles this file, to check its own builds by the same
+//! rules, so the file uses only the standard library.
 
-/// Program header: the dynamic section. A static position-independent program has one.
+/// Program header of the dynamic section. A static position-independent program has this section too.
 const PT_DYNAMIC: u32 = 2;
-/// Program header: an interpreter loads the program.
+/// Program header that names the interpreter which loads the program.
 const PT_INTERP: u32 = 3;
-/// Dynamic entry: the end.
+/// Dynamic entry that ends the section.
 const DT_NULL: u64 = 0;
-/// Dynamic entry: a shared library.
+/// Dynamic entry that names a required shared library.
 const DT_NEEDED: u64 = 1;
-/// The error for a program with an interpreter, which its first page shows.
+/// The error for a program that needs an interpreter. The first page of the file shows this.
 pub(crate) const INTERPRETED: Why = "is dynamic: it names an interpreter";
-/// The error for a file that ends before its tables do.
+/// The error for a file that ends inside one of its tables.
 const TRUNCATED: Why = "is truncated";
 
-/// Why a program is unusable, as the rest of a sentence that begins with its name.
+/// Why a program cannot be used, as the end of a sentence that begins with its name.
 pub(crate) type Why = &'static str;
 
-/// Fails unless these bytes are a 64-bit little-endian ELF program without an interpreter and shared libraries.
+/// Fails unless these bytes are a 64-bit little-endian ELF program that needs no interpreter and no shared library.
 pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
     if !program.starts_with(b"\x7fELF\x02\x01") {
         return Err("is not a 64-bit little-endian ELF program");
@@ -36,7 +36,7 @@ pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
     Ok(())
 }
 
-/// Its processor, by the engines' name.
+/// The program's processor architecture, by the engines' name.
 pub(crate) fn architecture(program: &[u8]) -> Option<&'static str> {
     match u16::from_le_bytes(bytes(program, 18).ok()?) {
         62 => Some("amd64"),
@@ -72,7 +72,7 @@ fn bytes<const N: usize>(program: &[u8], at: usize) -> Result<[u8; N], Why> {
 mod tests {
     use super::*;
 
-    /// A header with program headers of these types, and a dynamic section of these tags.
+    /// An ELF file that has program headers of these types and a dynamic section with these tags.
     fn program(kinds: &[u32], tags: &[u64]) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -100,7 +100,7 @@ mod tests {
             (&[1, 2], &[5, 0, 1], true),
             (&[1, 2], &[5, 1, 0], false),
             (&[1, 3], &[], false),
-            // Truncated: the section never ends.
+            // A truncated section, which has no end entry.
             (&[2], &[5], false),
         ] {
             assert_eq!(expect_static(&program(kinds, tags)).is_ok(), verdict, "{kinds:?} {tags:?}");

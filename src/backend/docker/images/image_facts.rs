@@ -1,36 +1,35 @@
-//! Reads the relevant configuration of an image. Pure.
+//! Reads the parts of an image's configuration that matter for a bottle. The module has no side effects.
 
 use bollard::models::ImageInspect;
 
 use crate::backend::image::account::Account;
 use crate::backend::image::config::Config;
 
-/// The label with the agent's account, in a prepared image.
+/// The label of a prepared image that contains the agent's account.
 pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
-/// The label with the instructions without effect.
+/// The label that lists the instructions that have no effect in a bottle.
 pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
-/// The relevant configuration of an image.
+/// The parts of an image's configuration that matter for a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Its id.
+    /// The image's id.
     pub(super) id: String,
-    /// `USER`.
+    /// The user that `USER` sets.
     pub(super) user: String,
-    /// `ENV`, as `NAME=value`.
+    /// The variables that `ENV` sets, as `NAME=value`.
     pub(super) env: Vec<String>,
-    /// `VOLUME`.
+    /// The folders that `VOLUME` declares.
     pub(super) volumes: Vec<String>,
-    /// The instructions without effect in a bottle (`ENTRYPOINT`).
+    /// The instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub(super) left_out: Vec<String>,
-    /// The agent's account, from [`ACCOUNT_LABEL`].
+    /// The agent's account, as [`ACCOUNT_LABEL`] records it.
     pub(super) account: Option<Account>,
 }
 
-/// Reads the configuration, for an engine of this architecture.
+/// Reads the configuration of an image for an engine of this processor architecture.
 ///
-/// # Errors
-/// Why the image is unusable, as the rest of a sentence that begins with its name.
+/// # Errors The reason that the image cannot be used, as the end of a sentence that begins with its name.
 pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, String> {
     let id = image.id.clone().ok_or("has no id")?;
     let own = image.config.clone().unwrap_or_default();
@@ -129,7 +128,7 @@ mod tests {
         let read = |account: &str| {
             let image = image(|config| {
                 config.labels = labels(account);
-                // Our own entrypoint, which is not reported.
+                // The entrypoint is our own, which is not reported as an instruction without effect.
                 config.entrypoint = words(&["/bottle"]);
                 config.volumes = words(&["/data"]);
             });

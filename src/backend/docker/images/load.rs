@@ -1,6 +1,7 @@
 //! Loads an image from a folder or an archive on this machine.
 //!
-//! Each can contain a saved image (`docker save`), which the engine loads, or a plain file system, which it imports.
+//! The folder or archive contains either a saved image (`docker save`), which the engine loads, or a plain file system,
+//! which the engine imports.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,20 +20,19 @@ use crate::archive;
 use crate::backend::image::local;
 use crate::backend::{BackendError, ProgressSink, Step};
 
-/// An inspected folder or archive.
+/// A folder or archive that was inspected.
 #[derive(Debug, Clone)]
 pub(super) struct Local {
     /// The result of the inspection.
     pub(super) found: local::Local,
-    /// The hash of the home that it is loaded for.
+    /// The hash of the home for which the image is loaded.
     pub(super) home: String,
 }
 
 impl Local {
-    /// Sends it to the engine and returns the image's id or name. `named` identifies it in errors.
+    /// Sends the image to the engine and returns the image's id or name. `named` identifies the image in errors.
     ///
-    /// # Errors
-    /// [`BackendError`]: an unreadable file, or the engine's error.
+    /// # Errors [`BackendError`] when a file cannot be read, or the engine refuses the image.
     pub(super) async fn load(
         &self,
         docker: &Docker,
@@ -51,7 +51,7 @@ impl Local {
             self.import(docker, self.stream(&unread), &report).await
         };
         loaded.map_err(|error| {
-            // The engine only sees its input end; the cause is known here.
+            // The engine only sees that its input ended. The cause is known here.
             match unread.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(why) => BackendError::failed(format!("cannot read {named}: {why}")),
                 None => failed(format!("cannot load {named}"), error),
@@ -110,7 +110,7 @@ impl Local {
         id.ok_or_else(|| load_error("the engine reported no image id"))
     }
 
-    /// Its content as a tar archive. `unread` receives the cause of a read error.
+    /// The content as a tar archive. If reading fails, `unread` receives the cause.
     fn stream(
         &self,
         unread: &Arc<Mutex<Option<String>>>,
@@ -126,7 +126,7 @@ fn copy(path: &Path, out: &mut dyn Write) -> io::Result<()> {
     io::copy(&mut File::open(path)?, out).map(drop)
 }
 
-/// Archives a folder with owners and modes, without following links.
+/// Archives a folder with the owners and modes of its files. Does not follow links.
 fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);

@@ -1,4 +1,4 @@
-//! Makes the images of agents and sidecars, and the volume with the program of pid 1.
+//! Builds, pulls or loads the images of agents and sidecars. Creates the volume that contains the program of pid 1.
 //!
 //! ```text
 //!  Dockerfile.agent + provider ─┐
@@ -8,10 +8,10 @@
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
 //!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
 //! ```
-//! Every name is a hash of the content, so an unchanged image needs two queries and is never built again. Of two starts
-//! of a home that need the same image, one builds and the other waits; starts of different homes each get a complete
-//! image. [`Images::sweep`] finds the leftovers of a killed start. No program of an image runs here, except the steps of
-//! a Dockerfile in the engine's builder.
+//! Every name contains a hash of the content. For an unchanged image, two queries are sufficient and nothing is built.
+//! If two starts in the same home need the same image, one builds it and the other waits; starts in different homes
+//! each build a complete image. [`Images::sweep`] finds the leftovers of a killed start. The only programs of an image
+//! that run here are the steps of a Dockerfile, in the engine's builder.
 
 mod adopt;
 mod base;
@@ -65,14 +65,14 @@ use crate::manifest::host_path;
 use crate::manifest::provider::Template;
 use crate::plan::{ImageSource, Plan};
 
-/// The program's name in the volume that [`Images::program`] names.
+/// The program's file name in the volume that [`Images::program`] returns.
 pub const PROGRAM_FILE: &str = "bottle";
-/// The label with the kind of every image made here.
+/// The label with the kind of image, on every image that this program creates.
 pub const IMAGE_LABEL: &str = "bottle.image";
 
 const AGENT_DOCKERFILE: &str = include_str!("../../../../Dockerfile.agent");
 const SIDECARS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.sidecars");
-/// The lock files that the provider's stage of `Dockerfile.agent` installs from, by their paths in the build context.
+/// The lock files from which the provider's stage of `Dockerfile.agent` installs, by their paths in the build context.
 const PINNED_FILES: [(&str, &str); 7] = [
     ("images/claude/package.json", include_str!("../../../../images/claude/package.json")),
     ("images/claude/package-lock.json", include_str!("../../../../images/claude/package-lock.json")),
@@ -82,19 +82,19 @@ const PINNED_FILES: [(&str, &str); 7] = [
     ("images/pi/package.json", include_str!("../../../../images/pi/package.json")),
     ("images/pi/package-lock.json", include_str!("../../../../images/pi/package-lock.json")),
 ];
-/// The hint for a failed build of a bundled Dockerfile.
+/// The hint if the build of a bundled Dockerfile fails.
 const BUILD_HINT: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
-/// Longer than any build, pull or load; a user can interrupt it.
+/// Time limit of a build, pull or load. It is longer than any of these takes; the user can interrupt them.
 const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
-/// The repository of agent images.
+/// The repository name of agent images.
 const AGENT: &str = "bottle-agent";
-/// The version of the preparation, a suffix of an agent image's tag. A change rebuilds every image.
+/// The version of the preparation, a suffix of an agent image's tag. Changing it rebuilds every image.
 const READY_VERSION: &str = "w1";
 const SIDECARS: &str = "bottle-sidecars";
 /// The name of the sidecars' image in messages.
 const SIDECARS_NAME: &str = "the image for the sidecars";
 
-/// The images of one engine.
+/// Finds and creates the images on one engine.
 #[derive(Debug)]
 pub struct Images {
     docker: Docker,
@@ -110,20 +110,20 @@ pub struct Images {
 /// An image prepared for an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentImage {
-    /// Its id.
+    /// The image's id.
     pub id: String,
-    /// The agent's account. Its home is a folder in the image that it owns.
+    /// The agent's account. Its home is a folder in the image, which the account owns.
     pub account: Account,
-    /// The image's environment, as `NAME=value`.
+    /// The image's environment variables, as `NAME=value`.
     pub env: Vec<String>,
-    /// Folders in volumes, which commits exclude.
+    /// Folders whose content is in volumes. Commits exclude it.
     pub volumes: Vec<String>,
-    /// Instructions without effect in a bottle (`ENTRYPOINT`).
+    /// Instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub left_out: Vec<String>,
 }
 
 impl Images {
-    /// The images of this engine. Queries nothing yet.
+    /// Creates the value for this engine. Sends no query yet.
     #[must_use]
     pub fn new(docker: &Docker, host: &Host) -> Self {
         Self {
@@ -138,10 +138,9 @@ impl Images {
         }
     }
 
-    /// The plan's agent image, built, pulled or loaded when it does not exist.
+    /// The plan's agent image. Builds, pulls or loads the image if it does not exist.
     ///
-    /// # Errors
-    /// [`BackendError`] with the first cause, a failed build's output, and the next step.
+    /// # Errors [`BackendError`] with the cause, the output of a failed build, and the user's next step.
     pub async fn agent(
         &self,
         plan: &Plan,
@@ -155,10 +154,9 @@ impl Images {
         }
     }
 
-    /// Reads an image that [`Images::agent`] prepared, or that was committed from one.
+    /// Reads an image that [`Images::agent`] prepared, or that was committed from a container of one.
     ///
-    /// # Errors
-    /// [`BackendError`] when it does not exist, or is not such an image.
+    /// # Errors [`BackendError`] when the image does not exist or is of another kind.
     pub async fn ready(&self, id: &str) -> Result<AgentImage, BackendError> {
         let named = format!("the image {id}");
         let facts = self.inspect(id, &named).await?.ok_or_else(|| {
@@ -168,13 +166,13 @@ impl Images {
             .ok_or_else(|| BackendError::failed(format!("{named} is not an image of a bottle")))
     }
 
-    /// Whether any image had to be made.
+    /// Whether at least one image had to be built, pulled or loaded.
     #[must_use]
     pub fn made_any(&self) -> bool {
         self.made_any.load(Ordering::Relaxed)
     }
 
-    /// The sidecars' image, built when it does not exist.
+    /// The sidecars' image. Builds the image if it does not exist.
     ///
     /// # Errors
     /// As [`Images::agent`].
@@ -182,11 +180,10 @@ impl Images {
         self.sidecars.get_or_try_init(|| self.make_sidecars(progress)).await.cloned()
     }
 
-    /// The volume with the program of pid 1, as [`PROGRAM_FILE`]; created and filled when it does not exist. It is
-    /// mounted only read-only.
+    /// The volume that contains the program of pid 1 as [`PROGRAM_FILE`]. Creates and fills the volume if it does not
+    /// exist. Containers mount it read-only.
     ///
-    /// # Errors
-    /// [`BackendError`] when there is no static program for this engine, or the engine refuses.
+    /// # Errors [`BackendError`] when there is no static program for this engine, or the engine refuses a call.
     pub async fn program(&self) -> Result<String, BackendError> {
         let volume = self.volume.get_or_try_init(|| async {
             let nobody = ProgressSink::discard();
@@ -198,13 +195,13 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Leftovers of killed starts and builds of this home, unless a build is running; and replaced volumes and images
-    /// that are old and unused. Changes nothing.
+    /// Lists leftovers of this home's killed starts and builds, unless a build is running. Also lists volumes and
+    /// images that are unused, old, and replaced by newer ones. Changes nothing.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.
     pub async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        // Without a program no start is about to use its volume or image.
+        // Without a program, no start is about to use its volume or its image.
         let program = self.program_file().await.ok();
         let home = self.host.home_hash();
         let mut unused = scratch_container::left(&self.docker, &home).await?;
@@ -213,10 +210,9 @@ impl Images {
         Ok(unused)
     }
 
-    /// Removes the results of [`Images::unused`], except those used since, and returns the removed ones.
+    /// Removes the items that [`Images::unused`] listed, except those used since then. Returns the removed items.
     ///
-    /// # Errors
-    /// [`BackendError`] when the engine refuses.
+    /// # Errors [`BackendError`] when the engine refuses a removal.
     pub async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         unused::remove(&self.docker, &self.host, unused).await
     }
@@ -224,7 +220,7 @@ impl Images {
     /// Finds and removes unused images and volumes.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine cannot be queried, or refuses.
+    /// [`BackendError`] when the engine cannot be queried or refuses a removal.
     pub async fn sweep(&self) -> Result<Vec<Unused>, BackendError> {
         self.remove_unused(self.unused().await?).await
     }
@@ -255,7 +251,7 @@ impl Images {
         self.recipe_image(recipe, &name, &hint, labels, progress).await
     }
 
-    /// The image of a recipe, built when it does not exist.
+    /// The image of a recipe. Builds the image if it does not exist.
     async fn recipe_image(
         &self,
         recipe: Recipe,
@@ -274,7 +270,7 @@ impl Images {
             return Ok(image);
         }
         let proxies = build::proxies(&self.host);
-        // Only the bundled Dockerfile uses the roots, and does not keep them in the image.
+        // Only the bundled Dockerfile uses the machine's root certificates, and its image does not contain them.
         let extra_files = match recipe.args.contains_key("PROVIDER") {
             true => vec![("roots.pem", 0o644, machine_roots())],
             false => Vec::new(),
@@ -326,20 +322,20 @@ impl Images {
         let loaded = local.load(&self.long_running(), &name, progress).await?;
         let adopted = self.adopt(&loaded, &name, &local.found.hash).await;
         if adopted.is_err() && !before.contains(&loaded) && self.nameless().await?.contains(&loaded) {
-            // It was loaded only for this, and has no name.
+            // The image was loaded only for this preparation, and has no name.
             let _ = self.docker.remove_image(&loaded, None::<RemoveImageOptions>, None).await;
         }
         adopted
     }
 
-    /// The ids of dangling images.
+    /// The ids of images that have no name.
     async fn nameless(&self) -> Result<Vec<String>, BackendError> {
         let images = listing::images(&self.docker, "dangling", vec!["true".to_owned()]).await;
         let images = images.map_err(|error| failed("cannot list the images", error))?;
         Ok(images.into_iter().map(|image| image.id).collect())
     }
 
-    /// Inspects the folder or archive at this path of the home.
+    /// Inspects the folder or archive at this path, relative to the home.
     async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
         let wrong = |why: String| {
             BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)
@@ -351,7 +347,7 @@ impl Images {
         Ok(Local { found, home: self.host.home_hash() })
     }
 
-    /// Prepares an existing image, once.
+    /// Prepares an image that exists already, unless it is prepared.
     async fn existing_image(
         &self,
         facts: Facts,
@@ -381,7 +377,7 @@ impl Images {
         Ok(lock)
     }
 
-    /// A client with a timeout for long operations.
+    /// A client with the timeout for long operations.
     fn long_running(&self) -> Docker {
         self.docker.clone().with_timeout(LONG_TIMEOUT)
     }
@@ -392,7 +388,7 @@ impl Images {
         Ok(self.inspect(&name, &format!("the image {name}")).await?.and_then(AgentImage::of))
     }
 
-    /// Prepares the image with this id, under this tag.
+    /// Prepares the image with this id and gives the result this tag.
     async fn adopt(&self, id: &str, named: &str, tag: &str) -> Result<AgentImage, BackendError> {
         let gone = || {
             BackendError::failed(format!("{named} was removed while it was prepared")).with_hint(REMOVED_HINT)
@@ -448,7 +444,7 @@ impl Images {
         program.await
     }
 
-    /// The engine's name for its processor.
+    /// The engine's name for its processor architecture.
     async fn architecture(&self) -> Result<&str, BackendError> {
         let word = self.architecture.get_or_try_init(|| async {
             let version = self
@@ -461,7 +457,7 @@ impl Images {
         word.await.map(String::as_str)
     }
 
-    /// Inspects an image; `None` when it does not exist.
+    /// Inspects an image. `None` if it does not exist.
     async fn inspect(&self, reference: &str, named: &str) -> Result<Option<Facts>, BackendError> {
         let (image, architecture) = tokio::join!(self.docker.inspect_image(reference), self.architecture());
         let image = match image {
@@ -475,7 +471,7 @@ impl Images {
 }
 
 impl AgentImage {
-    /// Notes for the user: instructions without effect, and volumes that snapshots exclude.
+    /// Notes for the user about instructions without effect and about volumes, which snapshots exclude.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         config::notes(&self.left_out, &self.volumes)
@@ -503,7 +499,7 @@ fn provider_recipe(template: Template, base: &str) -> Recipe {
     }
 }
 
-/// The recipe of the sidecars' image for this program and base image; the build adds the program as an extra file.
+/// The recipe of the sidecars' image for this program and base image. The build adds the program as an extra file.
 fn sidecars_recipe(program: &Program, base: &str) -> Recipe {
     Recipe {
         dockerfile: SIDECARS_DOCKERFILE.to_owned(),
@@ -513,7 +509,7 @@ fn sidecars_recipe(program: &Program, base: &str) -> Recipe {
     }
 }
 
-/// The tag for an existing image.
+/// The hash that becomes the tag of a prepared existing image.
 fn existing_image_hash(facts: &Facts) -> String {
     let mut hash = Hash::new("existing image");
     hash.add(facts.id.as_bytes());
@@ -532,12 +528,12 @@ fn reference_image(reference: &str) -> String {
     format!("the image {reference}")
 }
 
-/// The recipe of a user's Dockerfile, built without a context.
+/// The recipe of a user's Dockerfile. It is built without a build context.
 fn own_recipe(text: &str) -> Recipe {
     Recipe { dockerfile: text.to_owned(), ..Recipe::default() }
 }
 
-/// This machine's trusted roots, for registries behind a company's proxy.
+/// This machine's trusted root certificates, for registries that are reached through a company's proxy.
 fn machine_roots() -> Bytes {
     roots::of_this_machine().into()
 }
@@ -546,7 +542,7 @@ fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// Converts an engine error into an error for an action.
+/// Converts an engine's error into the error of an action.
 fn failed(what: impl Display, error: Error) -> BackendError {
     let error = EngineError::from(error);
     let failed = BackendError::failed(format!("{what}: {}", inert(error.to_string().trim())));
@@ -557,7 +553,7 @@ fn unsupported(message: String) -> BackendError {
     BackendError::unsupported(message, "name another image in `agent_provider`")
 }
 
-/// Whether the object does not exist.
+/// Whether the error says that the object does not exist.
 fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }

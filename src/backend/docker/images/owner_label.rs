@@ -1,17 +1,19 @@
-//! Labels temporary objects with the process that created them, so that leftovers of killed processes are found at once.
+//! Labels temporary objects with the process that created them, so that leftovers of killed processes are recognized
+//! without waiting.
 
 use crate::host::process::ProcessId;
 
-/// The label.
+/// The name of the label.
 pub(super) const LABEL: &str = "bottle.maker";
 
-/// Its value, for this process and the home of this hash.
+/// The label's value for this process, and for the home with this hash.
 pub(super) fn this_process(home: &str) -> String {
     let process = ProcessId::own().map(|process| process.to_string());
     format!("{home}/{}", process.unwrap_or_default())
 }
 
-/// Whether the process in the label has exited; `None` for another home, whose processes may run on another machine.
+/// Whether the process that the label names has exited. `None` for another home, whose processes may run on another
+/// machine.
 pub(super) fn has_exited(label: &str, home: &str) -> Option<bool> {
     let (of, process) = label.split_once('/')?;
     let process: ProcessId = process.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Previews the images of a plan. Creates nothing, and queries only the engine.
+//! Previews the images of a plan. Creates nothing, and queries nothing except the engine.
 
 use super::image_facts::Facts;
 use super::{
@@ -11,18 +11,17 @@ use crate::backend::image::{config, local};
 use crate::backend::{BackendError, Preview};
 use crate::plan::{ImageSource, Plan};
 
-/// Why an image is fetched.
+/// The reason for which an image is pulled.
 const ABSENT: &str = "it is not on this engine";
 
 impl Images {
-    /// Previews [`Images::agent`] and [`Images::sidecars`]: the images to make and why, the changes to the Dockerfile,
-    /// and the instructions without effect.
+    /// Previews [`Images::agent`] and [`Images::sidecars`]. The result contains the images to build, pull or load and
+    /// the reason for each, the changes to the Dockerfile, and the instructions without effect.
     ///
-    /// # Errors
-    /// [`BackendError`] when the engine cannot be queried, or when a failure is already certain.
+    /// # Errors [`BackendError`] when the engine cannot be queried, or when the preparation would certainly fail.
     pub async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let mut preview = Preview::default();
-        // In parallel: reads the program and queries the engine's architecture.
+        // These calls read the program and query the engine's architecture in parallel.
         let (base, _) = tokio::join!(self.base_if_there(), self.program_file());
         let base = base?;
         let sidecars_exist = match &base {
@@ -33,7 +32,7 @@ impl Images {
                 );
                 self.inspect(&name, SIDECARS_NAME).await?.is_some()
             }
-            // Fails when there is no program for the sidecars.
+            // This fails if there is no program for the sidecars.
             None => self.program_file().await.map(|_| false)?,
         };
         if base.is_none() {
@@ -111,7 +110,7 @@ impl Images {
         Ok(())
     }
 
-    /// Why an image of this kind and source is built.
+    /// The reason for which an image of this kind and source is built.
     async fn why(&self, kind: &str, source: Option<&str>) -> Result<&'static str, BackendError> {
         let mut labels = vec![format!("{IMAGE_LABEL}={kind}")];
         labels.extend(source.map(|name| format!("{}={}:{name}", build::SOURCE_LABEL, self.host.home_hash())));
@@ -127,7 +126,7 @@ impl Images {
             return Ok(None);
         }
         let id = base::id(answer, architecture?)?;
-        // Later builds use this base image.
+        // Later builds use the same base image.
         Ok(Some(self.base.get_or_init(async || id).await.clone()))
     }
 }

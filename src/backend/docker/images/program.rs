@@ -1,4 +1,4 @@
-//! Finds the program for containers: a static Linux binary, the same for guest and bundle.
+//! Finds the program that runs in containers: a static Linux binary, the same for the guest and the bundle.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,26 +12,25 @@ use super::elf;
 use super::program_hash_cache::ProgramHashCache;
 use crate::backend::BackendError;
 
-/// Larger than any build of this program.
+/// The size limit of a program. No build of this program is larger.
 const PROGRAM_MAX: u64 = 512 << 20;
-/// Bytes of a program that show whether it is dynamic.
+/// The number of bytes, from a program's beginning, that show whether it is dynamic.
 const HEAD: u64 = 64 << 10;
 
-/// The program for containers.
+/// The program that runs in containers.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
-    /// Its SHA-256, hex.
+    /// The program's SHA-256 in hexadecimal.
     pub(super) hash: String,
     path: PathBuf,
-    /// Its content and the entry to cache; `None` when the hash was cached.
+    /// The program's content and its new cache entry. `None` if the hash came from the cache.
     read: Option<(Bytes, ProgramHashCache)>,
 }
 
 impl Program {
-    /// Its content.
+    /// The program's content.
     ///
-    /// # Errors
-    /// [`BackendError`] when the file has changed.
+    /// # Errors [`BackendError`] when the file has changed since it was found.
     pub(super) fn bytes(&self) -> Result<Bytes, BackendError> {
         if let Some((bytes, _)) = &self.read {
             return Ok(bytes.clone());
@@ -49,7 +48,7 @@ impl Program {
         Ok(program.into())
     }
 
-    /// Caches its hash for the next start. A failure only makes that start slower.
+    /// Caches the program's hash for the next start. If this fails, the next start is slower.
     pub(super) fn keep_hash(&self, home: &Path) {
         if let Some(Err(error)) = self.read.as_ref().map(|(_, known)| known.write(home)) {
             tracing::debug!("cannot cache the program's hash: {error}");
@@ -57,11 +56,11 @@ impl Program {
     }
 }
 
-/// The program for an engine of this architecture: the running one if it is static and for Linux, otherwise one at the
-/// path of a release or of `cargo xtask dist`. A program with a cached hash is not read again.
+/// The program for an engine of this processor architecture. It is the running program if that is a static Linux
+/// program, otherwise a file at the path where a release or `cargo xtask dist` puts it. A program whose hash is cached
+/// is not read.
 ///
-/// # Errors
-/// [`BackendError`] naming every path tried, with a hint how to build the program.
+/// # Errors [`BackendError`] that names every path tried, with a hint on how to build the program.
 pub(super) fn find(
     running: &Path,
     architecture: &str,
@@ -81,7 +80,7 @@ pub(super) fn find(
     Err(BackendError::unavailable(message, "`cargo xtask dist` makes it, as dist/bottle in the checkout"))
 }
 
-/// The candidate paths, best first.
+/// The paths to try, best first.
 fn candidates(running: &Path) -> Vec<PathBuf> {
     let mut paths = vec![running.to_owned()];
     if let Some(folder) = running.parent() {
@@ -92,7 +91,7 @@ fn candidates(running: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The checkout that a program in `<checkout>/target/<profile>` was built from.
+/// The source checkout from which a program in `<checkout>/target/<profile>` was built.
 fn checkout(folder: &Path) -> Option<&Path> {
     let target = folder.parent()?;
     (target.file_name()? == "target").then(|| target.parent()).flatten()
@@ -113,7 +112,7 @@ fn take(
     if !facts.is_file() || facts.len() > PROGRAM_MAX {
         return Err("is not a program".to_owned());
     }
-    // It handles every secret of a bottle, so another user must not be able to replace it.
+    // The program handles every secret of a bottle, so no other user may be able to replace it.
     let own = rustix::process::geteuid().as_raw();
     if path != running && (![0, own].contains(&facts.uid()) || facts.mode() & 0o022 != 0) {
         return Err("belongs to another user or is writable by others".to_owned());
@@ -123,7 +122,7 @@ fn take(
     }
     let mut program = Vec::new();
     Read::by_ref(&mut file).take(HEAD).read_to_end(&mut program).map_err(said)?;
-    // An ordinary build is large; its first page shows that it is dynamic.
+    // An ordinary build is large. Its first page already shows that it is dynamic.
     if let Err(why @ elf::INTERPRETED) = elf::expect_static(&program) {
         return Err(why.to_owned());
     }
@@ -148,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A static program for this architecture, as short as one can be.
+    /// The smallest file that counts as a static program for this processor architecture.
     fn elf(machine: u16) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -225,7 +224,7 @@ mod tests {
         std::fs::set_permissions(&dist, std::fs::Permissions::from_mode(0o777)).expect("mode");
         let error = find(&running, "amd64", None).expect_err("writable by others").message;
         assert!(error.contains("dist/bottle belongs to another user or is writable by others"), "{error}");
-        // A folder called otherwise says nothing about a checkout.
+        // The folder is not called `target`, so it does not identify a checkout.
         let elsewhere = put(root.path(), "opt/debug/bottle", b"#!/bin/sh\n");
         assert!(!find(&elsewhere, "amd64", None).expect_err("no checkout").message.contains("writable"));
     }

@@ -1,7 +1,8 @@
-//! Caches the program's hash with its file metadata: reading the whole file takes longer than all queries to an engine.
+//! Caches the program's hash together with the file's metadata, because reading the program takes longer than all
+//! queries to an engine.
 //!
-//! The cache is `$BOTTLE_HOME/cache/program.json`. It only saves time: a mismatch is ignored, and a program that is sent
-//! to an engine is hashed again.
+//! The cache is the file `$BOTTLE_HOME/cache/program.json`. It only saves time: an entry that does not match is
+//! ignored, and a program is hashed again before it is sent to an engine.
 
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Read};
@@ -15,12 +16,13 @@ use crate::host::files;
 
 /// The file's name in the cache folder.
 const NAME: &str = "program.json";
-/// Bytes read of the file; it is far smaller.
+/// The maximum number of bytes read from the cache file. The file is much shorter.
 const MAX: u64 = 16 << 10;
-/// A file changed more recently than this may change again with the same timestamp.
+/// The minimum age of the program file's last change. A file that changed more recently may change again without a new
+/// timestamp.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// A program's hash with the metadata of its file.
+/// The hash of a program and the metadata of its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProgramHashCache {
     path: PathBuf,
@@ -28,14 +30,14 @@ pub(super) struct ProgramHashCache {
     inode: u64,
     size: u64,
     modified: (i64, i64),
-    /// The change time, which cannot be set back, unlike the modification time.
+    /// The file's change time. Unlike the modification time, it cannot be set back.
     changed: (i64, i64),
     architecture: String,
     hash: String,
 }
 
 impl ProgramHashCache {
-    /// An entry for this file, with its metadata from before it was read.
+    /// The cache entry for this file. `facts` is the file's metadata from before its content was read.
     pub(super) fn new(path: &Path, facts: &Metadata, architecture: &str, hash: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -56,17 +58,16 @@ impl ProgramHashCache {
         (whole && same).then_some(&self.hash)
     }
 
-    /// Reads the entry; `None` when it is missing or invalid.
+    /// Reads the entry. `None` if it is missing or invalid.
     pub(super) fn read(home: &Path) -> Option<Self> {
         let mut text = Vec::new();
         File::open(folder(home).join(NAME)).ok()?.take(MAX).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Writes the entry, unless the file changed too recently for its timestamps to detect another change.
+    /// Writes the entry, unless the file changed so recently that its timestamps might not show another change.
     ///
-    /// # Errors
-    /// When it cannot be written.
+    /// # Errors When the entry cannot be written.
     pub(super) fn write(&self, home: &Path) -> io::Result<()> {
         let changed = u64::try_from(self.changed.0).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(known.hash(&path, &std::fs::metadata(&other).expect("facts"), "amd64"), None);
         let cut = ProgramHashCache { hash: "a".to_owned(), ..known.clone() };
         assert_eq!(cut.hash(&path, &facts(), "amd64"), None);
-        // The same size, and its time set back: it changed all the same.
+        // The file has the same size and its modification time is set back, but it has changed.
         let before = facts().modified().expect("time");
         std::thread::sleep(Duration::from_millis(20));
         std::fs::write(&path, "two").expect("written");

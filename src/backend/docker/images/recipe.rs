@@ -1,4 +1,4 @@
-//! The inputs of an image build, and the hash that names the image. Pure.
+//! The inputs of an image build, and the hash that names the image. The module has no side effects.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,14 +14,15 @@ pub(super) struct Recipe {
     pub(super) dockerfile: String,
     /// Build arguments that affect the image's content.
     pub(super) args: BTreeMap<String, String>,
-    /// The context: path, permission bits, bytes.
+    /// The files of the build context: path, permission bits, content.
     pub(super) files: Vec<(&'static str, u32, Bytes)>,
-    /// Files of the context that the hash excludes: they are not in the image, or an argument contains their hash.
+    /// Files of the build context that the hash does not include, because they are not in the image or because an
+    /// argument contains their hash.
     pub(super) extra_files: Vec<(&'static str, u32, Bytes)>,
 }
 
 impl Recipe {
-    /// Hashes everything that affects the image's content. `made_into` is the repository of the final image.
+    /// Hashes everything that affects the image's content. `made_into` is the repository name of the final image.
     pub(super) fn hash(&self, made_into: &str) -> String {
         let mut hasher = Hash::new(made_into);
         hasher.add(self.dockerfile.as_bytes());
@@ -37,7 +38,7 @@ impl Recipe {
     /// The build context as a tar archive, with this Dockerfile.
     ///
     /// # Errors
-    /// Writing to memory does not fail; a path too long for an archive does.
+    /// When a path is too long for an archive. Writing to memory does not fail.
     pub(super) fn context(&self, dockerfile: &str) -> io::Result<Bytes> {
         let mut archive = tar::Builder::new(Vec::new());
         append(&mut archive, "Dockerfile", 0o644, dockerfile.as_bytes())?;
@@ -48,7 +49,7 @@ impl Recipe {
     }
 }
 
-/// Adds a file owned by root without a time, so that equal content gives equal archives.
+/// Adds a file that root owns and that has no time stamp, so that equal content results in equal archives.
 pub(super) fn append<W: Write>(
     archive: &mut tar::Builder<W>,
     path: &str,

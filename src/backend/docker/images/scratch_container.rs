@@ -1,4 +1,4 @@
-//! Scratch containers: created to read and write files through them, and never started.
+//! Scratch containers, through which files are read and written. They are created and never started.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,25 +14,26 @@ use super::{failed, is_missing, owner_label};
 use crate::backend::docker::hardened::no_health_check;
 use crate::backend::{BackendError, Unused};
 
-/// [`Unused::kind`] of a scratch container.
+/// The [`Unused::kind`] of a scratch container.
 pub(super) const CONTAINER: &str = "container";
-/// The label with the home whose process created it.
+/// The label that names the home and the process that created the container.
 pub(super) const SCRATCH_LABEL: &str = "bottle.scratch";
-/// The age of a leftover whose label names no process. A scratch container exists only while a file is read or written.
+/// The age at which a container whose label names no process counts as a leftover. A scratch container exists only
+/// while a file is read or written.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// A scratch container. Removed by [`ScratchContainer::remove`], or found by [`left`] when its process exited.
+/// A scratch container. [`ScratchContainer::remove`] removes it; after its process exited, [`left`] finds it.
 #[derive(Debug)]
 pub(super) struct ScratchContainer {
-    /// Its id.
+    /// The container's id.
     pub(super) id: String,
 }
 
 impl ScratchContainer {
-    /// Creates one from this image, for the home with this hash.
+    /// Creates a scratch container from this image, for the home with this hash.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine refuses.
+    /// [`BackendError`] when the engine refuses to create it.
     pub(super) async fn make(
         docker: &Docker,
         image: &str,
@@ -41,7 +42,7 @@ impl ScratchContainer {
     ) -> Result<Self, BackendError> {
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
-            // An engine refuses a container without a command, which an image may lack.
+            // The engine refuses to create a container without a command, and the image may lack one.
             entrypoint: Some(vec!["/bottle".to_owned()]),
             healthcheck: Some(no_health_check()),
             labels: Some(HashMap::from([
@@ -60,19 +61,19 @@ impl ScratchContainer {
             .map_err(|error| failed("cannot make a scratch container", error))
     }
 
-    /// Removes it with its anonymous volumes.
+    /// Removes the container and its anonymous volumes.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine refuses.
+    /// [`BackendError`] when the engine refuses the removal.
     pub(super) async fn remove(self, docker: &Docker) -> Result<(), BackendError> {
         remove(docker, &self.id).await
     }
 }
 
-/// Removes the container of this id with its anonymous volumes. A missing container is no error.
+/// Removes the container with this id and its anonymous volumes. A missing container is no error.
 ///
 /// # Errors
-/// [`BackendError`] when the engine refuses.
+/// [`BackendError`] when the engine refuses the removal.
 pub(super) async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError> {
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
     match docker.remove_container(id, Some(options)).await {

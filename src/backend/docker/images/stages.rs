@@ -1,9 +1,9 @@
-//! Labels every stage of a Dockerfile, so that leftovers of builds are found. Pure.
+//! Labels every stage of a Dockerfile, so that leftovers of builds can be found. The module has no side effects.
 //!
-//! The engine's builder leaves an unnamed image for every intermediate stage and for the last step of an aborted build.
-//! Each begins with a `FROM`, and has the labels that directly follow it.
+//! The engine's builder leaves an image without a name for every intermediate stage and for the last step of an aborted
+//! build. Each of these images results from a `FROM` instruction and has the labels that directly follow it.
 
-/// Adds `LABEL` after each `FROM`. Lines are parsed like the builder does.
+/// Adds a `LABEL` instruction after each `FROM`. Parses lines as the builder does.
 pub(super) fn label_stages(dockerfile: &str, label: &str) -> String {
     let escape = escape(dockerfile);
     let mut labelled = String::with_capacity(dockerfile.len() + label.len());
@@ -11,7 +11,7 @@ pub(super) fn label_stages(dockerfile: &str, label: &str) -> String {
     for line in dockerfile.split_inclusive('\n') {
         labelled.push_str(line);
         let words = line.trim();
-        // Neither ends a continued instruction.
+        // Empty lines and comments do not end a continued instruction.
         if words.is_empty() || words.starts_with('#') {
             continue;
         }
@@ -33,7 +33,7 @@ pub(super) fn label_stages(dockerfile: &str, label: &str) -> String {
     labelled
 }
 
-/// The line continuation character: a directive at the top may change it.
+/// The character that continues a line. A directive at the top of the Dockerfile may change it.
 fn escape(dockerfile: &str) -> char {
     for line in dockerfile.trim_start_matches('\u{feff}').lines() {
         let directive = line.trim().strip_prefix('#').and_then(|directive| directive.split_once('='));

@@ -9,18 +9,17 @@ use crate::backend::image::build_lock;
 use crate::backend::{BackendError, Unused};
 use crate::host::Host;
 
-/// [`Unused::kind`] of a program volume or its marker.
+/// The [`Unused::kind`] of a volume that contains the program, or of its marker volume.
 pub(super) const VOLUME: &str = "volume";
-/// [`Unused::kind`] of a build step's container.
+/// The [`Unused::kind`] of a build step's container.
 pub(super) const STEP: &str = "build-container";
-/// [`Unused::kind`] of an image.
+/// The [`Unused::kind`] of an image.
 pub(super) const IMAGE: &str = "image";
 
-/// Removes these one after the other, and returns the removed ones. Objects in use by now stay, and so do leftovers of
-/// builds while a build of this home is running.
+/// Removes these objects one after the other and returns the removed ones. An object that is in use by then stays.
+/// Leftovers of builds stay while a build of this home is running.
 ///
-/// # Errors
-/// [`BackendError`] when the engine refuses for another reason.
+/// # Errors [`BackendError`] when the engine refuses a removal for another reason.
 pub(super) async fn remove(
     docker: &Docker,
     host: &Host,
@@ -41,7 +40,7 @@ pub(super) async fn remove(
     Ok(removed)
 }
 
-/// Removes one unless it is in use, and returns whether it is removed.
+/// Removes one object unless it is in use. Returns whether the object is removed.
 pub(super) async fn remove_one(docker: &Docker, unused: &Unused) -> Result<bool, BackendError> {
     let id = &unused.id;
     let removed = match unused.kind.as_str() {

@@ -1,11 +1,11 @@
-//! Manages the volume with the program of pid 1, which is filled once per version and read-only afterwards.
+//! Manages the volume that contains the program of pid 1. It is filled once for each version and read-only afterwards.
 //!
 //! ```text
 //! bottle-program-<hash>-<random>   contains the program; filled through a scratch container
 //! bottle-program-<hash>            the marker, created afterwards: an empty volume whose label names the first
 //! ```
-//! Volume names are unique and labels immutable, so the marker shows that filling is complete, and decides between two
-//! starts that fill at the same time.
+//! Volume names are unique and labels cannot be changed. The marker therefore shows that the volume is completely
+//! filled, and decides which volume is used if two starts fill one at the same time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,23 +26,22 @@ use super::{failed, is_missing, owner_label, recipe};
 use crate::backend::docker::names::foreign_volume;
 use crate::backend::{BackendError, Unused};
 
-/// The marker's label with the name of the filled volume.
+/// The marker's label that contains the name of the filled volume.
 const FULL_LABEL: &str = "bottle.program";
-/// The label of all these volumes.
+/// The label of all volumes that this module creates.
 const ROLE_LABEL: &str = "bottle.volume";
 /// The mount point in the scratch container.
 const MOUNTED: &str = "/program";
-/// The age after which an unused volume of another version is removed.
+/// The age at which an unused volume of another program version is removed.
 const EXPIRES_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The age after which an incomplete volume counts as interrupted, when its process is unknown.
+/// The age at which an incomplete volume counts as a leftover, if the process that filled it is unknown.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Digits of the program's hash in a name.
+/// The number of digits of the program's hash in a volume name.
 const DIGITS: usize = 16;
 
-/// The volume with the program as [`super::PROGRAM_FILE`], created when it does not exist.
+/// The volume that contains the program as [`super::PROGRAM_FILE`]. Creates the volume if it does not exist.
 ///
-/// # Errors
-/// [`BackendError`] when the engine refuses; the incomplete volume is removed.
+/// # Errors [`BackendError`] when the engine refuses a call. The incomplete volume is then removed.
 pub(super) async fn filled(
     docker: &Docker,
     program: &Program,
@@ -58,21 +57,21 @@ pub(super) async fn filled(
     let name = format!("{mark}-{attempt:08x}");
     let made = make(docker, program, scratch_source, &mark, &name).await;
     if made.as_ref().is_ok_and(|chosen| *chosen == name) {
-        // Removes leftovers of others. A failure does not fail the start.
+        // Removes leftovers of other starts. A failure does not prevent this start.
         for volume in unused(docker, Some(program), scratch_source.home).await.unwrap_or_default() {
             let _ = remove_one(docker, &volume).await;
         }
     } else {
-        // Another start was faster, or the attempt failed.
+        // Another start created the marker first, or filling the volume failed.
         let _ = docker.remove_volume(&name, None::<RemoveVolumeOptions>).await;
     }
     made
 }
 
-/// The parameters of the scratch container.
+/// The parameters for creating a scratch container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScratchSource<'a> {
-    /// Any image; its programs do not run.
+    /// The id of any image. Its programs do not run.
     pub(super) image: &'a str,
     /// The hash of the home.
     pub(super) home: &'a str,
@@ -143,10 +142,11 @@ async fn fill(
     uploaded.and(scratch.remove(docker).await)
 }
 
-/// Unused volumes: those of other programs after [`EXPIRES_AFTER`], and incomplete ones once their process has exited,
-/// or after [`INTERRUPTED_AFTER`] when it is unknown. In the order of removal.
+/// Lists unused volumes in the order of their removal: volumes of other programs after [`EXPIRES_AFTER`], and
+/// incomplete volumes after the process that filled them has exited (after [`INTERRUPTED_AFTER`] if that process is
+/// unknown).
 ///
-/// # Errors
+/// # Errors [`BackendError`] when the engine cannot be queried.
 /// [`BackendError`] when the engine cannot be queried.
 pub(super) async fn unused(
     docker: &Docker,
@@ -156,7 +156,7 @@ pub(super) async fn unused(
     let (all, free) = tokio::try_join!(list(docker, false), list(docker, true))?;
     let used = |name: &str| !free.iter().any(|volume| volume.name == name);
     let mark = program.map(mark_of).unwrap_or_default();
-    // The marker is removed first: a start without a marker fills a new volume.
+    // The marker is removed before the volume that it names. A start that finds no marker fills a new volume.
     let mut names = expired(&all, &mark, home, Timestamp::now());
     let of_used = |name: &str| {
         let full = all.iter().find(|volume| volume.name == name).and_then(|v| v.labels.get(FULL_LABEL));
@@ -168,7 +168,7 @@ pub(super) async fn unused(
     Ok(names.into_iter().map(one).collect())
 }
 
-/// Every program volume, or only the unused ones.
+/// Every volume that contains the program. With `free`, only those that no container uses.
 async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> {
     let mut filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
     if free {
@@ -180,7 +180,7 @@ async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> 
     Ok(listed.volumes.unwrap_or_default())
 }
 
-/// The volumes to remove, in order. The `current` marker is kept at any age, because it is about to be used.
+/// The volumes to remove, in this order. The `current` marker stays at any age, because a start is about to use it.
 fn expired(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Vec<String> {
     let older = |volume: &Volume, than: Duration| {
         let made = volume.created_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());

@@ -1,4 +1,5 @@
-//! Reads the files of a saved image from a folder or an archive. Their names are untrusted and open nothing outside.
+//! Reads the files of a saved image from a folder or an archive. File names are untrusted, and none can open a file
+//! outside.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,23 +14,23 @@ use rustix::io::Errno;
 
 use super::BadImage;
 
-/// More files than any saved image has: a few for each of its layers.
+/// The maximum number of files in a saved image. Saved images have only a few files for each layer.
 const FILES_MAX: usize = 10_000;
 
-/// The longest chain of links; an engine writes a link for a duplicate layer.
+/// The maximum length of a chain of links. An engine writes a link if two layers are equal.
 const LINKS_MAX: usize = 4;
 
-/// A saved image's files.
+/// The files of a saved image.
 pub(super) enum Container {
-    /// In a folder.
+    /// The files are in this folder.
     Folder(OwnedFd),
-    /// In an archive, by name.
+    /// The files are in this archive; the map contains its entries by name.
     Archive(File, HashMap<PathBuf, ArchiveEntry>),
 }
 
 /// An entry of an archive.
 pub(super) enum ArchiveEntry {
-    /// A file with the position of its content.
+    /// A file, with the position and the size of its content.
     File { start: u64, size: u64 },
     /// A link to another entry.
     Link(PathBuf),
@@ -47,10 +48,9 @@ impl Container {
             .map_err(|error| BadImage::refused(format!("cannot be read: {error}")))
     }
 
-    /// Reads the headers of an archive.
+    /// Opens an archive and reads the headers of its entries.
     ///
-    /// # Errors
-    /// When it is not a complete archive, has too many files or duplicates.
+    /// # Errors When the archive is incomplete, has too many files, or contains a file twice.
     pub(super) fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
@@ -87,10 +87,10 @@ impl Container {
         Ok(Self::Archive(file, entries))
     }
 
-    /// Opens a file; `None` when it does not exist.
+    /// Opens a file. `None` if it does not exist.
     ///
     /// # Errors
-    /// When the name is not a file, or resolves outside the image.
+    /// When the name is not that of a file, or leads outside the image.
     pub(super) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
         let name = Path::new(name.strip_prefix("./").unwrap_or(name));
         match self {
@@ -103,10 +103,9 @@ impl Container {
         }
     }
 
-    /// Reads a file of at most `most` bytes; `None` when it does not exist.
+    /// Reads a file of at most `most` bytes. `None` if it does not exist.
     ///
-    /// # Errors
-    /// As [`Container::open`]; when the file is longer.
+    /// # Errors As [`Container::open`]. Also when the file is longer.
     pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         if content.left > most {
@@ -131,7 +130,7 @@ fn find(entries: &HashMap<PathBuf, ArchiveEntry>, name: &Path) -> Result<Option<
     Err(BadImage::refused(format!("is damaged: {name:?} is a chain of too many links")))
 }
 
-/// Resolves a link target lexically.
+/// Resolves the target of a link by its text only.
 fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
     let mut path = link.parent().unwrap_or(Path::new("")).to_owned();
     for component in target.components() {
@@ -147,7 +146,7 @@ fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
 
 fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // Opening a pipe would block.
+    // Without these flags, opening a named pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match openat2(folder, name, flags, Mode::empty(), resolve) {
         Err(Errno::NOENT) => return Ok(None),
@@ -168,7 +167,7 @@ fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadIma
 pub(super) struct Content {
     file: File,
     at: u64,
-    /// Remaining bytes.
+    /// The number of bytes not read yet.
     pub(super) left: u64,
 }
 

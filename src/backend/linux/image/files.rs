@@ -1,4 +1,4 @@
-//! Opens the files of an image for a sandbox.
+//! Opens the files of an image, so that a sandbox can mount them.
 
 use super::owners;
 use crate::backend::linux::mounts::{READ_ONLY, Tree, WRITABLE};
@@ -7,22 +7,21 @@ use crate::backend::linux::sys::map_owners;
 use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
-/// The step that fails where overlays are unsupported.
+/// The setup step that fails on machines without overlay support.
 pub(super) const OVERLAY: &str = "mount the bottle's files over its image";
 
-/// The opened files of an image.
+/// The open files of an image.
 pub(in crate::backend::linux) struct Files {
-    /// The image's read-only files; `None` when the bottle has a copy.
+    /// The read-only files of the image. `None` if the bottle has a copy of them.
     pub(super) lower: Option<Tree>,
-    /// The bottle's layers.
+    /// The layers of the bottle.
     pub(super) own: Tree,
 }
 
 impl Files {
-    /// Opens them. `outside` is the outside user of a bottle that root starts.
+    /// Opens the image and the layers. `outside` is the host user id of a bottle that root starts.
     ///
-    /// # Errors
-    /// [`SetupFailure`] naming the path.
+    /// # Errors [`SetupFailure`] that names the path.
     pub(in crate::backend::linux) fn open(
         image: &ImageSpec,
         outside: Option<u32>,

@@ -1,5 +1,5 @@
-//! Reads a layer of a saved image: decompresses it within the size limits, and verifies the digests of the stored and
-//! of the decompressed bytes.
+//! Reads a layer of a saved image. Limits its decompressed size, and verifies the digests of the stored and of the
+//! decompressed bytes.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,38 +14,37 @@ use super::BadImage;
 use super::container::Container;
 use super::saved::{Digest, Layer, missing};
 
-/// The largest unpacked image: larger than any development image.
+/// The size limit of an unpacked image in bytes. Development images are smaller.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// The size below which the expansion ratio is not checked.
+/// The decompressed size in bytes up to which the compression ratio is not checked.
 const MIN_UNPACKED: u64 = 256 << 20;
 
-/// The highest expansion ratio of a larger layer. Programs and sources compress to a fifth; gzip can reach a
-/// thousandth.
+/// The maximum compression ratio of a larger layer. Programs and sources compress to about a fifth of their size; gzip
+/// can compress to a thousandth.
 const RATIO_MAX: u64 = 200;
 
-/// Size of the read buffer.
+/// The size of the read buffer in bytes.
 const BUFFER: usize = 256 << 10;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// The remaining bytes for the layers of an image.
+/// How many more bytes the layers of an image may have.
 #[derive(Debug)]
 pub(super) struct Budget(u64);
 
 impl Budget {
-    /// The budget of one image.
+    /// The budget of a new image.
     pub(super) fn full() -> Self {
         Self(BYTES_MAX)
     }
 }
 
-/// Passes the content of a layer to `take`, and verifies its digests afterwards. On an error the caller discards the
-/// output of `take`.
+/// Passes the decompressed content of a layer to `take`, and then verifies the layer's digests. After an error, the
+/// caller must discard everything that `take` wrote.
 ///
-/// # Errors
-/// [`BadImage`] when the layer is missing, damaged or too large; or the error of `take`.
+/// # Errors [`BadImage`] when the layer is missing, damaged or too large. Otherwise the error of `take`.
 pub(super) fn read(
     container: &Container,
     layer: &Layer,
@@ -68,7 +67,7 @@ pub(super) fn read(
     let bound = Bound { most: budget.0, stored_meter: Some(stored_meter.clone()) };
     let (mut content, above) = MeteredReader::new(content, Some(bound));
     take(&mut content)?;
-    // The digest includes the archive's padding and any trailing bytes.
+    // The digest also covers the archive's padding and any trailing bytes.
     io::copy(&mut content, &mut io::sink()).map_err(damaged)?;
     budget.0 -= above.borrow().bytes;
     drop(content);
@@ -87,7 +86,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads a plain archive like [`read`], without digests.
+/// Reads an archive that is not part of a saved image, like [`read`] but without verifying digests.
 ///
 /// # Errors
 /// As [`read`].
@@ -101,7 +100,7 @@ pub(super) fn plain(
     take(&mut content)
 }
 
-/// Counts and hashes bytes.
+/// Counts and hashes the bytes that pass through a reader.
 #[derive(Debug, Clone, Default)]
 struct Meter {
     hash: Sha256,
@@ -116,7 +115,7 @@ impl Meter {
 
 struct Bound {
     most: u64,
-    /// The meter of the stored bytes; `None` for a plain archive.
+    /// Counts and hashes the stored bytes. `None` for an archive without digests.
     stored_meter: Option<Rc<RefCell<Meter>>>,
 }
 
@@ -163,11 +162,12 @@ impl<R: Read> Read for MeteredReader<R> {
     }
 }
 
-/// Decodes all zstd frames to the end: parallel compressors write several, and some write skippable frames in between.
+/// Decodes all zstd frames of a file. Parallel compressors write several frames, and some write skippable frames
+/// between them.
 struct Frames<R> {
     stored: R,
     decoder: FrameDecoder,
-    /// Whether a frame is being decoded.
+    /// Whether the decoder is inside a frame.
     in_frame: bool,
 }
 
@@ -176,7 +176,7 @@ impl<R: BufRead> Frames<R> {
         Self { stored, decoder: FrameDecoder::new(), in_frame: false }
     }
 
-    /// Starts the next frame; false at the end.
+    /// Starts to decode the next frame. Returns false at the end of the file.
     fn start_frame(&mut self) -> io::Result<bool> {
         while !self.in_frame && !self.stored.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.stored) {

@@ -1,4 +1,4 @@
-//! Images for bottles of the linux backend: unpacked once, shared, and read-only.
+//! Images for bottles of the linux backend. An image is unpacked one time; its read-only files are shared by bottles.
 //!
 //! ```text
 //!   folder or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
@@ -7,13 +7,14 @@
 //!                                 layer (digests,  │                    .old-<name>/   being removed
 //!                                 bounds) ─────────┘
 //! ```
-//! A saved image is named by the digest of its configuration, which contains the digests of its layers; each is verified
-//! while it is unpacked. A plain file system is named by a hash of its files' metadata. Archives are untrusted: they are
-//! read within bounds, and nothing is opened through a link that points outside.
+//! The name of a saved image is the digest of its configuration, which contains the digests of its layers. Each digest
+//! is verified while the image is unpacked. The name of a plain file system is a hash of its files' metadata. Archives
+//! are untrusted: all sizes are limited, and no file is opened through a link that points outside.
 //!
-//! Every file belongs to the user who starts bottles and has no set-id bits; in a bottle all files belong to the agent.
-//! So an agent may write everywhere, and its writes go to the bottle's upper layer: `mounted` combines both in a
-//! sandbox, `owned` ignores changes of the owner, `owners` maps the owner of root's images to the bottle's user.
+//! Every file of an image belongs to the user who starts bottles, and has no set-id bits. In a bottle, all files belong
+//! to the agent, so the agent may write everywhere; its writes go to the bottle's upper layer. `mounted` combines image
+//! and upper layer in a sandbox, `owned` makes changes of file owners succeed without effect, and `owners` maps the
+//! owner of root's images to the bottle's user.
 
 mod container;
 pub(super) mod files;
@@ -28,13 +29,13 @@ mod tree;
 
 pub(super) use self::store::{Image, Images};
 
-/// Why an image is unusable, as the rest of a sentence that begins with its name.
+/// Why an image cannot be used, as the end of a sentence that begins with its name.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadImage {
-    /// It is damaged, hostile, or for another machine.
+    /// The image is damaged, hostile, or for another kind of machine.
     #[error("{0}")]
     Refused(String),
-    /// A file system error.
+    /// A file system operation failed.
     #[error("cannot be unpacked: {0}")]
     Disk(std::io::Error),
 }
@@ -44,7 +45,7 @@ impl BadImage {
         Self::Refused(why.into())
     }
 
-    /// A file system error at a path in the image.
+    /// Creates the error of a file system operation on a path in the image.
     fn at(path: &std::path::Path, error: impl Into<std::io::Error>) -> Self {
         let error = error.into();
         Self::Disk(std::io::Error::new(error.kind(), format!("{path:?}: {error}")))

@@ -8,8 +8,8 @@
 //!   /run/bottle       this program, the proxy's sockets
 //!   /workspace        the bottle's own
 //! ```
-//! Nothing of the host's system is visible. The agent controls the changed files, so each path is opened without
-//! following links, and an obstructed path fails the start.
+//! No file of the host's system is visible. The agent controls the files that it changed, so each path is opened
+//! without following links. If a path cannot be created because another file is in its place, the start fails.
 
 use std::ffi::CString;
 use std::io;
@@ -30,16 +30,16 @@ use crate::backend::local::failure::Step;
 use crate::backend::local::layers::{COPY, UPPER, WORK};
 use crate::backend::local::spawn_ipc::{SetupFailure, SetupPart};
 
-/// The files of [`etc::own`] that an image needs too.
+/// The files of [`etc::own`] that a bottle on an image also needs.
 const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 
-/// Size of the tmpfs for mount points.
+/// The size of the tmpfs that contains mount points.
 const STAGE_SIZE: &str = "64k";
 
-/// Builds the new root and enters it. Returns the open upper folder, which has no path inside; `None` for a copy, whose
-/// files are all visible.
+/// Builds the new root and enters it. Returns the open upper folder, which has no path in the bottle. Returns `None`
+/// for a copy of the image, because all its files are visible.
 ///
-/// # Errors
+/// # Errors [`SetupFailure`] that names the step.
 /// [`SetupFailure`] naming the step.
 pub(in crate::backend::linux) fn build(
     spec: &SandboxSpec,
@@ -53,7 +53,7 @@ pub(in crate::backend::linux) fn build(
     stage.attach(&host).step("mount a folder for mounts")?;
     let tree = make_root(image, &stage)?;
     let changed = image.lower.as_ref().map(|_| open_changed(image)).transpose()?;
-    // Only the new root may be mounted on the host's: `root::enter` unmounts a single mount.
+    // `root::enter` unmounts only one mount, so no mount except the new root may remain on the host's root.
     unmount(path(&stage), UnmountFlags::DETACH).step("unmount the folder for mounts")?;
     tree.attach(&host).step("mount the root file system")?;
     let root = tree.root();
@@ -72,7 +72,7 @@ fn open_changed(image: &Files) -> Result<OwnedFd, SetupFailure> {
     rustix::fs::openat(image.own.root(), UPPER, flags, Mode::empty()).step("open the bottle's changes")
 }
 
-/// Makes the root mount: an overlay of the image and the bottle's changes, or the bottle's copy.
+/// Creates the root mount: an overlay of the image and the bottle's changes, or the bottle's copy of the image.
 fn make_root(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
     let mount_point = |name: &str| folder(stage.root(), Path::new(name)).step("make a folder for mounts");
     image.own.attach(mount_point("own")?).step("mount the bottle's files")?;
@@ -87,12 +87,12 @@ fn make_root(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
     Tree::overlay(&lower, &upper, &work, &[]).step_of(SetupPart::Overlay, OVERLAY)
 }
 
-/// The path of an open mount.
+/// A path that leads to an open mount.
 fn path(tree: &Tree) -> String {
     format!("/proc/self/fd/{}", tree.root().as_raw_fd())
 }
 
-/// Writes the files of `/etc` that belong to a launch. An agent may change them; the next launch replaces them.
+/// Writes the files of `/etc` that belong to one launch. The agent may change them; the next launch replaces them.
 fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let folder = folder(root, Path::new("/etc")).step("open /etc")?;
     for (name, content) in etc::own(spec) {
@@ -108,14 +108,14 @@ fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailur
     Ok(())
 }
 
-/// Mounts an empty, read-only `/sys`, as on the host's system.
+/// Mounts an empty, read-only `/sys`, as in a bottle on the host's system.
 fn cover_sys(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
     let sys = Tree::new("tmpfs", &[("mode", "0555"), ("size", "4k")], read_only).step("make /sys")?;
     sys.attach(folder(root, Path::new("/sys")).step("open /sys")?).step("mount /sys")
 }
 
-/// Mounts a new `/dev`, without the image's files and without persistence.
+/// Mounts a new `/dev`. It contains no files of the image, and nothing in it persists.
 fn make_devices(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let dev = Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC).step("make /dev")?;

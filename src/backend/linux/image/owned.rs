@@ -1,13 +1,14 @@
-//! Makes changes of file owners succeed without effect: a bottle on an image has one user, who owns all files.
+//! Makes system calls that change the owner of a file succeed without effect. A bottle on an image has one user, who
+//! owns all files.
 //!
-//! Package managers change the owner of each file that they install and fail on an error. That the file belongs to the
-//! agent instead of root is harmless here.
+//! Package managers set the owner of each file that they install, and fail on an error. It is harmless that the file
+//! then belongs to the agent and not to root.
 
 use bottle_harden::HardenError;
 use bottle_harden::filter::Filter;
 use nix::libc;
 
-/// The calls that return success without effect.
+/// The system calls that return success without effect.
 const CHOWN_CALLS: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
@@ -17,10 +18,10 @@ const CHOWN_CALLS: &[libc::c_long] = &[
     libc::SYS_fchownat,
 ];
 
-/// Installs the filter on this thread, the only one, and its future children, in addition to the allowlist filter.
+/// Installs the filter on this thread, which must be the only one, and its future children. It is added to the
+/// allowlist filter.
 ///
-/// # Errors
-/// When it cannot be built here, or the kernel refuses it.
+/// # Errors When the filter cannot be built on this processor architecture, or the kernel refuses it.
 pub(in crate::backend::linux) fn install() -> Result<(), HardenError> {
     let mut filter = Filter::passing();
     filter.refuse(CHOWN_CALLS, 0);

@@ -1,7 +1,7 @@
 //! Maps the owner of an image's files to the user of a bottle that root starts.
 //!
-//! On disk the files belong to root, shared by all bottles. An idmapped mount shows them with the bottle's user as
-//! owner; its id mapping comes from a user namespace that exists only for this.
+//! On disk the image's files belong to root, and all bottles share them. An idmapped mount shows the bottle's user as
+//! their owner. The mount's id mapping comes from a user namespace that is created only for this purpose.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,10 +12,9 @@ use rustix::process::{Signal, WaitOptions, getpid, kill_process, waitpid};
 
 use crate::backend::linux::sys::{Forked, fork};
 
-/// Creates a user namespace in which root maps to this outside id.
+/// Creates a user namespace in which root maps to this host user id.
 ///
-/// # Errors
-/// As the system says.
+/// # Errors The system's error.
 pub(super) fn root_as(id: u32) -> io::Result<File> {
     let (mut ours, mut theirs) = UnixStream::pair()?;
     match fork()? {
@@ -25,7 +24,7 @@ pub(super) fn root_as(id: u32) -> io::Result<File> {
             let made = nix::sched::unshare(CloneFlags::CLONE_NEWUSER).is_ok();
             let _ = theirs.write_all(&[u8::from(made)]);
             let _ = theirs.read(&mut [0]);
-            // Killed, so that no destructor of the parent's state runs here.
+            // The process kills itself, so that no destructor of the parent's state runs in it.
             kill_process(getpid(), Signal::KILL)?;
             Err(io::Error::other("it survived SIGKILL"))
         }

@@ -1,5 +1,6 @@
-//! Prepares the files of an image for an agent: adds a user, a home, a workspace, links to the provisioned certificates,
-//! and mount points. No program of the image runs. The docker backend does the same.
+//! Prepares the files of an image for an agent. Adds a user, a home, a workspace, links to the provisioned
+//! certificates, and mount points. No program of the image runs. The docker backend prepares its images in the same
+//! way.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,19 +18,18 @@ use super::tree::Tree;
 use crate::backend::ROOT_FILES;
 use crate::backend::image::account::{Account, Users, default_home};
 
-/// Larger than any list of users.
+/// The size limit of a user list in bytes. No user list is larger.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The configuration folder of dpkg, which otherwise requires root; here its files belong to the agent.
+/// The configuration folder of dpkg. By default dpkg requires root, but in a bottle its files belong to the agent.
 const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
 
-/// Folders that a bottle mounts over.
+/// Folders over which a bottle mounts other folders.
 const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 
-/// Adds the missing files, for the `USER` of the image.
+/// Adds the missing files for the user that the image's `USER` names.
 ///
-/// # Errors
-/// [`BadImage`] when the user is invalid, or a path is obstructed.
+/// # Errors [`BadImage`] when the user is invalid, or a path cannot be created because another file is in its place.
 pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     let (passwd, group) = (list(tree, "etc/passwd")?, list(tree, "etc/group")?);
     let users = Users { user, passwd: &passwd, group: &group };
@@ -69,7 +69,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     Ok(account)
 }
 
-/// Creates a folder that is a mount point; no link may be on its path.
+/// Creates a folder as a mount point. No part of its path may be a link.
 fn own_folder(tree: &Tree, place: &str) -> Result<(), BadImage> {
     let place = Path::new(place);
     for part in place.ancestors().filter(|part| !part.as_os_str().is_empty()) {
@@ -97,7 +97,7 @@ fn is_folder(tree: &Tree, place: &Path) -> bool {
     openat2(tree.top(), place, flags, Mode::empty(), resolve).is_ok()
 }
 
-/// Replaces the entry at this path.
+/// Replaces the file or link at this path.
 fn replace(
     tree: &Tree,
     place: &str,
@@ -119,7 +119,8 @@ fn write(parent: &OwnedFd, name: &str, text: &str) -> rustix::io::Result<()> {
     file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Reads a short file, resolving links relative to the image; empty when it does not exist or is not a regular file.
+/// Reads a short file; links are resolved relative to the image's root. Returns an empty text if the file does not
+/// exist or is not a regular file.
 fn list(tree: &Tree, place: &str) -> Result<String, BadImage> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -1,5 +1,5 @@
-//! Parses a saved image: the output of `docker save` (`manifest.json`), or an OCI layout (`index.json`). The digest of
-//! the configuration names the image, and the configuration contains the digest of each layer's content.
+//! Parses a saved image, which is the output of `docker save` (`manifest.json`) or an OCI layout (`index.json`). The
+//! digest of its configuration is the image's name, and the configuration contains the digest of each layer's content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use super::BadImage;
 use super::container::Container;
 use crate::backend::image::config::Config;
 
-/// Larger than any list of layers or configuration.
+/// The size limit of a JSON file in bytes. No list of layers and no configuration is larger.
 const JSON_MAX: u64 = 4 << 20;
 
-/// The deepest nesting of image lists.
+/// The maximum nesting depth of image lists.
 const NESTED_MAX: usize = 3;
 
-/// More layers than any engine makes.
+/// The maximum number of layers. No engine creates an image with more.
 const LAYERS_MAX: usize = 512;
 
-/// The platform of an entry that is not an image.
+/// The operating system of an entry that is not an image.
 const UNKNOWN: &str = "unknown";
 
 /// A SHA-256 digest.
@@ -37,7 +37,7 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// `sha256:` and 64 digits.
+    /// Parses `sha256:` followed by 64 hexadecimal digits.
     fn parse(text: &str) -> Result<Self, BadImage> {
         let digits = text.strip_prefix("sha256:");
         let hash = digits.and_then(Self::from_hex);
@@ -49,12 +49,12 @@ impl Digest {
         hex::decode_to_slice(digits, &mut hash).ok().map(|()| Self(hash))
     }
 
-    /// The hex digits alone.
+    /// The hexadecimal digits without the prefix.
     pub(super) fn digits(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// The path of this blob in an OCI layout.
+    /// The path of the blob with this digest in an OCI layout.
     fn blob(&self) -> String {
         format!("blobs/sha256/{}", self.digits())
     }
@@ -75,30 +75,30 @@ impl fmt::Debug for Digest {
 /// One layer of an image.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// Its name in the container.
+    /// The layer's file name in the saved image.
     pub(super) name: String,
-    /// The digest of the stored bytes, which may be compressed, if known.
+    /// The digest of the stored bytes, if known. They may be compressed.
     pub(super) stored: Option<Digest>,
-    /// The digest of its content, an archive.
+    /// The digest of the decompressed content, which is an archive.
     pub(super) content: Digest,
 }
 
 /// A saved image.
 #[derive(Debug)]
 pub(super) struct Saved {
-    /// The digest of its configuration: the image's id.
+    /// The digest of the configuration, which is the image's id.
     pub(super) id: Digest,
-    /// The parts of the configuration that apply in a bottle.
+    /// The parts of the configuration that matter for a bottle.
     pub(super) config: Config,
     /// The layers, lowest first.
     pub(super) layers: Vec<Layer>,
 }
 
 impl Saved {
-    /// Reads the manifest and configuration, for a machine of this architecture. Reads no layer.
+    /// Reads the manifest and the configuration for a machine of this processor architecture. Reads no layer.
     ///
     /// # Errors
-    /// When the image is damaged or for another machine, or there is not exactly one image.
+    /// When the image is damaged or for another kind of machine, or the file contains no image or several images.
     pub(super) fn read(container: &Container, architecture: &str) -> Result<Self, BadImage> {
         let found = match container.read("manifest.json", JSON_MAX)? {
             Some(list) => parse_docker_save(container, &list)?,
@@ -128,13 +128,13 @@ impl Saved {
     }
 }
 
-/// The configuration and layers of an image.
+/// The configuration and the layers of an image.
 struct Parts {
     config: Vec<u8>,
     layers: Vec<(String, Option<Digest>)>,
 }
 
-/// Reads `manifest.json`, which has one entry per image.
+/// Reads `manifest.json`, which has one entry for each image.
 fn parse_docker_save(container: &Container, list: &[u8]) -> Result<Parts, BadImage> {
     let mut images: Vec<EngineImage> = json(list, "manifest.json")?;
     let image = match images.len() {
@@ -142,7 +142,7 @@ fn parse_docker_save(container: &Container, list: &[u8]) -> Result<Parts, BadIma
         count => return Err(not_one_image(count)),
     };
     let config = container.read(&image.config, JSON_MAX)?.ok_or_else(|| missing(&image.config))?;
-    // Both forms of `docker save` name the configuration by its digest.
+    // In both forms of `docker save`, the file name of the configuration contains its digest.
     let named = image.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
     if let Some(named) = Digest::from_hex(named) {
         expect(named, &config, &image.config)?;
@@ -154,7 +154,7 @@ fn parse_docker_save(container: &Container, list: &[u8]) -> Result<Parts, BadIma
     Ok(Parts { config, layers: layers.collect() })
 }
 
-/// Reads `index.json`: a list of images, or of lists with one image per platform.
+/// Reads `index.json`. It lists images, or lists that contain one image for each platform.
 fn parse_oci_layout(container: &Container, architecture: &str) -> Result<Parts, BadImage> {
     let index = container.read("index.json", JSON_MAX)?.ok_or_else(|| missing("index.json"))?;
     let mut found = Vec::new();
@@ -190,7 +190,7 @@ fn collect(
 ) -> Result<(), BadImage> {
     let index: Index = json(index, "its index")?;
     for entry in index.manifests {
-        // For example, build provenance.
+        // Such an entry is not an image; it may describe how an image was built, for example.
         if entry.platform.as_ref().is_some_and(|platform| platform.os == UNKNOWN) {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Stores the unpacked images of a home, and removes unused ones.
 //!
-//! A stored image is complete: it is made under another name and renamed. A start keeps a shared lock on its image until
-//! its bottle's files name the image; a removal needs the exclusive lock.
+//! A stored image is always complete, because it is created under another name and then renamed. A start keeps a shared
+//! lock on its image until the bottle's files name the image. A removal needs the exclusive lock.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -29,58 +29,58 @@ use crate::backend::{BackendError, ImageInfo, Preview, ProgressSink, Step, Unuse
 use crate::host::Host;
 use crate::manifest::host_path;
 
-/// [`Unused::kind`] of an image.
+/// The [`Unused::kind`] of an image.
 const IMAGE: &str = "image";
 
-/// The metadata file of an image.
+/// The file that contains an image's metadata.
 const FACTS: &str = "image.json";
 
-/// The folder with its files.
+/// The folder that contains an image's files.
 const ROOT: &str = "root";
 
-/// The version of the preparation, a suffix of the name. A change rebuilds every image.
+/// The version of the preparation, a suffix of the image's name. Changing it rebuilds every image.
 const READY_VERSION: &str = "1";
 
-/// Larger than the metadata of any image.
+/// The size limit of the metadata in bytes. No image's metadata is larger.
 const FACTS_MAX: u64 = 1 << 20;
 
-/// Name prefixes of incomplete folders.
+/// The name prefixes of incomplete folders.
 const LEFTOVER_PREFIXES: [&str; 2] = [".new-", ".old-"];
 
-/// `image.json`.
+/// The content of `image.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Facts {
     /// The agent's account.
     account: Account,
-    /// `ENV`, as `NAME=value`.
+    /// The variables that the image sets, as `NAME=value`.
     env: Vec<String>,
-    /// Instructions without effect.
+    /// The instructions of the image that have no effect in a bottle.
     left_out: Vec<String>,
-    /// The source's path below `$BOTTLE_HOME`.
+    /// The path of the image's source, relative to `$BOTTLE_HOME`.
     source: PathBuf,
     made_at: Timestamp,
-    /// Bytes of all files.
+    /// The total size of all files in bytes.
     bytes: u64,
 }
 
 /// A stored image.
 #[derive(Debug)]
 pub(in crate::backend::linux) struct Image {
-    /// Its unique name.
+    /// The image's unique name.
     pub(in crate::backend::linux) name: String,
-    /// Its read-only files.
+    /// The folder of the image's read-only files.
     pub(in crate::backend::linux) root: PathBuf,
-    /// Its metadata.
+    /// The image's metadata.
     facts: Facts,
 }
 
 impl Image {
     fn notes(&self) -> Vec<String> {
-        // Volumes need no note: their data is in the bottle's layer.
+        // Volumes need no note, because their data is in the bottle's layers and snapshots include it.
         notes(&self.facts.left_out, &[])
     }
 
-    /// The agent's ids in it.
+    /// The agent's ids in the image.
     pub(in crate::backend::linux) fn inside(&self) -> spec::AgentIds {
         spec::AgentIds { uid: self.facts.account.uid, gid: self.facts.account.gid }
     }
@@ -91,27 +91,27 @@ impl Image {
     }
 }
 
-/// The images of a home.
+/// The stored images of a home.
 #[derive(Debug)]
 pub(in crate::backend::linux) struct Images {
     host: Host,
     folder: PathBuf,
-    /// Shared locks that protect the images of this process from removal.
+    /// Shared locks, which protect the images that this process uses from removal.
     locks: Mutex<Vec<File>>,
 }
 
-/// An image's source, and the name of the image.
+/// The source of an image, and the image's name.
 struct Source {
-    /// The path in the manifest.
+    /// The path as the manifest gives it.
     path: PathBuf,
     local: Local,
     name: String,
-    /// The parsed saved image, if it is one.
+    /// The saved image, already parsed. `None` if the source is a plain file system.
     saved: Option<(Container, Saved)>,
 }
 
 impl Images {
-    /// The images of this home. Reads nothing yet.
+    /// Creates the value for this home. Reads nothing yet.
     pub(in crate::backend::linux) fn new(host: &Host) -> Self {
         Self { host: host.clone(), folder: host.home.join(IMAGES), locks: Mutex::default() }
     }
@@ -119,7 +119,7 @@ impl Images {
     /// Previews [`Images::prepare`] for the image at this path.
     ///
     /// # Errors
-    /// [`BackendError`] when the image is unusable, as far as that is detectable without unpacking.
+    /// [`BackendError`] when the image cannot be used, as far as this can be detected without unpacking it.
     pub(in crate::backend::linux) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let mut preview = Preview::default();
@@ -130,10 +130,9 @@ impl Images {
         Ok(preview)
     }
 
-    /// Returns the image of the source at this path, unpacked when necessary, with notes for the user.
+    /// Returns the image whose source is at this path, with notes for the user. Unpacks the image if it is not stored.
     ///
-    /// # Errors
-    /// [`BackendError`] when the image is unusable; nothing of it is stored then.
+    /// # Errors [`BackendError`] when the image cannot be used. No part of it is then stored.
     pub(in crate::backend::linux) async fn prepare(
         &self,
         path: &Path,
@@ -161,14 +160,13 @@ impl Images {
         Ok((image.info(), image.notes()))
     }
 
-    /// Opens the image of this name and protects it from removal while this process lives.
+    /// Opens the image with this name and protects it from removal until this process exits.
     ///
-    /// # Errors
-    /// When it exists and cannot be read.
+    /// # Errors When the image exists but cannot be read.
     pub(in crate::backend::linux) fn open_shared(&self, name: &str) -> io::Result<Option<Image>> {
         let Some(lock) = self.lock(name)? else { return Ok(None) };
         lock.lock_shared()?;
-        // A removal renames the image while it has the exclusive lock.
+        // A removal renames the image while it holds the exclusive lock.
         if !self.is_current(name, &lock)? {
             return Ok(None);
         }
@@ -177,11 +175,10 @@ impl Images {
         Ok(found)
     }
 
-    /// Images without a bottle or snapshot that a newer image replaced, or whose source is gone; and leftovers of killed
-    /// unpackings, unless one is running.
+    /// Lists images that no bottle and no snapshot uses, and that a newer image replaced or whose source no longer
+    /// exists. Also lists leftovers of killed unpackings, unless one is running.
     ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// # Errors When the images cannot be listed.
     pub(in crate::backend::linux) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
         let mut found = Vec::new();
         let leftovers: Vec<String> = self.entries()?.into_iter().filter(|entry| is_leftover(entry)).collect();
@@ -212,11 +209,10 @@ impl Images {
         Ok(found)
     }
 
-    /// Removes these images, except those in use by now, and returns the removed ones. `used` is called while the lock
-    /// prevents new uses.
+    /// Removes these images, except those that are in use by then. Returns the removed ones. `used` is called while the
+    /// lock prevents other processes from using an image.
     ///
-    /// # Errors
-    /// When one cannot be removed.
+    /// # Errors When an image cannot be removed.
     pub(in crate::backend::linux) fn remove(
         &self,
         unused_images: Vec<Unused>,
@@ -255,7 +251,7 @@ impl Images {
         self.host.clone()
     }
 
-    /// Inspects the source at this path of the home.
+    /// Inspects the source at this path, relative to the home.
     async fn look(&self, path: &Path) -> Result<Source, BackendError> {
         let named = named(path);
         let wrong = |why: String| BackendError::failed(format!("{named} {why}")).with_hint(IMAGE_HINT);
@@ -277,7 +273,7 @@ impl Images {
         Ok(Some(Image { name: name.to_owned(), root: folder.join(ROOT), facts }))
     }
 
-    /// The file to lock for an image.
+    /// The file that is locked for an image.
     fn lock(&self, name: &str) -> io::Result<Option<File>> {
         if !is_name(name) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no image's name")));
@@ -305,7 +301,7 @@ impl Images {
 
     fn all(&self) -> io::Result<Vec<Image>> {
         let names = self.entries()?.into_iter().filter(|entry| is_name(entry));
-        // Other entries, for example the user's own files, are skipped.
+        // Other entries, for example files of the user, are skipped.
         Ok(names.filter_map(|name| self.find(&name).ok().flatten()).collect())
     }
 
@@ -316,7 +312,7 @@ impl Images {
     }
 }
 
-/// Inspects a file or folder, and parses a saved image. Blocks.
+/// Inspects a file or folder. Parses it if it is a saved image. Blocks.
 fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
     let local = local::inspect(real).map_err(BadImage::Refused)?;
     if !local.saved {
@@ -329,11 +325,11 @@ fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
     Ok(Source { path, local, name, saved: Some((container, saved)) })
 }
 
-/// Makes the image atomically. Blocks.
+/// Creates the stored image atomically. Blocks.
 fn unpack(folder: &Path, source: Source) -> Result<(), BadImage> {
     let (new, place) = (folder.join(format!(".new-{}", source.name)), folder.join(&source.name));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(BadImage::Disk)?;
-    // Left by a start that was killed.
+    // A start that was killed may have left this folder.
     layers::remove_tree(&new).map_err(BadImage::Disk)?;
     let made = fill(&new, source).and_then(|()| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -361,7 +357,8 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
         None => Config::default(),
     };
     if source.local.folder {
-        // Root's copies belong to root, since no bottle runs as root; an ordinary user owns all copies anyway.
+        // If root runs this, the copies belong to root, because no bottle runs as root. An ordinary user owns all
+        // copies in any case.
         let owner = rustix::process::geteuid().is_root().then_some(0);
         let copied = tree_into(&source.local.path, new, ROOT, owner).map_err(BadImage::Disk)?;
         finish(Tree::new(&root)?, new, &source, config, copied.size)
@@ -392,7 +389,7 @@ fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -
     file.and_then(|mut file| file.write_all(&text)).map_err(BadImage::Disk)
 }
 
-/// This machine's processor, by the engines' name.
+/// This machine's processor architecture, by the engines' name.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

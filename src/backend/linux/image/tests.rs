@@ -21,7 +21,7 @@ use crate::host::Host;
 struct Entry {
     kind: EntryType,
     name: Vec<u8>,
-    /// A link's target, or a file's content.
+    /// The target of a link, or the content of a file.
     rest: Vec<u8>,
     mode: u32,
     attributes: Vec<(&'static str, &'static [u8])>,
@@ -48,7 +48,7 @@ fn hard(name: &str, target: &str) -> Entry {
     entry(EntryType::Link, name, target.as_bytes())
 }
 
-/// Writes names as they are: the library would refuse some.
+/// Writes entry names unchanged. The tar library would refuse some of them.
 fn layer(entries: &[Entry]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     for entry in entries {
@@ -96,7 +96,7 @@ fn config(layers: &[Vec<u8>], more: serde_json::Value) -> Vec<u8> {
     config.to_string().into_bytes()
 }
 
-/// What `docker save` writes.
+/// The files that `docker save` writes.
 fn saved(layers: &[Vec<u8>], more: serde_json::Value) -> BTreeMap<String, Vec<u8>> {
     let config = config(layers, more);
     let name = format!("{}.json", sha(&config).trim_start_matches("sha256:"));
@@ -108,7 +108,7 @@ fn saved(layers: &[Vec<u8>], more: serde_json::Value) -> BTreeMap<String, Vec<u8
     files
 }
 
-/// An OCI layout, with layers as `stored` of them.
+/// An OCI layout. `stored` contains the layers as they are stored, which may be compressed.
 fn layout(layers: &[Vec<u8>], stored: &[Vec<u8>]) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut blob = |bytes: Vec<u8>| {
@@ -139,7 +139,7 @@ fn archive(files: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
     layer(&files.iter().map(|(name, bytes)| entry(EntryType::Regular, name, bytes)).collect::<Vec<_>>())
 }
 
-/// What is in an archive, by name.
+/// The files in an archive, by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
 struct Home {
@@ -169,7 +169,7 @@ impl Home {
         self.images.prepare(Path::new(name), &ProgressSink::discard()).await
     }
 
-    /// The files of the image that this becomes.
+    /// Unpacks a saved image with these files and returns the folder of the image's files.
     async fn unpacked(&self, files: &BTreeMap<String, Vec<u8>>) -> PathBuf {
         self.put("a.tar", &archive(files));
         let (inside, _) = self.prepare("a.tar").await.expect("unpacked");
@@ -180,7 +180,7 @@ impl Home {
         self.folder.path().join("images").join(&inside.image).join("root")
     }
 
-    /// Why this becomes none; and nothing is left of it.
+    /// Expects that these files are refused as an image and that nothing of them is stored. Returns the error.
     async fn refused(&self, files: &BTreeMap<String, Vec<u8>>) -> String {
         self.put("a.tar", &archive(files));
         let error = self.prepare("a.tar").await.expect_err("refused");
@@ -240,7 +240,7 @@ async fn unpacks_layers_over_each_other() {
         file("bin/other", "through a link that stays"),
         Entry { mode: 0o500, ..folder("opt/closed") },
         file("opt/closed/inner", "z"),
-        // Of lower layers only.
+        // The whiteout affects only lower layers, so this file stays.
         file("opt/fresh", "fresh"),
         file("opt/.wh.fresh", ""),
     ]);
@@ -276,7 +276,7 @@ async fn unpacks_layers_over_each_other() {
     let mut names = [0; 256];
     let length = rustix::fs::listxattr(root.join("opt/noted"), &mut names).unwrap_or(0);
     assert!(matches!(&names[..length], b"user.note\0" | b""), "{:?}", &names[..length]);
-    // Removable, whatever its modes are.
+    // The folder can be removed whatever modes its files have.
     crate::backend::local::layers::remove_tree(&root).expect("removed");
 }
 
@@ -289,7 +289,7 @@ async fn reads_compressed_layers_and_both_manifest_formats() {
         out.write_all(bytes).expect("compressed");
         out.finish().expect("compressed")
     };
-    // One frame after another, and one to be passed over between them.
+    // Several zstd frames, with a skippable frame between them.
     let zstd = |bytes: &[u8]| {
         let (begin, end) = bytes.split_at(bytes.len() / 2);
         let frame = |bytes: &[u8]| compress_to_vec(bytes, CompressionLevel::Fastest);
@@ -303,7 +303,7 @@ async fn reads_compressed_layers_and_both_manifest_formats() {
     assert_eq!(text(&root.join("a/two")), "two");
     assert!(!root.join("a/one").exists());
 
-    // The same as a folder is the same image.
+    // The same image in a folder has the same name.
     let files = layout(&layers, &stored);
     for (name, bytes) in &files {
         let path = home.folder.path().join("folder").join(name);
@@ -312,7 +312,7 @@ async fn reads_compressed_layers_and_both_manifest_formats() {
     }
     let (inside, _) = home.prepare("folder").await.expect("a folder");
     assert_eq!(home.root(&inside), root);
-    // And as an engine writes it.
+    // The same image in the form that an engine writes has the same name.
     assert_eq!(home.unpacked(&saved(&layers, json!({}))).await, root);
 
     let mut cut = stored.clone();
@@ -355,7 +355,7 @@ async fn copies_a_plain_file_system_unchanged() {
     let made = home.root(&inside);
     assert_eq!(text(&made.join("bin/tool")), "tool");
     assert_eq!(made.join("bin/tool").metadata().expect("there").permissions().mode() & 0o7777, 0o755);
-    // A changed file is another image, and the first one is nobody's.
+    // A changed file results in another image. No bottle uses the first one then.
     std::fs::write(root.join("usr/bin/other"), "other").expect("written");
     let (other, _) = home.prepare("rootfs").await.expect("copied");
     assert_ne!(other.image, inside.image);
@@ -448,7 +448,7 @@ async fn refuses_an_image_that_does_not_match_its_manifest() {
         let message = Home::new().refused(&files).await;
         assert!(message.contains(why), "{why}: {message}");
     }
-    // An archive with a file twice, and one that ends before it is over.
+    // One archive contains a file twice, and another one is truncated.
     let home = Home::new();
     let twice = layer(&[file("manifest.json", "[]"), file("manifest.json", "[]")]);
     home.put("a.tar", &twice);
@@ -474,7 +474,7 @@ async fn stops_at_a_decompression_bomb() {
         out.write_all(&zeros).expect("compressed");
     }
     let bomb = out.finish().expect("compressed");
-    // What it would be is not worth computing.
+    // The digest of this content does not matter, so it is not computed.
     let content = [layer(&[])];
     let message = Home::new().refused(&layout(&content, &[bomb])).await;
     assert!(message.contains("\"zero\" cannot be read: it expands to more than 200 times"), "{message}");
@@ -538,7 +538,7 @@ async fn finds_and_removes_only_unused_images() {
     let unused = images.unused(&[]).expect("listed");
     assert_eq!(names(&unused), [".new-0123".to_owned(), one.image.clone()]);
     assert!(unused[1].why.contains("took its place"), "{unused:?}");
-    // Somebody starts with it after it was found.
+    // A start begins to use the image after it was listed as unused.
     let starting = fresh();
     assert!(starting.open_shared(&one.image).expect("held").is_some());
     let removed = images.remove(unused.clone(), || Ok(Vec::new())).expect("removed");

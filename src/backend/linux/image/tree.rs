@@ -1,7 +1,7 @@
-//! Unpacks the layers of an image into a folder, one over the other.
+//! Unpacks the layers of an image into a folder, each one over the previous ones.
 //!
-//! Every name is untrusted. Paths are opened from the top of the tree, and links are followed only while they stay
-//! beneath it. Entries that an image must not contain are refused by name.
+//! Every name is untrusted. Paths are opened from the top of the tree, and a link is followed only if it leads to a
+//! path in the tree. Entries that an image must not contain are refused with their name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -23,7 +23,7 @@ use super::BadImage;
 use crate::archive::DiskBudget;
 use crate::backend::local::layers;
 
-/// More files than any image has, in all of its layers.
+/// The maximum number of files in all layers of an image. No image has more.
 const FILES_MAX: usize = 2_000_000;
 
 /// The name prefix of a whiteout, which removes a file of lower layers.
@@ -35,13 +35,13 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// The prefix of the attributes of overlay file systems.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// The folder of devices, which a bottle mounts over; devices there are skipped.
+/// The folder of devices, over which a bottle mounts another folder. Devices in it are skipped.
 const DEVICES: &str = "dev";
 
 /// The file tree of an image.
 pub(super) struct Tree {
     top: OwnedFd,
-    /// The final modes and times of folders; until then they stay writable.
+    /// The final modes and times of folders. The folders stay writable until these are set.
     folders: BTreeMap<PathBuf, (Mode, u64)>,
     files: usize,
     bytes: u64,
@@ -55,13 +55,13 @@ struct LayerPaths {
 }
 
 impl LayerPaths {
-    /// Whether this layer has added the path, or something beneath it.
+    /// Whether this layer has added the path or a path below it.
     fn contains(&self, path: &Path) -> bool {
         self.names.contains(path)
     }
 
     fn add(&mut self, path: &Path) -> bool {
-        // The parent folders count as this layer's too.
+        // The parent folders count as added by this layer too.
         for parent in path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty()) {
             if !self.names.insert(parent.to_owned()) {
                 break;
@@ -72,10 +72,10 @@ impl LayerPaths {
 }
 
 impl Tree {
-    /// A tree in this empty folder.
+    /// Creates a tree in this empty folder.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the folder cannot be opened.
     pub(super) fn new(folder: &Path) -> Result<Self, BadImage> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let top =
@@ -84,20 +84,19 @@ impl Tree {
         Ok(Self { top, folders: BTreeMap::new(), files: 0, bytes: 0, budget })
     }
 
-    /// The top folder.
+    /// The top folder of the tree.
     pub(super) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
 
-    /// Bytes of all unpacked files, including those that a later layer replaced.
+    /// The size in bytes of all unpacked files, including files that a later layer replaced.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Unpacks a layer over the earlier ones. `name` identifies it in errors.
+    /// Unpacks a layer over the earlier layers. `name` identifies the layer in errors.
     ///
-    /// # Errors
-    /// [`BadImage`]; the tree is incomplete then.
+    /// # Errors [`BadImage`]. The tree is then incomplete.
     pub(super) fn put(&mut self, name: &str, layer: &mut dyn Read) -> Result<(), BadImage> {
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {name:?}: {error}"));
         let mut archive = tar::Archive::new(layer);
@@ -114,14 +113,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the final mode and time of every folder, deeper ones first, because a change in a folder updates its time.
+    /// Sets the final mode and time of every folder. Deeper folders come first, because a change in a folder updates
+    /// its time.
     ///
-    /// # Errors
-    /// When one cannot be changed.
+    /// # Errors When a folder cannot be changed.
     pub(super) fn settle(self) -> Result<(), BadImage> {
         for (path, (mode, time)) in self.folders.iter().rev() {
             let opened = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {
-                // Removed or replaced by a later layer.
+                // A later layer removed or replaced the folder.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
                 opened => opened.map_err(|error| BadImage::at(path, error))?,
             };
@@ -138,7 +137,7 @@ impl Tree {
     ) -> Result<(), BadImage> {
         let path = checked_path(&member.name)?;
         let Some(name) = path.file_name().map(OsStr::to_owned) else {
-            // The top itself, which is ours.
+            // The entry is the top folder, which this program created.
             return Ok(());
         };
         let parent = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -241,7 +240,7 @@ impl Tree {
         {
             return Err(rejected_entry(path, "is a whiteout without a valid name"));
         }
-        // A whiteout affects lower layers only.
+        // A whiteout affects only lower layers.
         let gone = parent.join(removed);
         if layer_paths.contains(&gone) {
             return Ok(());
@@ -250,7 +249,7 @@ impl Tree {
         EntrySlot { parent: opened.as_fd(), name: removed, path: &gone }.remove()
     }
 
-    /// Removes the files of lower layers in a folder.
+    /// Removes files of lower layers from a folder.
     fn empty(&self, folder: &OwnedFd, path: &Path, layer_paths: &LayerPaths) -> Result<(), BadImage> {
         let failed = |error: Errno| BadImage::at(path, error);
         for entry in Dir::read_from(folder).map_err(failed)? {
@@ -270,7 +269,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Opens a folder and creates missing parts of its path.
+    /// Opens a folder and creates the missing parts of its path.
     ///
     /// # Errors
     /// When the path is not a folder, or a link on it points outside.
@@ -291,12 +290,12 @@ impl Tree {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(BadImage::at(path, error)),
         }
-        // A dangling link exists, and is not a folder.
+        // A dangling link exists but is not a folder.
         let entry = EntrySlot { parent: parent.as_fd(), name, path };
         entry.open_folder().map_err(|_| rejected_entry(path, "must be a folder, and is not"))
     }
 
-    /// Opens a path; links are followed while they stay beneath the top.
+    /// Opens a path. A link is followed only if it leads to a path in the tree.
     fn open(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -304,11 +303,11 @@ impl Tree {
     }
 }
 
-/// A name in an open folder of the tree.
+/// The name of an entry in an open folder of the tree.
 struct EntrySlot<'a> {
     parent: BorrowedFd<'a>,
     name: &'a OsStr,
-    /// For errors.
+    /// The complete path, for errors.
     path: &'a Path,
 }
 
@@ -327,7 +326,7 @@ impl EntrySlot<'_> {
         }
     }
 
-    /// Removes the existing entry of any type.
+    /// Removes the existing entry, whatever its type is.
     fn remove(&self) -> Result<(), BadImage> {
         match unlinkat(self.parent, self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -358,7 +357,7 @@ impl EntrySlot<'_> {
         let mut file = File::from(file.map_err(|error| self.failed(error))?);
         member.content.copy_to(&mut file).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => rejected_entry(self.path, "is truncated"),
-            // Only file system errors have an error number; errors of the archive have none.
+            // Only file system errors have an error number. Errors in the archive have none.
             _ if error.raw_os_error().is_some() => BadImage::at(self.path, error),
             _ => rejected_entry(self.path, &format!("cannot be read: {error}")),
         })?;
@@ -367,8 +366,8 @@ impl EntrySlot<'_> {
         futimens(&file, &times(member.mtime)).map_err(|error| self.failed(error))
     }
 
-    /// Creates a symbolic link. Absolute links are allowed: they are followed only inside a bottle, whose root is the
-    /// tree's top.
+    /// Creates a symbolic link. Absolute links are allowed, because they are followed only inside a bottle, where the
+    /// top of the tree is the root.
     fn make_link(&self, target: &Path) -> Result<(), BadImage> {
         if escapes(self.path, target) {
             return Err(rejected_entry(self.path, &format!("is a link that points outside, to {target:?}")));
@@ -377,7 +376,7 @@ impl EntrySlot<'_> {
     }
 }
 
-/// Validates a name of an archive and returns its path.
+/// Checks an entry name of an archive and returns it as a path.
 fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
     if name.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'\0' | b'\n')) {
         return Err(rejected_entry(name, "has a name with a NUL byte or a line break"));
@@ -399,7 +398,7 @@ fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
     Ok(path)
 }
 
-/// Whether a relative link goes up beyond the top.
+/// Whether a relative link leads above the top folder.
 fn escapes(path: &Path, target: &Path) -> bool {
     if target.is_absolute() {
         return false;
@@ -416,7 +415,7 @@ fn escapes(path: &Path, target: &Path) -> bool {
     false
 }
 
-/// The error for a refused entry; shows only the end of a long name.
+/// The error for an entry that is refused. Of a long name, it contains only the end.
 fn rejected_entry(path: &Path, why: &str) -> BadImage {
     const SHOWN: usize = 100;
     let name = path.to_string_lossy();
@@ -426,7 +425,7 @@ fn rejected_entry(path: &Path, why: &str) -> BadImage {
     BadImage::refused(format!("is hostile or damaged: {more}{shown:?} {why}"))
 }
 
-/// Sets `user.*` attributes. Other attributes grant rights or have no meaning here.
+/// Sets `user.*` attributes. Other attributes grant rights or have no meaning in a bottle.
 fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, path: &Path) -> Result<(), BadImage> {
     for (name, value) in &member.attributes {
         if name.starts_with(OVERLAY) {

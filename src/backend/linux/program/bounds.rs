@@ -1,10 +1,10 @@
-//! The host paths that no bottle may see: the user's whole home, and secret paths in it.
+//! The host paths that no bottle may see: the user's home as a whole, and paths in it that contain secrets.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::Host;
 
-/// Paths in a home with credentials, keys or other agents' conversations.
+/// Paths in a home that contain credentials, keys or the conversations of other agents.
 const SECRET: [&str; 26] = [
     ".android",
     ".anthropic",
@@ -34,10 +34,10 @@ const SECRET: [&str; 26] = [
     ".vault-token",
 ];
 
-/// Exceptions: folders in secret paths in which installers put programs.
+/// Allowed folders inside secret paths. Installers put programs there.
 const PROGRAMS: [&str; 2] = [".claude/local", ".codex/packages"];
 
-/// The forbidden paths of a host.
+/// The host paths that no bottle of this user may see.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     home: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct Bounds {
 impl Bounds {
     /// The forbidden paths of this user.
     pub(super) fn new(host: &Host) -> Self {
-        // Both paths of a home that is a link.
+        // If the home is a link, both its path and the link's target are forbidden.
         let homes = [Some(host.user_home.clone()), host.user_home.canonicalize().ok()];
         let mut secret: Vec<PathBuf> = vec![host.home.clone()];
         let mut programs = Vec::new();
@@ -60,7 +60,7 @@ impl Bounds {
         Self { home, secret, programs }
     }
 
-    /// Checks that a path may be visible; the error is a fragment.
+    /// Checks that a bottle may see this path. The error is a sentence fragment.
     pub(super) fn check(&self, path: &Path) -> Result<(), String> {
         if self.home.starts_with(path) {
             return Err("it is the home directory or contains it".to_owned());

@@ -1,8 +1,8 @@
 //! Computes the minimal set of host paths that a program needs.
 //!
-//! It starts at the program's path, exposes each link on the way as a link and each installation as one folder, and
-//! repeats this for the interpreter. Paths that every bottle sees are omitted. Each path has a reason, for the user's
-//! confirmation.
+//! The computation starts at the program's path. It exposes each link on the path as a link, exposes each installation
+//! as one folder, and then does the same for the interpreter. Paths that every bottle sees are omitted. Each path has a
+//! reason, which is shown when the user confirms the launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,13 +16,14 @@ use crate::backend::linux;
 use crate::backend::{BackendError, BackendErrorKind, Exposed};
 use crate::host::Host;
 
-/// Links followed for one path, as the kernel does.
+/// The maximum number of links followed for one path, which equals the kernel's limit.
 const LINKS_MAX: usize = 40;
 
-/// Folders that a bottle replaces: a host link there cannot be recreated, so its target is exposed under both paths.
+/// Folders that a bottle replaces. A host link in one of them cannot be recreated, so its target is exposed under both
+/// paths.
 const REPLACED: [&str; 9] = ["/home", "/run", "/tmp", "/var", "/etc", "/dev", "/proc", "/sys", "/workspace"];
 
-/// The paths found so far.
+/// The paths that were found so far.
 pub(super) struct Closure<'a> {
     host: &'a Host,
     bounds: Bounds,
@@ -33,7 +34,7 @@ pub(super) struct Closure<'a> {
 }
 
 impl<'a> Closure<'a> {
-    /// An empty closure.
+    /// Creates an empty closure.
     pub(super) fn new(host: &'a Host) -> Self {
         Self {
             host,
@@ -45,10 +46,9 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a program with its dependencies, and its folder to the search path.
+    /// Adds a program with its dependencies. Adds its folder to the search path.
     ///
-    /// # Errors
-    /// [`BackendError`] with a path that must not be exposed, or does not exist.
+    /// # Errors [`BackendError`] that names a path which must not be exposed or does not exist.
     pub(super) fn program(&mut self, path: &Path) -> Result<(), BackendError> {
         if !self.seen.insert(path.to_owned()) {
             return Ok(());
@@ -76,7 +76,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a path from `home_allow`.
+    /// Adds a path from the manifest key `home_allow`.
     ///
     /// # Errors
     /// As [`Closure::program`].
@@ -85,7 +85,7 @@ impl<'a> Closure<'a> {
         self.expose(&real, "allowed by home_allow in settings.yml".to_owned())
     }
 
-    /// The exposed paths without duplicates, and the search path.
+    /// Returns the exposed paths without duplicates, and the search path.
     pub(super) fn finish(mut self) -> (Vec<Exposed>, Vec<PathBuf>) {
         for (alias, real) in self.aliases {
             let aliased: Vec<_> = self
@@ -96,7 +96,7 @@ impl<'a> Closure<'a> {
             self.exposed.extend(aliased);
         }
         let mut outermost: Vec<Exposed> = Vec::new();
-        // In sorted order a folder precedes its content.
+        // In sorted order, a folder comes before its content.
         for (path, why) in self.exposed {
             if !outermost.iter().any(|exposed| path.starts_with(&exposed.path)) {
                 outermost.push(Exposed { path, why });
@@ -112,7 +112,8 @@ impl<'a> Closure<'a> {
             self.expose(&real, format!("editable sources of {name}'s environment"))?;
         }
         if let Some(base) = &environment.base {
-            // From the environment's settings, which may differ from its links.
+            // The environment's settings name the interpreter, which may differ from the target of the environment's
+            // link.
             let interpreter = ["python3", "python"].map(|name| base.join(name));
             if let Some(interpreter) = interpreter.iter().find(|path| search::is_executable(path)) {
                 let real = self.follow(interpreter)?;
@@ -122,7 +123,7 @@ impl<'a> Closure<'a> {
         Ok(())
     }
 
-    /// Exposes the installation of a file, or the file alone.
+    /// Exposes the installation that contains a file. If there is none, exposes only the file.
     fn unit(&mut self, real: &Path, name: &str) -> Result<(), BackendError> {
         if let Some(package) = node::unit(real) {
             return self.expose(&package, format!("{name}'s package"));
@@ -160,7 +161,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Resolves a path and exposes every link on the way.
+    /// Resolves a path and exposes every link on it.
     fn follow(&mut self, path: &Path) -> Result<PathBuf, BackendError> {
         let failed = |error: std::io::Error| {
             BackendError::failed(format!("cannot follow {}", path.display())).because(error)
@@ -213,7 +214,7 @@ fn is_always_visible(path: &Path) -> bool {
     linux::is_system(path) || path.starts_with("/etc/alternatives")
 }
 
-/// The error for a missing program, with the searched folders.
+/// The error for a program that was not found, with the searched folders.
 pub(super) fn missing(host: &Host, name: &str, why: &str) -> BackendError {
     let folders: Vec<String> =
         search::folders(host).iter().map(|folder| folder.display().to_string()).collect();

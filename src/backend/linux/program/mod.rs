@@ -5,7 +5,7 @@
 //!     python, node, native, shebang   installations that the closure supports
 //!     search     the user's PATH, with version managers' shims resolved
 //! ```
-//! Nothing here runs a host program: dependencies come from files, or stay unknown.
+//! This module runs no host program. It finds dependencies by reading files; others remain unknown.
 
 mod bounds;
 mod closure;
@@ -23,12 +23,12 @@ use crate::backend::{BackendError, Prepared};
 use crate::host::Host;
 use closure::{Closure, missing};
 
-/// Finds the program of an agent's argv and the host paths that it needs.
+/// Finds the program that an agent's argv names, and the host paths that it needs.
 ///
-/// A relative path, or one in the bottle's own folders, is resolved in the bottle; the host is not searched.
+/// A relative path, or a path in a folder of the bottle, is resolved in the bottle and not searched on the host.
 ///
-/// # Errors
-/// [`BackendError`] when it does not exist, with the searched folders, or when it needs a forbidden path.
+/// # Errors [`BackendError`] when the program does not exist (with the searched folders), or when it needs a forbidden
+/// path.
 pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared, BackendError> {
     let mut closure = Closure::new(host);
     for path in allow {
@@ -53,7 +53,7 @@ pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared
     Ok(Prepared { exposed, program, path, ..Prepared::default() })
 }
 
-/// Whether a program of this name or path exists on this machine or belongs to the bottle.
+/// Whether a program of this name or path exists on this machine, or its path is in a folder of the bottle.
 #[must_use]
 pub fn is_available(host: &Host, program: &str) -> bool {
     let path = Path::new(program);
@@ -80,17 +80,17 @@ mod tests {
     use super::*;
     use crate::backend::BackendErrorKind;
 
-    /// A user's home with programs installed in different ways.
+    /// The home of a user who installed programs in different ways.
     struct Home(tempfile::TempDir);
 
     impl Home {
         fn new() -> Self {
-            // Paths are compared in canonical form.
+            // The code under test compares paths in canonical form.
             Self(tempfile::tempdir().expect("folder"))
         }
 
         fn at(&self, path: &str) -> PathBuf {
-            // Joining an absolute path would write outside the folder.
+            // Joining an absolute path would write outside this folder.
             assert!(Path::new(path).is_relative(), "{path} is not relative");
             self.0.path().canonicalize().expect("real").join("ann").join(path)
         }

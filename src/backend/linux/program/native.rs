@@ -1,8 +1,8 @@
-//! Finds the package of a native program.
+//! Finds the package folder of a native program.
 
 use std::path::{Path, PathBuf};
 
-/// Files that mark a package folder with several programs in its `bin`.
+/// Files that identify a package folder whose `bin` contains several programs.
 const MARKERS: [&str; 1] = ["codex-package.json"];
 
 /// The package folder of a program.

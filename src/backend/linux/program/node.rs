@@ -2,10 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The folder with a script's package and its dependencies.
+/// The folder that contains a script's package and its dependencies.
 ///
-/// A global installation has a package's dependencies inside the package, so that folder is enough. Otherwise they
-/// are siblings in the outermost `node_modules`.
+/// In a global installation, a package contains its dependencies, so the package's folder is sufficient. Otherwise the
+/// dependencies are beside the package in the outermost `node_modules`, and that folder is returned.
 pub(super) fn unit(script: &Path) -> Option<PathBuf> {
     let modules = outermost_modules(script)?;
     if modules.parent().is_none_or(|parent| !parent.ends_with("lib")) {

@@ -4,20 +4,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most bytes read of a settings file.
+/// The maximum number of bytes read from a settings file.
 const SETTINGS_MAX: usize = 64 << 10;
 
 /// A virtual environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Environment {
-    /// Its folder.
+    /// The folder of the environment.
     pub(super) folder: PathBuf,
-    /// The folder of its base interpreter.
+    /// The folder of the interpreter on which the environment is based.
     pub(super) base: Option<PathBuf>,
 }
 
 impl Environment {
-    /// The environment of programs in this folder.
+    /// The environment whose programs are in this folder.
     pub(super) fn of_program_folder(bin: &Path) -> Option<Self> {
         let folder = bin.parent()?;
         let settings = read(&folder.join("pyvenv.cfg"))?;
@@ -28,7 +28,7 @@ impl Environment {
         Some(Self { folder: folder.to_owned(), base })
     }
 
-    /// Folders outside it that its `.pth` files add to the import path: editable sources.
+    /// Folders outside the environment that its `.pth` files add to the import path. These are editable sources.
     pub(super) fn editable_sources(&self) -> Vec<PathBuf> {
         let mut sources = Vec::new();
         for packages in site_packages(&self.folder) {
@@ -49,7 +49,7 @@ impl Environment {
     }
 }
 
-/// The installation of an interpreter: the folder with its `lib/pythonX.Y`.
+/// The installation of an interpreter, which is the folder that contains `lib/pythonX.Y`.
 pub(super) fn installation(interpreter: &Path) -> Option<PathBuf> {
     let name = interpreter.file_name()?.to_str()?;
     if !name.starts_with("python") && !name.starts_with("pypy") {

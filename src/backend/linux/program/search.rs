@@ -20,19 +20,20 @@ pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
             return None;
         }
         match Shims::of_program(&candidate) {
-            // A shim without a program in the active version is skipped, as by the shell.
+            // If the active version has no such program, the shim is skipped, and a later folder is searched.
             Some(shims) => shims.program(host, name),
             None => Some(candidate),
         }
     })
 }
 
-/// Whether it is a file with an execute permission.
+/// Whether the path is a file with an execute permission.
 pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// pyenv's folder of scripts that start the program of the active version; rbenv and nodenv work the same.
+/// The folder of a version manager's shims: scripts that start the program of the active version. pyenv, rbenv and
+/// nodenv use the same layout.
 struct Shims {
     root: PathBuf,
     variable: &'static str,
@@ -59,7 +60,8 @@ impl Shims {
         })
     }
 
-    /// The active versions: from the variable, else from the nearest file upwards, else the global ones.
+    /// The active versions. They come from the environment variable, otherwise from the version file in the nearest
+    /// folder upwards, otherwise from the global setting.
     fn versions(&self, host: &Host) -> Vec<String> {
         let text = match host.var(self.variable) {
             Some(text) => text.replace(':', "\n"),

@@ -4,19 +4,20 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes read of a script. The kernel reads 256 bytes; pip's workaround for longer paths needs a second line.
+/// The number of bytes read from a script. The kernel reads 256 bytes, but pip uses a second line for longer
+/// interpreter paths.
 const READ_MAX: u64 = 1024;
 
-/// The interpreter of a script.
+/// The interpreter that a script names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Interpreter {
     /// The program at this path.
     At(PathBuf),
-    /// The program of this name, looked up in `PATH` by `env`.
+    /// The program with this name, which `env` looks up in `PATH`.
     Named(String),
 }
 
-/// The interpreter of a file; `None` when it is not a script.
+/// The interpreter of a file. `None` if the file is not a script.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -29,7 +30,8 @@ pub(super) fn interpreter(file: &Path) -> io::Result<Option<Interpreter>> {
 fn parse(head: &[u8]) -> Option<Interpreter> {
     let mut lines = head.strip_prefix(b"#!")?.split(|b| *b == b'\n');
     let first = std::str::from_utf8(lines.next()?).ok()?;
-    // For a path that is too long or has spaces, pip makes the shell execute it from the next line.
+    // If the interpreter's path is too long or contains spaces, pip writes a shell script whose second line executes
+    // it.
     if let Some(path) = lines.next().and_then(|line| line.strip_prefix(b"'''exec' ")) {
         let path = std::str::from_utf8(path).ok()?;
         let path = match path.strip_prefix('"') {

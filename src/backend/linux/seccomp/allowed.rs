@@ -1,15 +1,15 @@
-//! The allowlist of system calls for developer programs: shells, compilers, interpreters, package managers, version
-//! control, debuggers of their own children, databases, terminals.
+//! The allowlist of system calls. It serves developer programs: shells, compilers, interpreters, package managers,
+//! version control, debuggers of their own child processes, databases and terminals.
 //!
-//! It is based on the defaults of container engines, without calls that need a privilege, and tested with such programs
-//! (`tests/escape/tools.rs`). A call that is not listed fails with ENOSYS, as on a kernel without it.
+//! It is based on the default lists of container engines, without calls that need a privilege, and tested with such
+//! programs (`tests/escape/tools.rs`). A call that is not listed fails with ENOSYS, as on a kernel that lacks it.
 
 use nix::libc;
 
-/// Calls of every processor.
+/// Calls that exist on every processor architecture.
 #[rustfmt::skip]
 pub(super) const EVERYWHERE: &[libc::c_long] = &[
-    // Files and folders, by path and by descriptor. `ioctl` by its request.
+    // Files and folders, by path and by descriptor. `ioctl` is filtered by its request.
     libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_fstat, libc::SYS_lseek, libc::SYS_pread64,
     libc::SYS_pwrite64, libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev,
     libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_sendfile, libc::SYS_copy_file_range, libc::SYS_splice,
@@ -33,7 +33,7 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_mlockall, libc::SYS_munlock, libc::SYS_munlockall, libc::SYS_remap_file_pages,
     libc::SYS_memfd_create, libc::SYS_membarrier, libc::SYS_pkey_alloc, libc::SYS_pkey_free,
     libc::SYS_pkey_mprotect, libc::SYS_mseal,
-    // Processes and threads. `clone` by its flags, `clone3` never.
+    // Processes and threads. `clone` is filtered by its flags, and `clone3` is never allowed.
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4,
     libc::SYS_waitid, libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal, libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid,
@@ -46,13 +46,14 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_set_robust_list, libc::SYS_get_robust_list, libc::SYS_rseq, libc::SYS_restart_syscall,
     libc::SYS_getrusage, libc::SYS_times, libc::SYS_sysinfo, libc::SYS_uname, libc::SYS_getrandom,
     libc::SYS_getcpu,
-    // Debuggers of processes inside: the same user's, within the limits of Yama and the namespace.
+    // Debuggers of processes in the bottle. They can attach to processes of the same user, within the limits of Yama
+    // and of the pid namespace.
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_kcmp,
     // Signals.
     libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_rt_sigpending,
     libc::SYS_rt_sigtimedwait, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_rt_sigsuspend, libc::SYS_sigaltstack, libc::SYS_signalfd4,
-    // Waiting: for other threads, for descriptors, for time.
+    // Waiting for threads, descriptors and timers.
     libc::SYS_futex, libc::SYS_futex_waitv, libc::SYS_epoll_create1, libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_pselect6, libc::SYS_ppoll, libc::SYS_eventfd2,
     libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_clock_gettime, libc::SYS_clock_getres,
@@ -63,19 +64,19 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_sched_yield, libc::SYS_sched_getparam, libc::SYS_sched_getscheduler,
     libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min, libc::SYS_sched_rr_get_interval,
     libc::SYS_sched_getaffinity, libc::SYS_sched_getattr, libc::SYS_getpriority, libc::SYS_ioprio_get,
-    // Sockets. `socket` and `socketpair` by their family.
+    // Sockets. `socket` and `socketpair` are filtered by their address family.
     libc::SYS_connect, libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_listen,
     libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_setsockopt, libc::SYS_getsockopt,
     libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendmmsg,
     libc::SYS_recvmmsg, libc::SYS_shutdown,
-    // Messages, semaphores and shared memory, of the bottle's own.
+    // Message queues, semaphores and shared memory of the bottle's ipc namespace.
     libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmdt, libc::SYS_shmctl, libc::SYS_semget, libc::SYS_semop,
     libc::SYS_semctl, libc::SYS_semtimedop, libc::SYS_msgget, libc::SYS_msgsnd, libc::SYS_msgrcv,
     libc::SYS_msgctl, libc::SYS_mq_open, libc::SYS_mq_unlink, libc::SYS_mq_timedsend,
     libc::SYS_mq_timedreceive, libc::SYS_mq_notify, libc::SYS_mq_getsetattr,
 ];
 
-/// Newer calls, with the same number on all processors and no name in the library yet.
+/// Newer calls. They have the same number on all processor architectures, and the library has no names for them yet.
 pub(super) const LATER: &[libc::c_long] = &[
     451, // cachestat
     452, // fchmodat2
@@ -89,7 +90,7 @@ pub(super) const LATER: &[libc::c_long] = &[
     466, // removexattrat
 ];
 
-/// Calls of this processor only: older forms that newer processors lack.
+/// Calls that exist only on this processor architecture: older forms, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[libc::c_long] = &[
@@ -103,7 +104,7 @@ pub(super) const HERE: &[libc::c_long] = &[
     libc::SYS_sync_file_range, libc::SYS_arch_prctl, libc::SYS_set_thread_area, libc::SYS_get_thread_area,
 ];
 
-/// Calls of this processor only; the library has no names for them.
+/// Calls that exist only on this processor architecture. The library has no names for them.
 #[cfg(target_arch = "aarch64")]
 pub(super) const HERE: &[libc::c_long] = &[
     38,  // renameat
@@ -112,6 +113,6 @@ pub(super) const HERE: &[libc::c_long] = &[
     164, // setrlimit
 ];
 
-/// Other processors are unsupported, also by the seccomp filter library.
+/// Other processor architectures are unsupported, also by the library that builds seccomp filters.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) const HERE: &[libc::c_long] = &[];

@@ -1,20 +1,21 @@
 //! Builds the seccomp filter for an agent's programs.
 //!
-//! The filter is an allowlist ([`allowed`]), in addition to dropped capabilities and `no_new_privs`. Known calls that are
-//! refused on purpose ([`bottle_harden::calls`]) fail with EPERM, so that programs report the error that an ordinary
-//! user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are behind a pointer that
-//! no filter can read, `io_uring`, calls of newer kernels, and the x32 numbering of x86-64. A call of another
-//! architecture kills the process.
+//! The filter is an allowlist ([`allowed`]). Capabilities and `no_new_privs` restrict the programs in addition. Calls
+//! that are refused on purpose ([`bottle_harden::calls`]) fail with EPERM, so that programs report the error that an
+//! ordinary user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are in memory
+//! that a filter cannot read; `io_uring`; calls of newer kernels; and calls with the x32 numbers of x86-64. A call of
+//! another architecture kills the process.
 //!
-//! Pid 1 is the same user as the agent, so the kernel would let the agent limit or slow it like any of its processes.
-//! Calls that do so are refused by their arguments.
+//! Pid 1 runs as the same user as the agent, so the kernel would let the agent set limits on pid 1 or slow it down. The
+//! filter refuses these calls by their arguments.
 //!
-//! `resources.nested` allows the calls of nested sandboxes: namespaces, mounts, roots.
+//! With `resources.nested` the filter allows the calls that nested sandboxes need: creating namespaces, mounting, and
+//! changing the root.
 //!
-//! libcontainer (youki) was considered for this and the surrounding modules. It makes a container from an OCI bundle:
-//! a folder, a configuration file and a state folder for each. We would still define the calls, files, ids and socket
-//! of the first process, in its configuration instead of in calls, and that is most of these modules; the rest is a few
-//! system calls each.
+//! libcontainer (youki) was considered as a replacement for this module and those around it. It creates a container
+//! from an OCI bundle, which needs a folder, a configuration file and a state folder for each container. We would still
+//! define the system calls, files, ids and socket of the first process, only in a configuration file instead of in
+//! code. That definition is most of these modules; the rest is a few system calls in each.
 
 mod allowed;
 
@@ -36,20 +37,19 @@ const NAMESPACES: [i32; 8] = [
     0x80, // CLONE_NEWTIME, which `clone` itself ignores
 ];
 
-/// Allowed arguments of `personality`: the default, and the query.
+/// The allowed arguments of `personality`: the default personality, and the query of the current one.
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
-/// The guest's process id inside.
+/// The guest's process id in the bottle.
 const PID_1: u64 = 1;
 
-/// `setpriority` and `ioprio_set` for every process of a user.
+/// The argument of `setpriority` and `ioprio_set` that selects all processes of a user.
 const PRIO_USER: u64 = 2;
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// Installs the filter on this thread, the only one.
+/// Installs the filter on this thread, which must be the only one.
 ///
-/// # Errors
-/// When it cannot be built here, or the kernel refuses it.
+/// # Errors When the filter cannot be built on this architecture, or the kernel refuses it.
 pub(in crate::backend) fn install(nested: bool) -> Result<(), HardenError> {
     filter(nested)?.apply()
 }
@@ -70,7 +70,7 @@ fn filter(nested: bool) -> Result<Filter, HardenError> {
     for (call, rules) in by_arguments()? {
         filter.refuse_when(call, rules, libc::EPERM);
     }
-    // The error of a kernel without that protocol: programs then fall back to the default protocol.
+    // A kernel without that protocol returns the same error. Programs then use the default protocol.
     filter.refuse_when(libc::SYS_socket, odd_protocols()?, libc::EPROTONOSUPPORT);
     Ok(filter)
 }
@@ -80,7 +80,7 @@ fn namespaces() -> Result<Vec<SeccompRule>, HardenError> {
     flags.map(|flag| all([(0, Len::Qword, Op::MaskedEq(flag), flag)])).collect()
 }
 
-/// A call and the arguments with which it is refused.
+/// A system call and the arguments with which it is refused.
 type Refused = (libc::c_long, Vec<SeccompRule>);
 
 fn by_arguments() -> Result<Vec<Refused>, HardenError> {
@@ -95,7 +95,7 @@ fn by_arguments() -> Result<Vec<Refused>, HardenError> {
     Ok(refused)
 }
 
-/// A condition: which argument, how wide, how compared, with what.
+/// A condition on an argument: its index, its width, the comparison, and the value.
 type Compared = (u8, Len, Op, u64);
 
 fn domain(op: Op, family: i32) -> Compared {
@@ -106,7 +106,7 @@ fn number(value: i32) -> u64 {
     u64::from(value.unsigned_abs())
 }
 
-/// Refuses sockets except those for loopback, for processes in the bottle, or for the list of interfaces.
+/// Refuses all sockets except those for loopback, for processes in the bottle, and for the list of interfaces.
 fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     let raw = (1, Len::Dword, Op::MaskedEq(0xf), number(libc::SOCK_RAW));
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
@@ -118,7 +118,7 @@ fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
 }
 
 /// Refuses rare internet protocols, for which the kernel would load modules, and all netlink protocols except the list
-/// of interfaces: `useradd` tries to open the machine's audit log and works without it.
+/// of interfaces. `useradd` tries to open the machine's audit log and works without it.
 fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
     let odd = |family| {
@@ -130,7 +130,7 @@ fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     Ok(vec![odd(libc::AF_INET)?, odd(libc::AF_INET6)?, all([domain(Op::Eq, libc::AF_NETLINK), route])?])
 }
 
-/// Refuses calls on pid 1 that need no privilege.
+/// Refuses the calls on pid 1 that need no privilege.
 fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     let mut refused = Vec::new();
     for call in [
@@ -141,13 +141,13 @@ fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     ] {
         refused.push((call, vec![all([(0, Len::Dword, Op::Eq, PID_1)])?]));
     }
-    // Calls on all processes of the user would include pid 1.
+    // Calls on all processes of a user would include pid 1.
     for (call, user) in [(libc::SYS_setpriority, PRIO_USER), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)] {
         let itself = all([(1, Len::Dword, Op::Eq, PID_1)])?;
         refused.push((call, vec![itself, all([(0, Len::Dword, Op::Eq, user)])?]));
     }
-    // Limits of a process can be set through the id of any of its threads, and pid 1 has threads at times. So a
-    // process may set only its own limits, as with `setrlimit`; reading is unrestricted.
+    // The limits of a process can be set through the id of any of its threads, and pid 1 sometimes has several threads.
+    // A process may therefore set only its own limits, as with `setrlimit`. Reading limits is not restricted.
     let another = (0, Len::Dword, Op::Ne, 0);
     refused.push((libc::SYS_prlimit64, vec![all([another, (2, Len::Qword, Op::Ne, 0)])?]));
     Ok(refused)

@@ -10,17 +10,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// The most bytes of attribute names, and of one value (`xattr(7)`).
+/// The maximum number of bytes of all attribute names, and of one attribute value (`xattr(7)`).
 const XATTR_MAX: usize = 64 << 10;
 
-/// Attributes of overlay file systems. The kernel trusts them, so only [`OPAQUE`] is copied.
+/// The prefix of attributes of overlay file systems. The kernel acts on them, so only [`OPAQUE`] is copied.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// Marks a folder that replaces a folder of its image.
+/// The attribute of a folder that completely replaces the same folder of the image.
 const OPAQUE: &[u8] = b"user.overlay.opaque";
 
-/// Permission bits and the sticky bit, without set-id bits: an agent's files are mounted without them, and a copy owned
-/// by root must not become a set-id program on the host.
+/// The permission bits and the sticky bit. Set-id bits are not copied: they have no effect where an agent's files are
+/// mounted, and a copy that root owns must not become a set-id program on the host.
 const BITS: u32 = 0o1777;
 
 /// The owner of a copy.
@@ -30,14 +30,14 @@ pub(super) struct Owner {
     pub(super) group: u32,
 }
 
-/// The permission bits of a copy.
+/// The mode of a copy.
 pub(super) fn mode(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & BITS)
 }
 
-/// Copies the attributes of `from` to `to`, whose content is complete.
+/// Copies the attributes of `from` to `to`. The content of `to` must be complete.
 pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Owner>) -> io::Result<()> {
-    // Before the mode: extended attributes cannot be set on a file that its owner may not write.
+    // The mode is set afterwards, because extended attributes cannot be set on a file that its owner may not write.
     extended(from, &to)?;
     if let Some(Owner { user, group }) = owner {
         fchown(&to, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
@@ -46,7 +46,7 @@ pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Own
     Ok(futimens(&to, &times(stat))?)
 }
 
-/// Copies owner and times to a link or pipe, which cannot be opened.
+/// Copies the owner and the times to a link or a named pipe, which is not opened.
 pub(super) fn copy_by_name(
     folder: impl AsFd,
     name: &CStr,
@@ -94,7 +94,7 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
         value.resize(XATTR_MAX, 0);
         let length = match fgetxattr(from, name, &mut value[..]) {
             Ok(length) => length,
-            // Removed meanwhile.
+            // The attribute was removed in the meantime.
             Err(Errno::NODATA) => continue,
             Err(error) => return Err(error.into()),
         };

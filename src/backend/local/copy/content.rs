@@ -1,4 +1,4 @@
-//! Copies a file's content: by reflink where the file system supports it, otherwise inside the kernel.
+//! Copies the content of a file: as a reflink if the file system supports it, otherwise through the kernel.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -9,16 +9,16 @@ use rustix::io::Errno;
 
 use super::stamps::Stamp;
 
-/// Attempts to copy a file that changes meanwhile; the last attempt is accepted.
+/// The maximum number of attempts to copy a file that changes during the copy. The last attempt is accepted.
 const TRIES: usize = 3;
 
-/// Bytes per `copy_file_range` call.
+/// The number of bytes copied by one `copy_file_range` call.
 const CHUNK: u64 = 64 << 20;
 
-/// Buffer size where the kernel cannot copy.
+/// The buffer size for file systems between which the kernel cannot copy.
 const BUFFER: usize = 1 << 20;
 
-/// The copy operations that the file systems support, detected by trying.
+/// The copy operations that the file systems support. An operation counts as supported until it fails.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopySupport {
     clones: bool,
@@ -33,17 +33,17 @@ impl Default for CopySupport {
 
 /// The result of copying one file.
 pub(super) struct Content {
-    /// The source's stamp before the copy.
+    /// The stamp of the source before the copy.
     pub(super) stamp: Stamp,
     /// Whether the source stayed unchanged during the copy.
     pub(super) unchanged: bool,
-    /// Bytes written.
+    /// The number of bytes written.
     pub(super) written: u64,
 }
 
 impl CopySupport {
-    /// Copies the content of `from` to the empty file `to`. A `live` source may change meanwhile; the copy is then
-    /// retried. Sparse files stay sparse; a growing file is cut at its initial size.
+    /// Copies the content of `from` to the empty file `to`. A `live` source may change during the copy; the copy is
+    /// then repeated. Holes of a sparse file stay holes. Of a file that grows, only the initial size is copied.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -51,8 +51,8 @@ impl CopySupport {
         let mut written = 0;
         for tries in 1.. {
             if live {
-                // Cleans pages that are mapped writable, so that a later write updates the change time. A file that
-                // cannot be synced has no such pages.
+                // Writes dirty pages of memory mappings back, so that a later write through a mapping updates the
+                // change time. A file that cannot be synced has no such pages.
                 let _ = fdatasync(from);
             }
             let before = Stamp::from_stat(&fstat(from)?);
@@ -93,7 +93,7 @@ impl CopySupport {
         while self.ranges && read_at < end {
             let length = usize::try_from((end - read_at).min(CHUNK)).unwrap_or(BUFFER);
             match copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), length) {
-                // The file became shorter; the caller detects this by its times.
+                // The file became shorter. The caller detects this by the file's times.
                 Ok(0) => return Ok(read_at - start),
                 Ok(_) => {}
                 Err(Errno::INTR) => {}
@@ -123,7 +123,7 @@ fn copy_buffered(mut from: &File, mut to: &File, start: u64, end: u64) -> io::Re
     Ok(end - start - left)
 }
 
-/// The next data range of a file after `at`, up to `size`.
+/// The next range of a file that contains data, from `at` on and up to `size`.
 fn data_after(file: impl AsFd, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= size {
         return Ok(None);
@@ -141,11 +141,11 @@ fn data_after(file: impl AsFd, at: u64, size: u64) -> io::Result<Option<(u64, u6
         Err(Errno::NXIO) => size,
         Err(error) => return Err(error.into()),
     };
-    // A file truncated between the two calls has no range here.
+    // The file was truncated between the two calls, and no data follows.
     Ok((end > start).then_some((start, end)))
 }
 
-/// The errors of file systems without this operation (`ioctl_ficlone(2)`, `copy_file_range(2)`).
+/// Whether the error means that the file system lacks the operation (`ioctl_ficlone(2)`, `copy_file_range(2)`).
 fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS | Errno::BADF)
 }

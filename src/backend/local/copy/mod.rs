@@ -4,11 +4,11 @@
 //!   live tree ──storing──► stored tree        shares unchanged files with the previous stored tree
 //!   stored tree ──restoring──► live tree      shares only blocks, where the file system supports it
 //! ```
-//! The agent controls every name, mode, link and depth and may change them during the copy, so everything is opened by
-//! descriptor, one level at a time, never through a link. Copied: files, folders, symbolic and hard links, named pipes,
-//! permission bits, times and `user.*` attributes. Skipped: sockets, devices, and set-id bits, which have no effect
-//! where an agent's files are mounted. Whiteouts of an overlay file system are copied only in the tree that is an upper
-//! layer.
+//! The agent controls every name, mode, link and depth, and may change them during the copy. Everything is therefore
+//! opened through descriptors, one level at a time, and no link is followed. The copy contains files, folders, symbolic
+//! and hard links, named pipes, permission bits, times and `user.*` attributes. It does not contain sockets, devices,
+//! or set-id bits, which have no effect where an agent's files are mounted. Whiteouts of an overlay file system are
+//! copied only in a tree that is an upper layer.
 //!
 //! - `content`: a file's bytes · `attributes`: its other attributes
 //! - `stamps`: detects files that are unchanged since they were stored
@@ -37,38 +37,39 @@ use super::layers::UPPER;
 use super::nofollow::Readable;
 use crate::backend::{Copied, ProgressSink};
 
-/// The deepest folder; each level uses a few open descriptors. Real work is less deep, and `cp` refuses such trees too.
+/// The maximum depth of folders; each level uses a few open descriptors. Real work is less deep, and `cp` also refuses
+/// deeper trees.
 const MAX_DEPTH: usize = 128;
 
-/// The most entries of all trees together. Real work has fewer, and each entry uses memory here.
+/// The maximum number of entries in all trees of one copy. Each entry uses memory here, and real work has fewer.
 const MAX_ENTRIES: usize = 10_000_000;
 
-/// The most hard-linked files that stay linked; beyond it each link becomes a separate file.
+/// The maximum number of hard-linked files that stay linked. After that, each link becomes a separate file.
 const MAX_LINKS: usize = 1_000_000;
 
 /// The result of a copy.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Files and bytes copied.
+    /// The number of files and bytes copied.
     pub(crate) copied: Copied,
-    /// Bytes of all files, as `ls` counts them.
+    /// The total size of all files in bytes, as `ls` shows it.
     pub(crate) size: u64,
-    /// Files and folders that changed while they were copied.
+    /// The number of files and folders that changed while they were copied.
     pub(crate) unstable: u64,
-    /// Live files and the inodes of their stored copies.
+    /// The stamps of live files, each with the inode of the stored copy.
     pub(crate) stamps: Vec<(Stamp, u64)>,
 }
 
-/// Copies trees one after the other, with one outcome.
+/// Copies several trees one after the other and collects one outcome.
 pub(crate) struct Copier<'a> {
     direction: Direction<'a>,
     progress: &'a ProgressSink,
     support: CopySupport,
-    /// Whether the tree contains whiteouts: devices of number 0.
+    /// Whether the tree contains whiteouts, which are devices with number 0.
     whiteouts: bool,
-    /// The first copy of each hard-linked file by inode, relative to the top of the copy.
+    /// The path of the first copy of each hard-linked file, by inode, relative to the top of the copy.
     links: HashMap<u64, PathBuf>,
-    /// The remaining number of entries.
+    /// How many more entries may be copied.
     entries_left: usize,
     outcome: Outcome,
 }
@@ -78,25 +79,25 @@ enum Direction<'a> {
     Restore { owner: Option<u32> },
 }
 
-/// One level of the walk.
+/// One level of the folder walk.
 struct Level<'a> {
     from: BorrowedFd<'a>,
     to: BorrowedFd<'a>,
-    /// The same folder of the previous stored tree.
+    /// The same folder in the previous stored tree.
     previous: Option<BorrowedFd<'a>>,
-    /// The top of the copy, for hard links.
+    /// The top folder of the copy, for hard links.
     top: BorrowedFd<'a>,
     path: &'a Path,
 }
 
 impl<'a> Copier<'a> {
-    /// A copier that stores a live tree. With `unchanged`, the stamps of the previous stored tree, unchanged files are
-    /// linked instead of copied.
+    /// Creates a copier that stores a live tree. `unchanged` contains the stamps of the previous stored tree; files
+    /// that are unchanged since then are linked instead of copied.
     pub(crate) fn storing(unchanged: Option<&'a Stamps>, progress: &'a ProgressSink) -> Self {
         Self::new(Direction::Store { unchanged }, progress)
     }
 
-    /// A copier that restores a stored tree, for this owner when root runs it.
+    /// Creates a copier that restores a stored tree. If root runs it, `owner` owns the restored files.
     pub(crate) fn restoring(owner: Option<u32>, progress: &'a ProgressSink) -> Self {
         Self::new(Direction::Restore { owner }, progress)
     }
@@ -107,7 +108,7 @@ impl<'a> Copier<'a> {
         Self { direction, progress, support, whiteouts: false, links, entries_left, outcome }
     }
 
-    /// The outcome of all trees.
+    /// Returns the outcome for all trees.
     pub(crate) fn finish(self) -> Outcome {
         self.outcome
     }
@@ -115,7 +116,7 @@ impl<'a> Copier<'a> {
     /// Copies the folder `name` in `from` to a new folder `name` in `to`.
     ///
     /// # Errors
-    /// When an entry cannot be read, or the copy cannot be written; names the path.
+    /// When an entry cannot be read or the copy cannot be written. The error names the path.
     pub(crate) fn tree(
         &mut self,
         from: &OwnedFd,
@@ -125,7 +126,7 @@ impl<'a> Copier<'a> {
     ) -> io::Result<()> {
         self.whiteouts = name == UPPER;
         let name = &CString::new(name)?;
-        // Each tree is a separate mount, so hard links do not cross trees.
+        // Each tree is a separate mount, and hard links cannot cross mounts.
         self.links.clear();
         if FileType::from_raw_mode(statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
             != FileType::Directory
@@ -152,7 +153,7 @@ impl<'a> Copier<'a> {
             return Ok(());
         };
         let copied = match FileType::from_raw_mode(stat.st_mode) {
-            // Adds the path to its errors itself.
+            // This call adds the path to its errors itself.
             FileType::Directory => return self.folder(level, name, depth),
             FileType::RegularFile => self.file(level, name, &path, &stat),
             FileType::Symlink => self.symlink(level, name, &stat),
@@ -204,10 +205,10 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Tries to hard-link the file instead of copying it: to another name of it in this tree, or to its copy in the
-    /// previous stored tree. Returns whether it is linked.
+    /// Tries to hard-link the file instead of copying it, either to an earlier copied name of the same file in this
+    /// tree or to its copy in the previous stored tree. Returns whether the file is linked.
     fn try_link(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> bool {
-        // When linking fails (too many links, a path too long), the file is copied instead.
+        // If linking fails (too many links, or the path is too long), the file is copied instead.
         if stat.st_nlink > 1
             && let Some(first) = self.links.get(&stat.st_ino)
             && linkat(level.top, first, level.to, name, AtFlags::empty()).is_ok()
@@ -270,7 +271,7 @@ impl<'a> Copier<'a> {
     }
 
     fn owner(&self, stat: &Stat) -> Option<Owner> {
-        // An ordinary user owns all files anyway.
+        // If an ordinary user runs the copy, that user owns all files.
         let owner = match self.direction {
             Direction::Restore { owner: Some(owner) } => Owner { user: owner, group: owner },
             _ => Owner { user: stat.st_uid, group: stat.st_gid },
@@ -296,8 +297,8 @@ impl<'a> Copier<'a> {
         Ok(names)
     }
 
-    /// `None` for an entry of a live tree that was removed or replaced since it was listed. A stored tree does not
-    /// change.
+    /// Returns `None` for an entry of a live tree that was removed or replaced after it was listed. A stored tree does
+    /// not change.
     fn ignore_removed<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
         let live = matches!(self.direction, Direction::Store { .. });
         match found {
@@ -311,8 +312,8 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Copies the content of the folder `from` to a new folder `name` in `to`, for this owner when root runs it. The source
-/// must not change meanwhile.
+/// Copies the content of the folder `from` to a new folder `name` in `to`. If root runs the copy, `owner` owns the
+/// files. The source must not change during the copy.
 ///
 /// # Errors
 /// As [`Copier::tree`].
@@ -335,8 +336,8 @@ pub(crate) fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) 
     Ok(copier.finish())
 }
 
-/// Creates an overlay whiteout, which marks a removed file. It is a harmless device without a driver, and every user may
-/// create one.
+/// Creates a whiteout, with which an overlay marks a removed file. A whiteout is a device without a driver, so it is
+/// harmless, and every user may create one.
 fn whiteout(level: &Level<'_>, name: &CStr) -> io::Result<()> {
     Ok(mknodat(level.to, name, FileType::CharacterDevice, Mode::empty(), 0)?)
 }
@@ -345,7 +346,7 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Adds the path to an error; only the end of a long path.
+/// Adds the path to an error. Of a long path, only the end is added.
 fn about(path: &Path, error: &io::Error) -> io::Error {
     let shown = path.to_string_lossy();
     let tail: String = shown.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();

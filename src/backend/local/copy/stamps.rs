@@ -1,12 +1,13 @@
 //! Maps files of a live tree to their copies in a stored tree, so that unchanged files are not copied again.
 //!
-//! A file counts as unchanged when inode, size, modification and change time are equal. An agent cannot set the change
-//! time, and any write, new mode or new link updates it. But the clock has ticks: a stamp taken within the tick of the
-//! file's last change proves nothing and is discarded, as git does with its index. Writes to a mapped page update no
-//! time while the page is dirty, so the page is written back before the stamp is taken ([`super::content`]).
+//! A file counts as unchanged if its inode, size, modification time and change time are equal. An agent cannot set the
+//! change time, and every write, mode change or new link updates it. However, the clock advances in ticks. A stamp that
+//! was taken in the same tick as the file's last change proves nothing and is discarded, as git does with its index.
+//! Writes through a memory mapping update no time while the page is dirty, so dirty pages are written back before the
+//! stamp is taken ([`super::content`]).
 //!
-//! On disk: a line that names the format, a line with the stored tree's name, then records of six
-//! little-endian numbers, by live inode.
+//! The file has a line that names the format, a line with the stored tree's name, and then one record for each file,
+//! sorted by live inode. A record is six little-endian numbers.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,16 +18,16 @@ use rustix::fs::Stat;
 
 use crate::host::files;
 
-/// First line.
+/// The first line of the file.
 const FORMAT: &str = "bottle stamps 1\n";
 
-/// Numbers of a record.
+/// How many numbers a record contains.
 const NUMBERS: usize = 6;
 
-/// Bytes of a record.
+/// The size of a record in bytes.
 const RECORD: usize = NUMBERS * 8;
 
-/// The most files recorded; a larger tree is copied completely each time.
+/// The maximum number of files recorded. A larger tree is copied completely each time.
 const MAX_FILES: usize = 2_000_000;
 
 /// The identity and times of a file at one moment.
@@ -40,7 +41,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp for this status.
+    /// The stamp of a file with this status.
     pub(crate) fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |seconds: i64, fraction: u64| {
             seconds.saturating_mul(1_000_000_000).saturating_add(i64::try_from(fraction).unwrap_or(0))
@@ -60,7 +61,7 @@ impl Stamp {
     }
 }
 
-/// Files of a live tree and the inodes of their copies in the stored tree of this name.
+/// The stamps of files in a live tree, each with the inode of the copy in the stored tree of this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamps {
     name: String,
@@ -68,7 +69,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// Keeps the stamps of files that were unchanged at `unchanged_since`.
+    /// Creates the value from those stamps of `files` that prove that the file was unchanged at `unchanged_since`.
     pub(crate) fn new(name: &str, mut files: Vec<(Stamp, u64)>, unchanged_since: Timestamp) -> Self {
         files.retain(|(stamp, _)| stamp.was_settled(unchanged_since));
         files.sort_unstable();
@@ -76,14 +77,14 @@ impl Stamps {
         Self { name: name.to_owned(), files }
     }
 
-    /// The inode of the stored copy of this live file.
+    /// The inode of the stored copy, if this live file is unchanged.
     pub(crate) fn stored(&self, live: &Stamp) -> Option<u64> {
         let at = self.files.binary_search_by(|(stamp, _)| stamp.cmp(live)).ok()?;
         Some(self.files[at].1)
     }
 
-    /// Reads the stamps of the stored tree `name`; `None` when they are missing or unreadable: then everything is
-    /// copied.
+    /// Reads the stamps of the stored tree `name`. Returns `None` if they are missing or unreadable; the next freeze
+    /// then copies all files.
     pub(crate) fn read(path: &Path, name: &str) -> Option<Self> {
         let mut bytes = Vec::new();
         let bound = (MAX_FILES * RECORD + 1024) as u64;
@@ -98,10 +99,10 @@ impl Stamps {
         files.is_sorted().then(|| Self { name: name.to_owned(), files })
     }
 
-    /// Replaces the file atomically. Too many stamps are not written, and the file is removed.
+    /// Replaces the file atomically. If there are too many stamps, removes the file instead.
     ///
-    /// # Errors
-    /// When the file can be neither written nor removed; it may then describe another tree, which its name shows.
+    /// # Errors When the file can be neither written nor removed. It may then describe another tree, which its name
+    /// line shows.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         if self.files.len() > MAX_FILES {
             return remove(path);
