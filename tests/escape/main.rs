@@ -26,7 +26,8 @@
 //!   tools        developer programs work in a bottle
 //!   ordinary     runs all tests again as a user who is not root
 //! ```
-//! The tests of `bottle-channel` cover hostile messages on the channel. The tests of the backends cover hostile snapshots.
+//! The tests of `bottle-channel` cover hostile messages on the channel. The tests of the backends cover hostile
+//! snapshots.
 
 mod attempts;
 mod described;

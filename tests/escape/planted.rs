@@ -288,8 +288,8 @@ fn copies_a_transcript_without_planted_files() -> Result<()> {
     scene.assert_untouched()
 }
 
-/// A snapshot entry that no freeze creates: its description, and a function that creates it. The function's arguments are
-/// the snapshot's folder and the user's folder.
+/// A snapshot entry that no freeze creates: its description, and a function that creates it. The function's arguments
+/// are the snapshot's folder and the user's folder.
 type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
 
 /// The entries that a resume refuses.
