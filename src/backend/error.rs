@@ -61,7 +61,8 @@ impl BackendError {
 
     /// Joins the failures of an operation that continued after each failure.
     ///
-    /// # Errors When there is at least one failure; the message contains all of them.
+    /// # Errors
+    /// When there is at least one failure; the message contains all of them.
     pub(crate) fn all(failures: &[String]) -> Result<(), Self> {
         if failures.is_empty() { Ok(()) } else { Err(Self::failed(failures.join("; "))) }
     }
@@ -69,7 +70,8 @@ impl BackendError {
     /// Rejects resource limits that a backend cannot enforce. Each entry of `limits` says whether the plan sets the
     /// limit, and gives the limit's key under `resources`.
     ///
-    /// # Errors When the plan sets one of the limits; the message names the first.
+    /// # Errors
+    /// When the plan sets one of the limits; the message names the first.
     pub(crate) fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
         let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
         let message = format!("`resources.{key}` is not available on the {backend} backend");

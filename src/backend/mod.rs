@@ -373,7 +373,7 @@ pub struct Preview {
     pub limits: Vec<String>,
 }
 
-/// The result of [`Images::prepare`], an input of [`Lifecycle::start_guest`].
+/// The result of [`Images::prepare`], which is an input of [`Lifecycle::start_guest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Prepared {
     /// Host paths that the bottle sees read-only, besides the system folders.
@@ -393,18 +393,18 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
-/// The agent's image and its user account there.
+/// The agent's image, and the agent's user account in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageInfo {
     /// The backend's name for the image.
     pub image: String,
-    /// The agent's user id inside; never 0.
+    /// The agent's user id in the image. Never 0.
     pub uid: u32,
-    /// Its group id.
+    /// The agent's group id in the image.
     pub gid: u32,
-    /// Its user name.
+    /// The agent's user name.
     pub user: String,
-    /// Its home directory.
+    /// The agent's home directory.
     pub home: String,
     /// The image's environment variables.
     pub env: BTreeMap<String, String>,
@@ -424,6 +424,6 @@ pub struct ContainerImages {
 pub struct Exposed {
     /// The path.
     pub path: PathBuf,
-    /// Why the agent needs it (`mini's virtual environment`).
+    /// Why the agent needs the path (`mini's virtual environment`).
     pub why: String,
 }

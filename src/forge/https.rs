@@ -55,7 +55,8 @@ impl CallError {
 
 /// Sends `request` to the host of `url`. The path is part of `request`.
 ///
-/// # Errors [`CallError`]. Its message contains nothing from the request.
+/// # Errors
+/// [`CallError`]. Its message contains nothing from the request.
 pub(super) async fn call(url: &Url, request: Request<Full<Bytes>>, roots: &str) -> Result<Answer, CallError> {
     // The request counts as sent as soon as it is handed to a connection.
     let sent = std::sync::atomic::AtomicBool::new(false);

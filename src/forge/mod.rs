@@ -145,7 +145,8 @@ pub struct NoRepository(String);
 impl Keys {
     /// The keys API of the repository with the path `path` on `host`. `api` replaces the default URL of the API kind.
     ///
-    /// # Errors [`NoRepository`] when the path is not of the form OWNER/NAME.
+    /// # Errors
+    /// [`NoRepository`] when the path is not of the form OWNER/NAME.
     pub fn new(kind: Kind, api: Option<&str>, host: &str, path: &str) -> Result<Self, NoRepository> {
         let repository = path.trim_matches('/');
         let repository = repository.strip_suffix(".git").unwrap_or(repository);
@@ -216,7 +217,8 @@ impl Api<'_> {
 
     /// Revokes a key. A missing key is no error.
     ///
-    /// # Errors [`ForgeError`]. The key may then still be valid.
+    /// # Errors
+    /// [`ForgeError`]. The key may then still be valid.
     pub async fn revoke(&self, key: Named<'_>) -> Result<(), ForgeError> {
         let failed = |cause| ForgeError::still_there(self.keys, key, cause);
         let id = match key.id {

@@ -134,7 +134,8 @@ pub struct Trail {
 
 /// The slugs that have an audit log.
 ///
-/// # Errors When the folder exists but cannot be read.
+/// # Errors
+/// When the folder exists but cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     slugs_with_file(&home.join("audit"))
 }
@@ -165,7 +166,8 @@ impl Trail {
 
     /// Appends an entry and writes it to disk.
     ///
-    /// # Errors [`AuditError`]. The log then does not contain the entry. An altered log accepts no entries.
+    /// # Errors
+    /// [`AuditError`]. The log then does not contain the entry. An altered log accepts no entries.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
         files::create_private_folder(heads)

@@ -32,7 +32,7 @@ pub struct Found {
     pub orphans: Vec<Orphan>,
     /// Snapshots that the state of their bottle does not name, because they were replaced or never recorded.
     pub snapshots: Vec<Unnamed>,
-    /// Unused images and other inputs of bottles, with their backend's name.
+    /// Unused images and other inputs of bottles, each with the name of its backend.
     pub unused: Vec<(&'static str, Unused)>,
     /// Folders of unfinished claims, folders of unfinished conversation copies, and stale sockets.
     pub litter: Vec<PathBuf>,
@@ -107,7 +107,8 @@ impl Found {
 
 /// Inspects all bottles and resources of this home. Changes nothing.
 ///
-/// # Errors [`FileError`] when the state folder cannot be read. Any resource could then belong to a running bottle.
+/// # Errors
+/// [`FileError`] when the state folder cannot be read. Any resource could then belong to a running bottle.
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
@@ -332,7 +333,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
     }
 }
 
-/// Whether the bottle's state names another snapshot or none.
+/// Whether the bottle's state names a different snapshot or no snapshot.
 fn is_unnamed(store: &Store, snapshot: &Snapshot) -> bool {
     match store.snapshot(&snapshot.slug) {
         Ok(named) => named.is_none_or(|named| named.reference != snapshot.reference),
@@ -405,7 +406,8 @@ async fn remove_orphan(
 /// Removes the preserved layers of a bottle. Its snapshot, and the state that names the snapshot, stay. Returns whether
 /// the bottle has a snapshot.
 ///
-/// # Errors When a resource cannot be removed or a key cannot be revoked. The bottle then stays, and a retry continues.
+/// # Errors
+/// When a resource cannot be removed or a key cannot be revoked. The bottle then stays, and a retry continues.
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
     let snapshot = has_snapshot(&store, record);

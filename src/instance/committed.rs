@@ -39,7 +39,8 @@ struct Written {
 
 /// The bottle's last snapshot. `None` if there was no commit.
 ///
-/// # Errors When the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
+/// # Errors
+/// When the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
 pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
     let path = folder.join(NAME);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -61,7 +62,8 @@ pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
 
 /// Replaces the recorded snapshot atomically and durably.
 ///
-/// # Errors When the file cannot be written. The previous file then stays.
+/// # Errors
+/// When the file cannot be written. The previous file then stays.
 pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
     let Committed { snapshot, covers } = committed.clone();
     let written = Written { schema: SCHEMA, snapshot, covers };

@@ -85,8 +85,8 @@ fn source<'a>(plan: &'a Plan, id: &str) -> Option<&'a SecretSource> {
 /// First retries to revoke keys that an earlier launch of the same bottle could not revoke. Then creates and registers
 /// every key of the plan. Returns the private halves by repository name.
 ///
-/// # Errors The first [`KeyError`]. The record then names every key that was requested, so that [`revoke`] can revoke
-/// it.
+/// # Errors
+/// The first [`KeyError`]. The record then names every key that was requested, so that [`revoke`] can revoke it.
 pub async fn register(
     host: &Host,
     claim: &Claim,

@@ -19,7 +19,8 @@ pub fn path(folder: &Path) -> PathBuf {
 
 /// Reads the routes. `None` if the bottle was started by a version that did not write them.
 ///
-/// # Errors When the file cannot be read, or its content differs in form from that of [`write()`].
+/// # Errors
+/// When the file cannot be read, or its content differs in form from that of [`write()`].
 pub fn read(folder: &Path) -> io::Result<Option<Routes>> {
     match std::fs::read(path(folder)) {
         Ok(text) => parse(&text).map(Some),
@@ -46,7 +47,8 @@ fn parse(text: &[u8]) -> io::Result<Routes> {
 
 /// Replaces the routes file durably.
 ///
-/// # Errors When the file cannot be written. The previous file then stays.
+/// # Errors
+/// When the file cannot be written. The previous file then stays.
 pub fn write(folder: &Path, routes: &Routes) -> io::Result<()> {
     let text = serde_json::to_vec(routes)?;
     files::replace_durably(&path(folder), |file| file.write_all(&text))

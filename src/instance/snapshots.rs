@@ -25,7 +25,7 @@ use crate::host::clock;
 pub struct Commit {
     /// The new snapshot.
     pub snapshot: Snapshot,
-    /// Notes for the user, a sentence fragment each.
+    /// Notes for the user, as sentence fragments.
     pub notes: Vec<String>,
 }
 
@@ -42,7 +42,8 @@ pub enum SnapshotError {
 
 /// Creates a snapshot of the bottle and records it. The previous snapshot stays usable until the new one is recorded.
 ///
-/// # Errors [`SnapshotError`]. The bottle and its previous snapshot are then unchanged.
+/// # Errors
+/// [`SnapshotError`]. The bottle and its previous snapshot are then unchanged.
 pub async fn commit(
     backend: &dyn Backend,
     claim: &Claim,

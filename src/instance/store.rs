@@ -16,22 +16,22 @@ use crate::causes;
 use crate::host::files::{self, FileError, Filled};
 use crate::host::{Host, disk};
 
-/// Most bytes of a record; a larger file is damaged.
+/// The size limit of a record in bytes. A larger file is treated as damaged.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// Name prefix of a folder before its claim and during its removal; one whose lock is free is an orphan.
+/// The name prefix of a folder that is being claimed or removed. If the lock of such a folder is free, it is an orphan.
 const STAGING_PREFIX: &str = ".new-";
 
-/// The resolved manifest at the bottle's start.
+/// The file that contains the resolved manifest with which the bottle was started.
 const MANIFEST: &str = "manifest.yml";
 
-/// Most bytes of a resolved manifest (each source above 1 MiB is refused).
+/// The size limit of a resolved manifest in bytes. Each of its source files may have at most 1 MiB.
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// Marks a bottle that no cleanup removes.
+/// The file that marks a bottle's folder as preserved. No cleanup removes such a folder.
 const PRESERVED: &str = ".preserve";
 
-/// Every bottle of one home.
+/// The state folders of all bottles of one home.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
@@ -40,36 +40,36 @@ pub struct Store {
 /// A bottle's folder and state.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The folder's name.
+    /// The name of the bottle's folder.
     pub slug: Slug,
-    /// Its state.
+    /// The state of the bottle.
     pub state: State,
 }
 
 /// The state of a bottle's folder.
 #[derive(Debug, Clone)]
 pub enum State {
-    /// Its keeper runs.
+    /// The bottle's keeper runs.
     Alive(Box<Record>),
-    /// It has no keeper and is not preserved.
+    /// The bottle has no keeper and is not preserved.
     Dead(Box<Record>),
-    /// It ended with unsaved work or a snapshot.
+    /// The bottle ended and has unsaved work or a snapshot.
     Preserved(Box<Record>),
-    /// The record cannot be read; the cause as a fragment.
+    /// The record cannot be read. The string is the cause, as a sentence fragment.
     Damaged(String),
-    /// A newer version wrote the record, with this schema.
+    /// A newer version wrote the record. The number is the schema version.
     Newer(u32),
 }
 
 /// Why a slug cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Another bottle or process has the slug.
+    /// Another bottle or process already has the slug.
     #[error("{slug} is taken: {by}")]
     Taken {
         /// The slug.
         slug: Slug,
-        /// What has it.
+        /// The bottle or process that has the slug.
         by: Holder,
     },
     /// The state folder cannot be written.
@@ -91,7 +91,7 @@ impl ClaimError {
     }
 }
 
-/// What has a slug that is taken.
+/// The bottle or process that has a slug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Holder {
     /// A running bottle.
@@ -100,32 +100,32 @@ pub enum Holder {
     /// A preserved bottle.
     #[error("a bottle of that name is preserved")]
     Preserved,
-    /// The remains of a bottle.
+    /// The remains of a bottle that was not cleaned up.
     #[error("a bottle of that name was left behind")]
     Remains,
-    /// The bottle's keeper, or another process with its lock.
+    /// The bottle's keeper, or another process that holds its lock.
     #[error("it runs")]
     Process,
 }
 
 impl Store {
-    /// The store of this home. Does no I/O.
+    /// Creates the store of this home. Does no I/O.
     #[must_use]
     pub fn of(host: &Host) -> Self {
         Self { root: host.state() }
     }
 
-    /// A bottle's folder, whether it exists or not.
+    /// The path of a bottle's folder, which may not exist.
     #[must_use]
     pub fn folder(&self, slug: &Slug) -> PathBuf {
         self.root.join(slug.as_str())
     }
 
-    /// Lists every bottle, sorted by slug. An unreadable folder is listed as damaged; a missing state folder means no
-    /// bottles.
+    /// Lists every bottle, sorted by slug. A folder that cannot be read is listed as damaged. A missing state folder
+    /// means that there are no bottles.
     ///
     /// # Errors
-    /// When the state folder exists and cannot be listed.
+    /// When the state folder exists but cannot be listed.
     pub fn list(&self) -> Result<Vec<Listed>, FileError> {
         let mut listed: Vec<Listed> = self
             .names()?
@@ -137,7 +137,7 @@ impl Store {
         Ok(listed)
     }
 
-    /// The state of one bottle; absent when it has no folder.
+    /// The state of one bottle. `None` if it has no folder.
     #[must_use]
     pub fn state(&self, slug: &Slug) -> Option<State> {
         let folder = self.folder(slug);
@@ -149,7 +149,7 @@ impl Store {
             Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
             Err(error) => return Some(State::Damaged(causes::one_line(&error))),
         };
-        // A resumed bottle keeps the marker file; its record has its current status.
+        // The marker file of a resumed bottle stays, so the status in its record decides.
         let preserved = folder.join(PRESERVED).exists() && record.status == Status::Preserved;
         Some(if lock_is_held(&folder) {
             State::Alive(record)
@@ -160,8 +160,8 @@ impl Store {
         })
     }
 
-    /// The resolved manifest of a bottle's last start, in the form of [`crate::resolve::comparable`]; none when it is
-    /// unknown.
+    /// The resolved manifest with which the bottle was last started, in the form of [`crate::resolve::comparable`].
+    /// `None` if it is unknown.
     #[must_use]
     pub fn manifest(&self, slug: &Slug) -> Option<String> {
         let mut text = String::new();
@@ -170,7 +170,7 @@ impl Store {
         Some(text)
     }
 
-    /// The snapshot of a bottle in any state.
+    /// The snapshot of a bottle, whatever its state is.
     ///
     /// # Errors
     /// As [`committed::read`].
@@ -178,11 +178,11 @@ impl Store {
         Ok(committed::read(&self.folder(slug))?.map(|committed| committed.snapshot))
     }
 
-    /// Claims the record's slug: creates its folder, whose lock the returned claim holds. Replaces an ended bottle
-    /// that left only logs.
+    /// Claims the record's slug by creating its folder. The returned claim holds the folder's lock. A bottle with that
+    /// slug that ended and left only logs is replaced.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when a bottle in any other state has the slug; nothing changes.
+    /// [`ClaimError::Taken`] when a bottle in another state has the slug. Nothing is then changed.
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -195,12 +195,12 @@ impl Store {
             .tempdir_in(&self.root)
             .map_err(io(&self.root))?;
         let lock = open_lock(staging.path()).map_err(io(&self.root))?;
-        // Waits for a reader that checks this lock right now; no other process may hold it.
+        // A reader may hold this lock while it checks the folder. No other process can hold it.
         lock.lock().map_err(io(&self.root))?;
         write_record(staging.path(), &record, must_be_durable(true, &record)).map_err(io(&self.root))?;
         let folder = self.folder(&record.slug);
-        // A rename replaces no folder that has files in it, as a claimed one does. RENAME_NOREPLACE would say the
-        // same, but network disks do not support it.
+        // The rename cannot replace a claimed folder, because that folder contains files. RENAME_NOREPLACE would also
+        // prevent this, but network disks do not support it.
         let mut renamed = rustix::fs::rename(staging.path(), &folder);
         if renamed.is_err() && self.remove_ended(&record.slug) {
             renamed = rustix::fs::rename(staging.path(), &folder);
@@ -218,7 +218,7 @@ impl Store {
     /// Claims a bottle whose keeper died.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when another process holds the lock; `Io` when the record cannot be read.
+    /// [`ClaimError::Taken`] when another process holds the lock. `Io` when the record cannot be read.
     pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
         let folder = self.folder(slug);
         let io = |source| FileError::write(&folder, source);
@@ -230,7 +230,7 @@ impl Store {
         Ok(Claim { folder, lock, new: false, record: Mutex::new(record) })
     }
 
-    /// Staging folders that a killed process left. One whose lock is held is not listed.
+    /// Lists the temporary folders that a killed process left. Omits those whose lock is held.
     ///
     /// # Errors
     /// As [`Store::list`].
@@ -252,13 +252,14 @@ impl Store {
         Ok(names)
     }
 
-    /// Removes an ended bottle that left only logs. False when there is more, or another process has its lock.
+    /// Removes a bottle that ended and left only logs. Returns false if it left more, or if another process holds its
+    /// lock.
     fn remove_ended(&self, slug: &Slug) -> bool {
         let Some(State::Dead(record)) = self.state(slug) else { return false };
         if !record.has_only_logs() {
             return false;
         }
-        // Checked again under the lock.
+        // The state is checked again while the lock is held.
         self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
@@ -272,33 +273,34 @@ impl Store {
     }
 }
 
-/// A bottle's folder with its lock held: the owner is the bottle's keeper, or a cleanup.
+/// A bottle's folder whose lock this process holds. The process is the bottle's keeper or a cleanup.
 #[derive(Debug)]
 pub struct Claim {
     folder: PathBuf,
     lock: File,
-    /// Whether the bottle is new, and not resumed or adopted.
+    /// Whether the bottle is new. False if it is resumed or adopted.
     new: bool,
     record: Mutex<Record>,
 }
 
 impl Claim {
-    /// The bottle's folder.
+    /// The path of the bottle's folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The record as it was last written.
+    /// The record as it was last written to disk.
     #[must_use]
     pub fn record(&self) -> Record {
         self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Changes the record on disk; durably, unless only a first launch would be lost with it.
+    /// Changes the record and writes it to disk. Until a new bottle runs or has deploy keys, the write need not survive a
+    /// power failure.
     ///
     /// # Errors
-    /// When it cannot be written; the record in memory is then unchanged too.
+    /// When the record cannot be written. The record in memory is then also unchanged.
     pub fn update(&self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
         let mut record = self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut changed = record.clone();
@@ -310,22 +312,22 @@ impl Claim {
         Ok(())
     }
 
-    /// Writes the resolved manifest of the bottle's start.
+    /// Writes the resolved manifest with which the bottle is started.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn write_manifest(&self, text: &str) -> io::Result<()> {
         files::replace(&self.folder.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
-    /// Replaces a preserved bottle's record for its next launch. Keeps the time of its first launch and its
-    /// resources; with [`Origin::Kept`], also the times that define unsaved work.
+    /// Replaces the record of a preserved bottle for its next launch. Keeps the time of the first launch and the
+    /// resources. With [`Origin::Kept`], also keeps the times that define unsaved work.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the record cannot be written.
     pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
         if matches!(origin, Origin::New) {
-            // The snapshot that it names was removed.
+            // The snapshot that this file names was removed.
             committed::remove(&self.folder)?;
         }
         self.collect_usage()?;
@@ -347,7 +349,8 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle as ended and preserved, with or without its layers: no cleanup removes its folder.
+    /// Marks the bottle as ended and preserved, so that no cleanup removes its folder. `layers` says whether the layers
+    /// are preserved too.
     ///
     /// # Errors
     /// When the mark cannot be written.
@@ -361,7 +364,7 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle's folder as one to preserve, however the bottle ends.
+    /// Marks the bottle's folder as preserved, however the bottle ends.
     ///
     /// # Errors
     /// When the mark cannot be written.
@@ -369,19 +372,19 @@ impl Claim {
         private_file().create(true).write(true).truncate(true).open(self.folder.join(PRESERVED)).map(drop)
     }
 
-    /// Whether the bottle has a snapshot; an unreadable state counts as one.
+    /// Whether the bottle has a snapshot. If its state cannot be read, it counts as having one.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
         !matches!(committed::read(&self.folder), Ok(None))
     }
 
-    /// Collects the usage records that the bottle's proxy could not deliver. The proxy has ended.
+    /// Collects the usage records that the bottle's proxy could not deliver. The proxy must have exited.
     ///
     /// # Errors
-    /// When they cannot be written; they then stay in the folder.
+    /// When the records cannot be written. They then stay in the bottle's folder.
     pub fn collect_usage(&self) -> io::Result<()> {
         let Record { slug, agent, .. } = self.record();
-        // `<home>/state/<slug>`
+        // The folder's path has the form `<home>/state/<slug>`.
         let Some(home) = self.folder.ancestors().nth(2) else { return Ok(()) };
         usage::collect(home, &self.folder, &slug, agent.as_str()).map_err(|error| {
             let path = usage::path(home, &slug);
@@ -389,11 +392,11 @@ impl Claim {
         })
     }
 
-    /// Removes the folder and ends the claim; one rename frees the slug. Usage records are collected first.
+    /// Collects usage records, then removes the folder and releases the claim. A rename frees the slug in one step.
     ///
     /// # Errors
-    /// When usage cannot be collected, something cannot be removed, or the record still names a deploy key, which is
-    /// known nowhere else. Cleanup finds the rest.
+    /// When usage records cannot be collected, a file cannot be removed, or the record still names a deploy key, which
+    /// no other file names. A later cleanup finds what remains.
     pub fn remove(self) -> io::Result<()> {
         if let Some(key) = self.record().deploy_keys.first() {
             return Err(io::Error::other(format!("the deploy key {} is still registered", key.describe())));
@@ -402,10 +405,10 @@ impl Claim {
         let name = format!("{STAGING_PREFIX}{}-{}", self.record().slug, std::process::id());
         let aside = self.folder.with_file_name(name);
         fs::rename(&self.folder, &aside)?;
-        // Closed first: on a network disk an open file leaves a hidden one in the folder.
+        // The lock file is closed first. On a network disk, removing an open file leaves a hidden file in the folder.
         drop(self.lock);
         match fs::remove_dir_all(&aside) {
-            // A cleanup was faster.
+            // A cleanup has already removed the folder.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }
@@ -437,7 +440,7 @@ fn lock_is_held(folder: &Path) -> bool {
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Locks exclusively. Retries while readers hold the lock for an instant; false when a keeper holds it.
+/// Locks the file exclusively. Retries while readers hold the lock for a moment. Returns false if a keeper holds it.
 fn try_lock(lock: &File) -> io::Result<bool> {
     for _ in 0..20 {
         match lock.try_lock() {
@@ -486,8 +489,9 @@ fn read_record(folder: &Path) -> Result<Record, Unreadable> {
     }
 }
 
-/// Whether the record must survive a loss of power. It survives a kill in any case, because the kernel has the data.
-/// A bottle that never ran leaves nothing after a loss of power that cleanup cannot find by name.
+/// Whether the record must be on disk before the caller continues. After a kill the record exists in any case, because
+/// the kernel has the data. If a power failure loses the record of a bottle that never ran, cleanup finds what is left
+/// by name.
 fn must_be_durable(new: bool, record: &Record) -> bool {
     !new || record.status != Status::Starting || !record.deploy_keys.is_empty()
 }

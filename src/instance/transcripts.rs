@@ -1,7 +1,7 @@
-//! Stores the agents' conversations: `$BOTTLE_HOME/transcripts/<slug>/<first launch>/`.
+//! Stores the agents' conversations in `$BOTTLE_HOME/transcripts/<slug>/<first launch>/`.
 //!
-//! Below that folder, paths are the same as in the bottle, so that they can be restored into a new one. They outlive
-//! the bottle; for each slug, the last few bottles' conversations stay.
+//! Below that folder, the paths are the same as in the bottle, so that the conversations can be copied into a new
+//! bottle. The folders outlive the bottle. For each slug, only the conversations of the last few bottles are kept.
 
 use std::fs;
 use std::io;
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use super::record::Record;
 use crate::host::{disk, files};
 
-/// Bottles of one slug whose conversations are kept.
+/// The maximum number of bottles of one slug whose conversations are kept.
 const MAX_KEPT: usize = 10;
 
-/// Name prefix of an incomplete copy.
+/// The name prefix of an incomplete copy.
 const UNFINISHED: &str = ".new-";
 
-/// The conversations of one bottle.
+/// The stored conversations of one bottle.
 #[derive(Debug, Clone)]
 pub struct Transcripts {
     own: PathBuf,
@@ -27,7 +27,7 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// The conversations of this bottle, which may not exist yet.
+    /// The conversations of this bottle. The folder may not exist yet.
     #[must_use]
     pub fn of(home: &Path, record: &Record) -> Self {
         let own = home.join("transcripts").join(record.slug.as_str());
@@ -35,22 +35,22 @@ impl Transcripts {
         Self { own, folder }
     }
 
-    /// The folder that corresponds to the bottle's root.
+    /// The folder whose content has the same paths as the bottle's root.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Creates an empty folder to copy them into.
+    /// Creates an empty folder into which the conversations are copied.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When the folder cannot be created.
     pub fn begin(&self) -> io::Result<TempDir> {
         files::create_private_folder(&self.own)?;
         tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.own).map_err(disk::plain)
     }
 
-    /// Replaces the stored conversations with the copy, and removes the oldest ones of the slug.
+    /// Replaces the stored conversations with the copy, and removes the oldest conversations of the slug.
     ///
     /// # Errors
     /// When the copy cannot be moved, or an old folder cannot be removed.
@@ -65,20 +65,20 @@ impl Transcripts {
             folders.push(entry?.path());
         }
         folders.retain(|folder| !is_unfinished(folder));
-        // Their names are times.
+        // The folder names are times, so they sort by age.
         folders.sort();
         let old = folders.len().saturating_sub(MAX_KEPT);
         folders[..old].iter().try_for_each(fs::remove_dir_all)
     }
 
-    /// Removes an empty copy; earlier conversations stay.
+    /// Removes an empty copy. Conversations that were stored earlier stay.
     pub fn abandon(&self, copied: TempDir) {
         drop(copied);
         let _ = fs::remove_dir(&self.own);
     }
 }
 
-/// Incomplete copies of killed keepers, with their bottle's slug; a bottle of that slug may run.
+/// Lists incomplete copies of killed keepers, each with its bottle's slug. A bottle of that slug may be running.
 #[must_use]
 pub fn unfinished(home: &Path) -> Vec<(Slug, PathBuf)> {
     let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);

@@ -1,8 +1,8 @@
-//! Stores token usage: `$BOTTLE_HOME/usage/<slug>.jsonl`, a line for each model response.
+//! Stores token usage in `$BOTTLE_HOME/usage/<slug>.jsonl`, with one line for each model response.
 //!
-//! The file outlives its bottle, and bottles of one slug share it. A record is written once; its id identifies a
-//! duplicate, which arrives when a keeper died before it acknowledged the record, or when the record was found in
-//! the folder of a bottle whose proxy was killed ([`collect`]).
+//! The file outlives its bottle, and bottles of the same slug share it. Each record is written only one time;
+//! duplicates are recognized by their id. A duplicate arrives if a keeper died before it acknowledged the record, or if
+//! the record is also found in the folder of a bottle whose proxy was killed ([`collect`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -19,19 +19,20 @@ use super::audit::slugs_with_file;
 use crate::backend::SIDECAR_LOGS;
 use crate::host::{files, plain_file};
 
-/// Most bytes of one file: a million responses. An agent with the help of a hostile host must not fill the disk.
+/// The size limit of one file in bytes, which allows a million responses. Even with the help of a hostile host, an
+/// agent must not be able to fill the disk.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Bytes at a file's end in which duplicates are found: many times one batch of a proxy.
+/// The number of bytes at a file's end in which duplicates are searched. A batch of a proxy is many times smaller.
 const TAIL: u64 = 1 << 20;
 
-/// Most ids cached to find duplicates.
+/// The maximum number of ids that are cached to recognize duplicates.
 const MAX_KNOWN_IDS: usize = 4096;
 
-/// Most bytes read of a proxy's file of unacknowledged records; the proxy keeps it shorter.
+/// The maximum number of bytes read from a proxy's file of unacknowledged records. The proxy keeps that file shorter.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
 
-/// A line as it is written. Fields are only ever added.
+/// A line of the file. New versions may add fields but never remove any.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     agent: &'a str,
@@ -39,15 +40,15 @@ struct Line<'a> {
     usage: &'a Usage,
 }
 
-/// The fields of a line that identify and date it.
+/// The fields that identify a line and give its date.
 #[derive(Debug, Deserialize)]
 struct LineKey {
     id: String,
     time: Timestamp,
 }
 
-/// The usage file of one slug, open for appending. Only the process with the bottle's claim may have one; a cleanup
-/// may remove old records meanwhile ([`remove_older`]).
+/// The usage file of one slug, open for appending. Only the process that has the bottle's claim may have this value. A
+/// cleanup may remove old records at the same time ([`remove_older`]).
 #[derive(Debug)]
 pub struct UsageFile {
     path: PathBuf,
@@ -56,23 +57,23 @@ pub struct UsageFile {
     known_ids: VecDeque<String>,
 }
 
-/// The usage file of a slug.
+/// The path of a slug's usage file.
 #[must_use]
 pub fn path(home: &Path, slug: &Slug) -> PathBuf {
     home.join("usage").join(format!("{slug}.jsonl"))
 }
 
 impl UsageFile {
-    /// Opens the file, and truncates an incomplete last line.
+    /// Opens the file and truncates an incomplete last line.
     ///
     /// # Errors
-    /// When it cannot be created, read or written.
+    /// When the file cannot be created, read or written.
     pub fn open(home: &Path, slug: &Slug, agent: &str) -> io::Result<Self> {
         let path = path(home, slug);
         let folder = home.join("usage");
         files::create_private_folder(&folder)?;
         let mut file = locked(&path)?;
-        // A loss of power could remove the new directory entry otherwise.
+        // Without this, a power failure could remove the new directory entry.
         File::open(&folder)?.sync_all()?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
@@ -89,10 +90,10 @@ impl UsageFile {
         Ok(Self { path, file, agent: agent.to_owned(), known_ids })
     }
 
-    /// Appends the new ones of these records durably.
+    /// Appends those of the records that are new, and writes them to disk.
     ///
     /// # Errors
-    /// When they cannot be written; then none of them is.
+    /// When the records cannot be written. None of them is then in the file.
     pub fn append(&mut self, records: &[Usage]) -> io::Result<()> {
         let new: Vec<&Usage> = records.iter().filter(|usage| !self.known_ids.contains(&usage.id)).collect();
         self.write(&new)?;
@@ -125,7 +126,7 @@ impl UsageFile {
             return Err(io::Error::other(format!("the file is full; move {} away", self.path.display())));
         }
         self.file.write_all(text).and_then(|()| self.file.sync_data()).inspect_err(|_| {
-            // All or nothing: the proxy sends the records again.
+            // The append is undone completely, because the proxy sends all the records again.
             let _ = self.file.set_len(before);
         })
     }
@@ -153,11 +154,11 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Collects the records that a bottle's proxy could not deliver, from the bottle's folder. The caller has the
-/// bottle's claim, and the proxy has ended.
+/// Collects the records that a bottle's proxy could not deliver, from the bottle's folder. The caller must have the
+/// bottle's claim, and the proxy must have exited.
 ///
 /// # Errors
-/// When they cannot be read or written; they then stay in the folder.
+/// When the records cannot be read or written. They then stay in the bottle's folder.
 pub fn collect(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Result<()> {
     let Some(file) = open_pending(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
     let mut pending: Vec<Usage> = lines(file.take(MAX_PENDING_BYTES))
@@ -173,12 +174,12 @@ pub fn collect(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Resu
             missing.remove(&id);
         }
     }
-    // Each id once, even if the file has it twice.
+    // Each id is collected only one time, even if the file contains it twice.
     pending.retain(|usage| missing.remove(&usage.id));
     target.write(&pending.iter().collect::<Vec<_>>())
 }
 
-/// Opens the proxy's file of records. Another user may own the folder and put anything there.
+/// Opens the proxy's file of records. Another user may own the folder, so the entry may be of any type.
 fn open_pending(path: &Path) -> io::Result<Option<File>> {
     match plain_file::open(path) {
         Ok(file) => Ok(Some(file)),
@@ -188,7 +189,7 @@ fn open_pending(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Splits the file into lines. A line above [`MAX_LINE`] comes in pieces, which do not parse.
+/// Splits the file into lines. A line longer than [`MAX_LINE`] is split into pieces, which cannot be parsed.
 fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     let mut reader = BufReader::new(file);
     std::iter::from_fn(move || {
@@ -201,7 +202,7 @@ fn lines(file: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     })
 }
 
-/// The slugs with records older than `then`, each with their number.
+/// The slugs that have records older than `then`, each with the number of these records.
 ///
 /// # Errors
 /// When the folder or a file cannot be read.
@@ -219,16 +220,17 @@ pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>
     Ok(found)
 }
 
-/// Removes records older than `then`, and the file if it is then empty.
+/// Removes records older than `then`. Removes the file if no record remains.
 ///
 /// # Errors
-/// When the file cannot be rewritten; it is then unchanged.
+/// When the file cannot be rewritten. It is then unchanged.
 pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
     let path = path(home, slug);
     if !path.exists() {
         return Ok(());
     }
-    // Locked until the end: a keeper that waits for the lock then finds that the file was replaced.
+    // The lock is held to the end of this function. A keeper that waits for the lock then finds that the file was
+    // replaced.
     let mut source = locked(&path)?;
     source.rewind()?;
     let mut kept = 0_usize;
@@ -245,12 +247,12 @@ pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()>
     if kept > 0 {
         return Ok(());
     }
-    // The lock on the new file keeps records from being appended between the check and the removal.
+    // The lock on the new file prevents other processes from appending records between the check and the removal.
     let empty = locked(&path)?;
     if empty.metadata()?.len() == 0 { std::fs::remove_file(&path) } else { Ok(()) }
 }
 
-/// Whether a line is older than `then`; an unreadable line is not.
+/// Whether a line is older than `then`. A line that cannot be parsed is not.
 fn is_older(line: &[u8], then: Timestamp) -> bool {
     serde_json::from_slice::<LineKey>(line).is_ok_and(|line| line.time < then)
 }
@@ -299,7 +301,7 @@ mod tests {
         let mut first = UsageFile::open(home.path(), &slug(), "claude").expect("open");
         first.append(&[now("a"), now("b")]).expect("append");
         first.append(&[now("b"), now("c")]).expect("append");
-        // Another keeper, after the first was killed before it acknowledged `c`.
+        // A second keeper, after the first was killed before it acknowledged `c`.
         let mut second = UsageFile::open(home.path(), &slug(), "claude").expect("open");
         second.append(&[now("c"), now("d")]).expect("append");
         assert_eq!(ids(home.path()), ["a", "b", "c", "d"]);
@@ -387,7 +389,7 @@ mod tests {
         assert_eq!(older_than(home.path(), then).expect("found"), [(slug(), 1)]);
         remove_older(home.path(), &slug(), then).expect("removed");
         assert_eq!(ids(home.path()), ["b"]);
-        // A keeper had the file open meanwhile.
+        // Another keeper had the file open while old records were removed.
         file.append(&[now("c"), usage("b", "2026-01-01T00:00:00Z")]).expect("append");
         assert_eq!(ids(home.path()), ["b", "c"]);
         assert_eq!(older_than(home.path(), then).expect("none"), []);

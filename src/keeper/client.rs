@@ -46,9 +46,9 @@ const INHERITED: [&str; 12] = [
 /// A launch in progress.
 #[derive(Debug)]
 pub struct Launched {
-    /// The first client's connection. Dropping it ends an attached bottle.
+    /// The connection of the first client. Dropping it ends an attached bottle.
     pub channel: Channel,
-    /// Receives [`KeeperEvent`]s: phases, then `Running` or `Failed`.
+    /// Receives [`KeeperEvent`]s: one for each phase, then `Running` or `Failed`.
     pub progress: StreamReceiver,
 }
 
@@ -58,7 +58,7 @@ pub enum ClientError {
     /// No bottle has that slug.
     #[error("there is no bottle named {slug}")]
     NoSuchBottle {
-        /// As given by the user.
+        /// The slug that the user gave.
         slug: Slug,
         /// The existing bottle with the most similar name.
         near: Option<Slug>,
@@ -146,7 +146,8 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 
 /// Connects to a bottle's keeper. If the keeper of a detached bottle died, starts a new one first.
 ///
-/// # Errors [`ClientError`]. Each state without a reachable keeper has its own variant.
+/// # Errors
+/// [`ClientError`]. Each state without a reachable keeper has its own variant.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_TIMEOUT;

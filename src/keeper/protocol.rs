@@ -69,7 +69,7 @@ pub enum KeeperRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeeperEvent {
-    /// The launch entered this phase.
+    /// The launch has entered this phase.
     Phase(Phase),
     /// The agent runs.
     Running {
@@ -149,7 +149,7 @@ pub struct LaunchFailure {
     pub causes: Vec<String>,
     /// The user's next step.
     pub hint: Option<String>,
-    /// What could not be removed; `bottle cleanup` finds it.
+    /// The resources that could not be removed. `bottle cleanup` finds them.
     pub left: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ pub struct LaunchFailure {
 pub enum Notice {
     /// The proxy refused a request.
     Refused(Refused),
-    /// A sidecar ended; the sentence names the effect.
+    /// A sidecar ended. The sentence describes the effect.
     ProxyDown(String),
     /// A proposal is pending.
     Asked {
@@ -173,7 +173,7 @@ pub enum Notice {
         /// The proposal.
         id: Id,
     },
-    /// The bottle is locked; the sentence gives the reason and the next step.
+    /// The bottle is locked. The sentence gives the reason and the next step.
     LockedOut(String),
     /// Any other warning.
     Warning(String),
@@ -182,36 +182,36 @@ pub enum Notice {
 /// How a bottle ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// The agent's exit; absent when the guest died before it reported one.
+    /// The agent's exit. Absent if the guest died before it reported one.
     pub agent: Option<Exit>,
     /// Why the bottle ended.
     pub cause: EndCause,
     /// The resource limit that the bottle exceeded.
     #[serde(default)]
     pub overrun: Option<Overrun>,
-    /// The preserved workspace's path on the host, when there is work to lose.
+    /// The host path of the preserved workspace, if there is unsaved work.
     pub kept: Option<String>,
-    /// What `bottle resume` would use, when the bottle is preserved.
+    /// What `bottle resume` would start from, if the bottle is preserved.
     #[serde(default)]
     pub resumable: Option<Resumable>,
     /// The folder of the agent's copied conversations.
     #[serde(default)]
     pub transcript: Option<String>,
-    /// Number of denied hosts that routes could allow, when the bottle was started with `--learn`.
+    /// The number of denied hosts that routes could allow, if the bottle was started with `--learn`.
     #[serde(default)]
     pub learned: Option<usize>,
-    /// The last line of the slug's audit log, as `number:hash`; none where nothing was ever decided.
+    /// The last line of the slug's audit log, as `number:hash`. `None` if the log has no entries.
     #[serde(default)]
     pub audit: Option<String>,
     /// What could not be removed; `bottle cleanup` finds it.
     pub left: Vec<String>,
 }
 
-/// What a preserved bottle is resumed from.
+/// What a resumed bottle starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resumable {
-    /// Its preserved files.
+    /// The preserved files of the bottle.
     Kept,
     /// Its snapshot.
     Snapshot,
@@ -223,7 +223,7 @@ pub enum Resumable {
 pub enum EndCause {
     /// The agent exited by itself.
     AgentExited,
-    /// `bottle stop` or a signal.
+    /// The user ran `bottle stop`, or a signal arrived.
     Stopped,
     /// The client of an attached bottle disconnected without detaching.
     ClientGone,

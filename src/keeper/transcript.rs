@@ -24,7 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Copies the conversations at `paths` out of the bottle. Returns whether there were any.
 ///
-/// # Errors When the conversations cannot be copied. An earlier copy then stays.
+/// # Errors
+/// When the conversations cannot be copied. An earlier copy then stays.
 pub(super) async fn save(
     transcripts: &Transcripts,
     paths: &[String],

@@ -17,7 +17,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Opens the keeper's channel to the bundle or the guest of a running bottle.
 ///
-/// # Errors [`LaunchError`] when the peer cannot be reached or does not complete the handshake.
+/// # Errors
+/// [`LaunchError`] when the peer cannot be reached or does not complete the handshake.
 pub async fn connect(backend: &dyn Backend, slug: &Slug, peer: Peer) -> Result<Channel, LaunchError> {
     let stream = match peer {
         Peer::Bundle => backend.connect_bundle(slug).await?,

@@ -69,7 +69,7 @@ pub fn all_blocked(attempts: &[Attempt]) -> bool {
 pub struct Controls(Vec<Listener>);
 
 impl Controls {
-    /// Listens on every address by which another machine or a bottle could reach this one.
+    /// Listens on every address at which another machine or a bottle could reach this machine.
     ///
     /// # Errors
     /// When the machine's addresses cannot be listed. An address that cannot be bound is skipped.
@@ -149,7 +149,7 @@ fn judge(attempt: Attempt, found: Option<ListenerResult>) -> JudgedAttempt {
 /// address.
 type Nonce = [u8; 16];
 
-/// One address of this machine, over TCP and UDP on one port.
+/// One address of this machine, with one port for TCP and UDP.
 struct Listener {
     address: SocketAddr,
     visits: Arc<Visits>,

@@ -24,7 +24,8 @@ struct Line {
 
 /// Reads every denied request from the log in `folder`. Skips other lines and lines that cannot be parsed.
 ///
-/// # Errors When the log exists but cannot be read.
+/// # Errors
+/// When the log exists but cannot be read.
 pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(folder) {

@@ -59,7 +59,7 @@ pub struct Refused {
     pub reason: Reason,
 }
 
-/// The result of learning.
+/// The result of learning routes from denied requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Learned {
     /// Routes that would allow the requests. `None` if no denial depends on routes.
@@ -75,7 +75,8 @@ pub struct Learned {
 /// Learns from the denied requests of the bottle in `folder` and merges the result into its routes. `None` if the
 /// routes are unknown.
 ///
-/// # Errors When the bottle's log or its routes exist but cannot be read.
+/// # Errors
+/// When the bottle's log or its routes exist but cannot be read.
 pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     let Some(now) = routes::read(folder)? else { return Ok(None) };
     let learned = journal::read(&folder.join(SIDECAR_LOGS))?.learned(&now.table);

@@ -104,7 +104,8 @@ impl SecretError {
 
 /// Resolves every needed secret. Reads each source, or prompts for it, only one time.
 ///
-/// # Errors [`SecretError`] that contains all missing secrets, or the first one that cannot be read.
+/// # Errors
+/// [`SecretError`] that contains all missing secrets, or the first one that cannot be read.
 pub async fn resolve(
     host: &Host,
     needs: &[SecretNeed],

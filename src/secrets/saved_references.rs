@@ -23,8 +23,8 @@ pub(super) struct SavedReferences(BTreeMap<String, SecretRef>);
 impl SavedReferences {
     /// Loads the references of this home. Returns no references if the file does not exist.
     ///
-    /// # Errors When the file exists but is invalid. The error contains the path and the problem, not the file's
-    /// values.
+    /// # Errors
+    /// When the file exists but is invalid. The error contains the path and the problem, not the file's values.
     pub(super) fn load(host: &Host) -> anyhow::Result<Self> {
         let path = path_of(host);
         Self::read(&path).with_context(|| path.display().to_string())
@@ -60,7 +60,8 @@ impl SavedReferences {
 
     /// Saves the reference for a variable and replaces an existing one.
     ///
-    /// # Errors When the file cannot be written. The previous file then stays.
+    /// # Errors
+    /// When the file cannot be written. The previous file then stays.
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);

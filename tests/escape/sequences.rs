@@ -1,4 +1,4 @@
-//! The output of an agent on a real terminal: it draws, and controls nothing.
+//! The output of an agent on a real terminal. It may draw text and colors, but not control the terminal.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::attempts;
 /// The detach keys.
 const DETACH: &str = "\x1dd";
 
-/// Sequences that make a terminal act or answer: introducer, body and terminator.
+/// Escape sequences that make a terminal act or answer: introducer, body and terminator.
 const OBEYED: [(&str, &str, &str); 20] = [
     ("\x1b]", "52;c;RVZJTA==", "\x07"),
     ("\x1b]", "52;p;RVZJTA==", "\x1b\\"),
@@ -59,7 +59,7 @@ fn ways(begin: &str, body: &str) -> [Vec<u8>; 3] {
     ]
 }
 
-/// A shell script that prints all of them, with allowed text before and after.
+/// A shell script that prints every encoding of every sequence, after a colored text and before a plain one.
 fn script() -> String {
     let mut bytes = b"\x1b[31mred\x1b[0m ".to_vec();
     for (begin, body, end) in OBEYED {
@@ -80,7 +80,7 @@ fn obeyed(pty: &Pty) -> Vec<String> {
     all.filter(|way| reached(way)).map(|way| way.escape_ascii().to_string()).collect()
 }
 
-/// Asserts that the output only draws.
+/// Asserts that the output contains nothing that controls the terminal.
 fn assert_drawn(pty: &Pty, what: &str) {
     assert_eq!(obeyed(pty), [""; 0], "{what}");
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
@@ -150,13 +150,13 @@ fn only_allowed_terminal_sequences_pass() -> Result<()> {
     }
     let mut pty = home.on_terminal(&["start", "noisy", "--yes"], 40, 100)?;
     pty.wait_exit()?;
-    // Writing is allowed; reading is not.
+    // The agent may set the clipboard but not read it.
     let passed = obeyed(&pty);
     assert_eq!(passed, ["\\x1b]52;c;RVZJTA==", "\\x1b]52;p;RVZJTA=="]);
     Ok(())
 }
 
-/// An agent that injects a line into its terminal, by both ioctl requests.
+/// The program of an agent that injects a line into its terminal's input, with both forms of the ioctl request.
 fn typist() -> String {
     format!(
         "{}for letter in b'echo typed\\n':\n\
@@ -187,7 +187,7 @@ fn the_agent_cannot_type_into_the_users_terminal() -> Result<()> {
             typist()
         ),
     )?;
-    // A user's shell, which goes on when the agent ended: what was typed it would run.
+    // The user's shell continues after the agent ended. It would run a command that the agent typed into the terminal.
     let start = home.program(["start", "typist", "--yes"])?.command();
     let line = format!(
         "{} start typist --yes; echo back; read -r -t 1 typed; echo \"got <$typed>\"",

@@ -1,4 +1,4 @@
-//! Kernel settings cannot be written.
+//! An agent cannot write kernel settings.
 
 use std::path::Path;
 

@@ -55,7 +55,8 @@ pub(super) struct Committed {
 /// Commits a container under this tag. The image has these labels instead of the bottle's labels. The engine pauses a
 /// running container during the commit, so that its files are consistent.
 ///
-/// # Errors [`EngineError`]. No image is then created.
+/// # Errors
+/// [`EngineError`]. No image is then created.
 pub(super) async fn commit(
     engine: &Engine,
     container: &str,

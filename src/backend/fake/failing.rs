@@ -79,7 +79,8 @@ impl Failing {
 
     /// If this is the requested step, fails, hangs, or kills the process.
     ///
-    /// # Errors The requested failure. Also when the variable names no step.
+    /// # Errors
+    /// The requested failure. Also when the variable names no step.
     pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
         let how = match &self.0 {
             None => return Ok(()),

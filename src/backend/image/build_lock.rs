@@ -59,7 +59,8 @@ pub(crate) async fn lock(
 
 /// Acquires the lock for removing leftovers of builds. `None` while a build of this home is running.
 ///
-/// # Errors When the folder that contains the lock files cannot be used.
+/// # Errors
+/// When the folder that contains the lock files cannot be used.
 pub(crate) fn lock_for_cleanup(host: &Host) -> io::Result<Option<File>> {
     let folder = folder(host);
     let all = open(&folder)?;

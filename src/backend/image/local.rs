@@ -36,7 +36,8 @@ pub(crate) struct Local {
 
 /// Inspects the folder or archive at this path. Blocks.
 ///
-/// # Errors The reason that it is not an image, as the end of a sentence that begins with its path.
+/// # Errors
+/// The reason that it is not an image, as the end of a sentence that begins with its path.
 pub(crate) fn inspect(path: &Path) -> Result<Local, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let metadata = fs::metadata(path).map_err(unreadable)?;

@@ -213,7 +213,7 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     }
 }
 
-/// Reads a number from a file; `None` when the file does not exist.
+/// Reads a number from a file. `None` if the file does not exist.
 fn read_number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -37,7 +37,8 @@ pub(crate) enum Entered {
 
 /// Creates the sandbox and becomes its pid 1. Reports a failure to the backend before it returns.
 ///
-/// # Errors [`SetupFailure`]. The process must then exit.
+/// # Errors
+/// [`SetupFailure`]. The process must then exit.
 pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, SetupFailure> {
     let made = make(spec, &child_end);
     if let Err(failure) = &made {

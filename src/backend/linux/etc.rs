@@ -119,7 +119,8 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
 
 /// Writes a new file.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 pub(super) fn write(etc: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = openat(etc, name, flags, Mode::from_raw_mode(0o644))?;

@@ -31,7 +31,7 @@ pub(super) enum Who {
 }
 
 impl Who {
-    /// Start of the range of ids.
+    /// The first id of the range.
     fn first(self) -> u32 {
         match self {
             Self::Agent => 0x7000_0000,
@@ -42,7 +42,8 @@ impl Who {
 
 /// The host user id of a bottle that root starts. `None` if an ordinary user starts it.
 ///
-/// # Errors When this process is root in a container whose id map lacks the chosen id.
+/// # Errors
+/// When this process is root in a container whose id map lacks the chosen id.
 pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<Option<u32>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);

@@ -30,7 +30,8 @@ const SETTINGS: &str = "/proc";
 /// writable, because the bottle has its own system files; only devices are forbidden. `changed` is the upper folder of
 /// an image, which has no path inside the bottle; listing it through its descriptor is allowed.
 ///
-/// # Errors When a kernel that supports Landlock refuses the rules.
+/// # Errors
+/// When a kernel that supports Landlock refuses the rules.
 pub(super) fn restrict(nested: bool, own_system: bool, changed: Option<&OwnedFd>) -> Result<(), HardenError> {
     let scopes = Scope::AbstractUnixSocket | Scope::Signal;
     let mut rules = Ruleset::default().scope(scopes)?;

@@ -54,7 +54,8 @@ impl Tree {
     /// Duplicates this mount with its restrictions. The mount must be attached, because older kernels cannot clone a
     /// detached mount.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub(super) fn duplicate(&self) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
@@ -78,7 +79,8 @@ impl Tree {
     /// Creates an overlay of the folders in `lower` under the writable folder `upper`. `lower` lists the top folder
     /// first, separated by colons. All paths are absolute. `flags` are mount options without a value.
     ///
-    /// # Errors When the kernel or the file system of a folder does not support overlays.
+    /// # Errors
+    /// When the kernel or the file system of a folder does not support overlays.
     pub(super) fn overlay(lower: &str, upper: &str, work: &str, flags: &[&str]) -> io::Result<Self> {
         let configured = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
@@ -119,7 +121,8 @@ impl Tree {
 
     /// Whether the root of the mount is a folder.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub(super) fn is_folder(&self) -> io::Result<bool> {
         let mode = rustix::fs::fstat(&self.0)?.st_mode;
         Ok(rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory)

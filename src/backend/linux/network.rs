@@ -29,8 +29,8 @@ const IFF_UP: u32 = 1;
 /// `proc` is the host's `/proc`, opened before that process was forked. The `pivot_root` of that process also changes
 /// the root of this process, and paths then resolve differently.
 ///
-/// # Errors The system's error.
-/// As the system says.
+/// # Errors
+/// The system's error. As the system says.
 pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     open_loopback(proc)?;
@@ -45,7 +45,8 @@ pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
 
 /// Receives the network namespace from the process at the other end of `other`, and enters it.
 ///
-/// # Errors When that process exited without sending a namespace, or this process may not enter it.
+/// # Errors
+/// When that process exited without sending a namespace, or this process may not enter it.
 pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -61,7 +62,8 @@ pub(super) fn join(other: &UnixStream) -> io::Result<()> {
 /// Brings loopback up and allows unprivileged processes to listen on ports below 1024, because the proxy's ports
 /// include 80, 443 and 53.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 fn open_loopback(proc: &OwnedFd) -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &set_up(LOOPBACK), SendFlags::empty())?;

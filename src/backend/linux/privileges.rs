@@ -28,7 +28,8 @@ pub(super) fn raise_oom_score() {
 /// files is limited. The number of processes is limited; in a user namespace the limit counts only this bottle's
 /// processes.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 pub(super) fn limit(processes: u64) -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     let lower = |resource, most: u64| {
@@ -45,7 +46,8 @@ pub(super) fn limit(processes: u64) -> io::Result<()> {
 /// Drops all capabilities from every set and prevents regaining them. Makes pid 1 non-dumpable: the agent runs as the
 /// same user and would otherwise have access to the memory and descriptors of pid 1.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 pub(super) fn drop_all() -> io::Result<()> {
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;

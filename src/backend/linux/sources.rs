@@ -51,7 +51,8 @@ pub(super) enum Source {
 impl Source {
     /// Opens `path`. `None` if it does not exist.
     ///
-    /// # Errors When the path cannot be opened or its mount cannot be cloned.
+    /// # Errors
+    /// When the path cannot be opened or its mount cannot be cloned.
     pub(super) fn at(path: &Path, forbid: Forbid) -> io::Result<Option<Self>> {
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -63,7 +64,8 @@ impl Source {
 
     /// Mounts the source at `path` under the new root.
     ///
-    /// # Errors [`SetupFailure`] that names the path.
+    /// # Errors
+    /// [`SetupFailure`] that names the path.
     pub(super) fn mount_at(&self, root: BorrowedFd<'_>, path: &Path) -> Result<(), SetupFailure> {
         match self {
             Self::Link(target) => {

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 /// The process in which [`fork`] returns.
 pub(super) enum Forked {
-    /// The parent, with the child's process id.
+    /// The parent process. Contains the process id of the child.
     Parent(Pid),
     /// The child.
     Child,
@@ -48,7 +48,8 @@ pub(super) struct Forbid {
 /// Restricts a mount and, with `recursive`, all mounts below it. Always makes the mount private, so that later mounts
 /// of the host do not propagate into it, and always disables set-id programs.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) -> io::Result<()> {
     let mut attributes = libc::MOUNT_ATTR_NOSUID;
     for (forbidden, attribute) in [
@@ -103,7 +104,8 @@ pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<(
 /// Closes every descriptor except the three standard ones. A new process calls this first, before it opens descriptors,
 /// to close those that it inherited from its parent.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: nothing in this process owns a descriptor above 2 yet, so no owner loses its descriptor.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };

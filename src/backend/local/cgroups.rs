@@ -111,7 +111,8 @@ impl Groups {
 
     /// Creates a group for each requested limit whose controller is available. Records each group before creating it.
     ///
-    /// # Errors [`BackendError`] when a group cannot be created or its limit cannot be set.
+    /// # Errors
+    /// [`BackendError`] when a group cannot be created or its limit cannot be set.
     pub(crate) fn make(
         &self,
         name: &str,
@@ -215,7 +216,8 @@ impl CreatedGroups {
 
 /// Moves this process into the groups. Its later children start in them too.
 ///
-/// # Errors [`SetupFailure`] that names the group.
+/// # Errors
+/// [`SetupFailure`] that names the group.
 pub(crate) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
     for group in groups {
         // The number 0 stands for the process that writes it.

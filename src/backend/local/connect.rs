@@ -8,7 +8,8 @@ use crate::backend::{BackendError, ByteStream};
 
 /// Connects to the socket and verifies that the peer runs as this user.
 ///
-/// # Errors [`BackendError`] that contains `what`, when no process listens or the peer is another user.
+/// # Errors
+/// [`BackendError`] that contains `what`, when no process listens or the peer is another user.
 pub(crate) async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
         Ok(stream) => check_peer(stream, what),

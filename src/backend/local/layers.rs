@@ -107,7 +107,8 @@ impl Layers {
 
     /// The name of the image on which the layers are based.
     ///
-    /// # Errors When the name cannot be read.
+    /// # Errors
+    /// When the name cannot be read.
     pub(crate) fn image(&self) -> io::Result<Option<String>> {
         let mut name = String::new();
         match File::open(self.0.join(IMAGE)) {
@@ -119,7 +120,8 @@ impl Layers {
 
     /// Records the image on which the layers are based.
     ///
-    /// # Errors When the name cannot be written.
+    /// # Errors
+    /// When the name cannot be written.
     pub(crate) fn set_image(&self, name: &str) -> io::Result<()> {
         files::replace(&self.0.join(IMAGE), |file| file.write_all(name.as_bytes()))
     }
@@ -172,7 +174,8 @@ impl Layers {
 /// Each folder is made accessible and emptied. A folder that is too deep is first moved to the top. The length of paths
 /// and the number of open files therefore do not grow with the depth.
 ///
-/// # Errors When an entry cannot be removed.
+/// # Errors
+/// When an entry cannot be removed.
 pub(crate) fn remove_tree(folder: &Path) -> io::Result<()> {
     remove_tree_at(CWD, folder)
 }

@@ -14,7 +14,8 @@ const PERMISSIONS: RawMode = 0o7777;
 /// Kernels before 6.6 lack the flag that stops `fchmodat` from following links, so the mode is set through a
 /// descriptor.
 ///
-/// # Errors The system's error. `LOOP` for a link.
+/// # Errors
+/// The system's error. `LOOP` for a link.
 pub(crate) fn chmod<P: rustix::path::Arg>(at: impl AsFd, name: P, mode: Mode) -> rustix::io::Result<()> {
     let found =
         rustix::fs::openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
@@ -38,14 +39,16 @@ pub(crate) struct Readable {
 impl Readable {
     /// Opens a folder for listing its direct entries. Never follows a link.
     ///
-    /// # Errors The system's error. `LOOP` or `NOTDIR` for a link.
+    /// # Errors
+    /// The system's error. `LOOP` or `NOTDIR` for a link.
     pub(crate) fn folder<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
         Self::open(at, name, OFlags::DIRECTORY, Mode::RUSR | Mode::XUSR)
     }
 
     /// Opens a file for reading. For a named pipe, does not wait for a writer.
     ///
-    /// # Errors The system's error. `LOOP` for a link.
+    /// # Errors
+    /// The system's error. `LOOP` for a link.
     pub(crate) fn file<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
         Self::open(at, name, OFlags::NONBLOCK | OFlags::NOCTTY, Mode::RUSR)
     }
@@ -84,7 +87,8 @@ impl Readable {
 
     /// The status of the file, with its original mode.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub(crate) fn stat(&self) -> rustix::io::Result<Stat> {
         let mut stat = rustix::fs::fstat(&self.file)?;
         if let Some(mode) = self.closed {

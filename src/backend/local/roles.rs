@@ -179,7 +179,8 @@ impl Started {
     /// Follows the setup until the process is ready. Records the final process as soon as its id is known. Returns
     /// `None` if the final process has already exited.
     ///
-    /// # Errors [`BackendError`] with the cause when the setup failed. The process has then ended.
+    /// # Errors
+    /// [`BackendError`] with the cause when the setup failed. The process has then ended.
     pub(crate) async fn wait_until_ready(
         mut self,
         setup: &dyn Setup,
@@ -264,7 +265,8 @@ fn last_line(log: &Path) -> io::Result<String> {
 
 /// Binds the socket of a guest's channel before the guest starts.
 ///
-/// # Errors When the socket cannot be bound.
+/// # Errors
+/// When the socket cannot be bound.
 pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
     let failed = |error: io::Error| {
         BackendError::failed(format!("cannot listen on {}", socket.display())).because(error)

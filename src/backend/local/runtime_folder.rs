@@ -71,7 +71,8 @@ impl RuntimeFolder {
 
 /// Lists every bottle of this home that has a runtime folder.
 ///
-/// # Errors When the parent folder exists but cannot be read.
+/// # Errors
+/// When the parent folder exists but cannot be read.
 pub(crate) fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
     let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,

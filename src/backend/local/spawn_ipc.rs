@@ -68,7 +68,7 @@ pub(crate) enum SetupPart {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("cannot {step}: {cause}")]
 pub(crate) struct SetupFailure {
-    /// The part that the step belongs to.
+    /// The part of the setup to which the step belongs.
     #[serde(default)]
     pub(crate) part: SetupPart,
     /// The step that failed, with its object.
@@ -96,7 +96,8 @@ pub(crate) struct Starter {
 impl Starter {
     /// Creates the socket pair. The second end becomes the standard input of the new process.
     ///
-    /// # Errors When the socket pair cannot be created.
+    /// # Errors
+    /// When the socket pair cannot be created.
     pub(crate) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((ours, theirs.into()))
@@ -127,7 +128,8 @@ impl Starter {
 
     /// The next report. `None` if the new process exited without sending one.
     ///
-    /// # Errors When the report takes longer than ten seconds or cannot be parsed.
+    /// # Errors
+    /// When the report takes longer than ten seconds or cannot be parsed.
     pub(crate) async fn next_report(&mut self) -> io::Result<Option<Report>> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.socket).take(REPORT_MAX);
@@ -144,7 +146,8 @@ impl Starter {
 
     /// Tells the waiting process to continue.
     ///
-    /// # Errors When the process has exited.
+    /// # Errors
+    /// When the process has exited.
     pub(crate) async fn proceed(&mut self) -> io::Result<()> {
         self.socket.write_all(&[1]).await
     }
@@ -159,7 +162,8 @@ impl ChildEnd {
     /// Reads the specification and the descriptors from the socket on standard input. Waits without a time limit while
     /// the starting process exists, because preparing the specification may take long.
     ///
-    /// # Errors When standard input is not such a socket, or the starting process has exited.
+    /// # Errors
+    /// When standard input is not such a socket, or the starting process has exited.
     pub(crate) fn receive<S: DeserializeOwned>() -> io::Result<(Self, S, Vec<OwnedFd>)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
         let mut length = [0; 4];
@@ -189,7 +193,8 @@ impl ChildEnd {
 
     /// Sends a report to the starting process.
     ///
-    /// # Errors When the starting process has exited. This process is then not recorded and must exit.
+    /// # Errors
+    /// When the starting process has exited. This process is then not recorded and must exit.
     pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
         let mut line = serde_json::to_vec(report).map_err(io::Error::other)?;
         line.push(b'\n');
@@ -198,7 +203,8 @@ impl ChildEnd {
 
     /// Waits until the starting process tells this one to continue.
     ///
-    /// # Errors When the starting process has exited.
+    /// # Errors
+    /// When the starting process has exited.
     pub(crate) fn wait(&self) -> io::Result<()> {
         (&self.socket).read_exact(&mut [0])
     }

@@ -41,7 +41,8 @@ pub(super) struct Ready<'a> {
 
 /// Prepares `image` and returns the new image's id. `named` identifies the image in errors.
 ///
-/// # Errors [`BackendError`]. The container is then already removed, unless the engine is unavailable.
+/// # Errors
+/// [`BackendError`]. The container is then already removed, unless the engine is unavailable.
 pub(super) async fn adopt(
     docker: &Docker,
     image: &Facts,

@@ -15,7 +15,8 @@ const BASE_HINT: &str = "where no image registry answers, `scripts/base-image` o
 
 /// The base image's id. Pulls the image if the engine does not have it.
 ///
-/// # Errors [`BackendError`] with a hint on how to get the image.
+/// # Errors
+/// [`BackendError`] with a hint on how to get the image.
 pub(super) async fn find(
     docker: &Docker,
     architecture: &str,
@@ -54,7 +55,8 @@ pub(super) fn id(
 
 /// Pulls an image by its reference, from the registry that the reference names.
 ///
-/// # Errors The engine's error.
+/// # Errors
+/// The engine's error.
 pub(super) async fn pull(
     docker: &Docker,
     reference: &str,

@@ -29,7 +29,8 @@ pub(super) struct Facts {
 
 /// Reads the configuration of an image for an engine of this processor architecture.
 ///
-/// # Errors The reason that the image cannot be used, as the end of a sentence that begins with its name.
+/// # Errors
+/// The reason that the image cannot be used, as the end of a sentence that begins with its name.
 pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, String> {
     let id = image.id.clone().ok_or("has no id")?;
     let own = image.config.clone().unwrap_or_default();

@@ -32,7 +32,8 @@ pub(super) struct Local {
 impl Local {
     /// Sends the image to the engine and returns the image's id or name. `named` identifies the image in errors.
     ///
-    /// # Errors [`BackendError`] when a file cannot be read, or the engine refuses the image.
+    /// # Errors
+    /// [`BackendError`] when a file cannot be read, or the engine refuses the image.
     pub(super) async fn load(
         &self,
         docker: &Docker,

@@ -140,7 +140,8 @@ impl Images {
 
     /// The plan's agent image. Builds, pulls or loads the image if it does not exist.
     ///
-    /// # Errors [`BackendError`] with the cause, the output of a failed build, and the user's next step.
+    /// # Errors
+    /// [`BackendError`] with the cause, the output of a failed build, and the user's next step.
     pub async fn agent(
         &self,
         plan: &Plan,
@@ -156,7 +157,8 @@ impl Images {
 
     /// Reads an image that [`Images::agent`] prepared, or that was committed from a container of one.
     ///
-    /// # Errors [`BackendError`] when the image does not exist or is of another kind.
+    /// # Errors
+    /// [`BackendError`] when the image does not exist or is of another kind.
     pub async fn ready(&self, id: &str) -> Result<AgentImage, BackendError> {
         let named = format!("the image {id}");
         let facts = self.inspect(id, &named).await?.ok_or_else(|| {
@@ -183,7 +185,8 @@ impl Images {
     /// The volume that contains the program of pid 1 as [`PROGRAM_FILE`]. Creates and fills the volume if it does not
     /// exist. Containers mount it read-only.
     ///
-    /// # Errors [`BackendError`] when there is no static program for this engine, or the engine refuses a call.
+    /// # Errors
+    /// [`BackendError`] when there is no static program for this engine, or the engine refuses a call.
     pub async fn program(&self) -> Result<String, BackendError> {
         let volume = self.volume.get_or_try_init(|| async {
             let nobody = ProgressSink::discard();
@@ -212,7 +215,8 @@ impl Images {
 
     /// Removes the items that [`Images::unused`] listed, except those used since then. Returns the removed items.
     ///
-    /// # Errors [`BackendError`] when the engine refuses a removal.
+    /// # Errors
+    /// [`BackendError`] when the engine refuses a removal.
     pub async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         unused::remove(&self.docker, &self.host, unused).await
     }

@@ -18,7 +18,8 @@ impl Images {
     /// Previews [`Images::agent`] and [`Images::sidecars`]. The result contains the images to build, pull or load and
     /// the reason for each, the changes to the Dockerfile, and the instructions without effect.
     ///
-    /// # Errors [`BackendError`] when the engine cannot be queried, or when the preparation would certainly fail.
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be queried, or when the preparation would certainly fail.
     pub async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let mut preview = Preview::default();
         // These calls read the program and query the engine's architecture in parallel.

@@ -30,7 +30,8 @@ pub(super) struct Program {
 impl Program {
     /// The program's content.
     ///
-    /// # Errors [`BackendError`] when the file has changed since it was found.
+    /// # Errors
+    /// [`BackendError`] when the file has changed since it was found.
     pub(super) fn bytes(&self) -> Result<Bytes, BackendError> {
         if let Some((bytes, _)) = &self.read {
             return Ok(bytes.clone());
@@ -60,7 +61,8 @@ impl Program {
 /// program, otherwise a file at the path where a release or `cargo xtask dist` puts it. A program whose hash is cached
 /// is not read.
 ///
-/// # Errors [`BackendError`] that names every path tried, with a hint on how to build the program.
+/// # Errors
+/// [`BackendError`] that names every path tried, with a hint on how to build the program.
 pub(super) fn find(
     running: &Path,
     architecture: &str,

@@ -67,7 +67,8 @@ impl ProgramHashCache {
 
     /// Writes the entry, unless the file changed so recently that its timestamps might not show another change.
     ///
-    /// # Errors When the entry cannot be written.
+    /// # Errors
+    /// When the entry cannot be written.
     pub(super) fn write(&self, home: &Path) -> io::Result<()> {
         let changed = u64::try_from(self.changed.0).unwrap_or_default();
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);

@@ -19,7 +19,8 @@ pub(super) const IMAGE: &str = "image";
 /// Removes these objects one after the other and returns the removed ones. An object that is in use by then stays.
 /// Leftovers of builds stay while a build of this home is running.
 ///
-/// # Errors [`BackendError`] when the engine refuses a removal for another reason.
+/// # Errors
+/// [`BackendError`] when the engine refuses a removal for another reason.
 pub(super) async fn remove(
     docker: &Docker,
     host: &Host,

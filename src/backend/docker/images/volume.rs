@@ -41,7 +41,8 @@ const DIGITS: usize = 16;
 
 /// The volume that contains the program as [`super::PROGRAM_FILE`]. Creates the volume if it does not exist.
 ///
-/// # Errors [`BackendError`] when the engine refuses a call. The incomplete volume is then removed.
+/// # Errors
+/// [`BackendError`] when the engine refuses a call. The incomplete volume is then removed.
 pub(super) async fn filled(
     docker: &Docker,
     program: &Program,
@@ -146,8 +147,8 @@ async fn fill(
 /// incomplete volumes after the process that filled them has exited (after [`INTERRUPTED_AFTER`] if that process is
 /// unknown).
 ///
-/// # Errors [`BackendError`] when the engine cannot be queried.
-/// [`BackendError`] when the engine cannot be queried.
+/// # Errors
+/// [`BackendError`] when the engine cannot be queried. [`BackendError`] when the engine cannot be queried.
 pub(super) async fn unused(
     docker: &Docker,
     program: Option<&Program>,

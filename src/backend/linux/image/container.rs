@@ -37,10 +37,10 @@ pub(super) enum ArchiveEntry {
 }
 
 impl Container {
-    /// Opens a folder.
+    /// Opens a folder that contains a saved image.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the folder cannot be opened.
     pub(super) fn folder(path: &Path) -> Result<Self, BadImage> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         open(path, flags, Mode::empty())
@@ -50,7 +50,8 @@ impl Container {
 
     /// Opens an archive and reads the headers of its entries.
     ///
-    /// # Errors When the archive is incomplete, has too many files, or contains a file twice.
+    /// # Errors
+    /// When the archive is incomplete, has too many files, or contains a file twice.
     pub(super) fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
@@ -105,7 +106,8 @@ impl Container {
 
     /// Reads a file of at most `most` bytes. `None` if it does not exist.
     ///
-    /// # Errors As [`Container::open`]. Also when the file is longer.
+    /// # Errors
+    /// As [`Container::open`]. Also when the file is longer.
     pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         if content.left > most {

@@ -21,7 +21,8 @@ pub(in crate::backend::linux) struct Files {
 impl Files {
     /// Opens the image and the layers. `outside` is the host user id of a bottle that root starts.
     ///
-    /// # Errors [`SetupFailure`] that names the path.
+    /// # Errors
+    /// [`SetupFailure`] that names the path.
     pub(in crate::backend::linux) fn open(
         image: &ImageSpec,
         outside: Option<u32>,

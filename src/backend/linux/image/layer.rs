@@ -44,7 +44,8 @@ impl Budget {
 /// Passes the decompressed content of a layer to `take`, and then verifies the layer's digests. After an error, the
 /// caller must discard everything that `take` wrote.
 ///
-/// # Errors [`BadImage`] when the layer is missing, damaged or too large. Otherwise the error of `take`.
+/// # Errors
+/// [`BadImage`] when the layer is missing, damaged or too large. Otherwise the error of `take`.
 pub(super) fn read(
     container: &Container,
     layer: &Layer,

@@ -39,8 +39,8 @@ const STAGE_SIZE: &str = "64k";
 /// Builds the new root and enters it. Returns the open upper folder, which has no path in the bottle. Returns `None`
 /// for a copy of the image, because all its files are visible.
 ///
-/// # Errors [`SetupFailure`] that names the step.
-/// [`SetupFailure`] naming the step.
+/// # Errors
+/// [`SetupFailure`] that names the step. [`SetupFailure`] naming the step.
 pub(in crate::backend::linux) fn build(
     spec: &SandboxSpec,
     image: &Files,

@@ -21,7 +21,8 @@ const CHOWN_CALLS: &[libc::c_long] = &[
 /// Installs the filter on this thread, which must be the only one, and its future children. It is added to the
 /// allowlist filter.
 ///
-/// # Errors When the filter cannot be built on this processor architecture, or the kernel refuses it.
+/// # Errors
+/// When the filter cannot be built on this processor architecture, or the kernel refuses it.
 pub(in crate::backend::linux) fn install() -> Result<(), HardenError> {
     let mut filter = Filter::passing();
     filter.refuse(CHOWN_CALLS, 0);

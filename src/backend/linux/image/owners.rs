@@ -14,7 +14,8 @@ use crate::backend::linux::sys::{Forked, fork};
 
 /// Creates a user namespace in which root maps to this host user id.
 ///
-/// # Errors The system's error.
+/// # Errors
+/// The system's error.
 pub(super) fn root_as(id: u32) -> io::Result<File> {
     let (mut ours, mut theirs) = UnixStream::pair()?;
     match fork()? {

@@ -29,7 +29,8 @@ const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 
 /// Adds the missing files for the user that the image's `USER` names.
 ///
-/// # Errors [`BadImage`] when the user is invalid, or a path cannot be created because another file is in its place.
+/// # Errors
+/// [`BadImage`] when the user is invalid, or a path cannot be created because another file is in its place.
 pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     let (passwd, group) = (list(tree, "etc/passwd")?, list(tree, "etc/group")?);
     let users = Users { user, passwd: &passwd, group: &group };

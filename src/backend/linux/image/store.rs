@@ -132,7 +132,8 @@ impl Images {
 
     /// Returns the image whose source is at this path, with notes for the user. Unpacks the image if it is not stored.
     ///
-    /// # Errors [`BackendError`] when the image cannot be used. No part of it is then stored.
+    /// # Errors
+    /// [`BackendError`] when the image cannot be used. No part of it is then stored.
     pub(in crate::backend::linux) async fn prepare(
         &self,
         path: &Path,
@@ -162,7 +163,8 @@ impl Images {
 
     /// Opens the image with this name and protects it from removal until this process exits.
     ///
-    /// # Errors When the image exists but cannot be read.
+    /// # Errors
+    /// When the image exists but cannot be read.
     pub(in crate::backend::linux) fn open_shared(&self, name: &str) -> io::Result<Option<Image>> {
         let Some(lock) = self.lock(name)? else { return Ok(None) };
         lock.lock_shared()?;
@@ -178,7 +180,8 @@ impl Images {
     /// Lists images that no bottle and no snapshot uses, and that a newer image replaced or whose source no longer
     /// exists. Also lists leftovers of killed unpackings, unless one is running.
     ///
-    /// # Errors When the images cannot be listed.
+    /// # Errors
+    /// When the images cannot be listed.
     pub(in crate::backend::linux) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
         let mut found = Vec::new();
         let leftovers: Vec<String> = self.entries()?.into_iter().filter(|entry| is_leftover(entry)).collect();
@@ -212,7 +215,8 @@ impl Images {
     /// Removes these images, except those that are in use by then. Returns the removed ones. `used` is called while the
     /// lock prevents other processes from using an image.
     ///
-    /// # Errors When an image cannot be removed.
+    /// # Errors
+    /// When an image cannot be removed.
     pub(in crate::backend::linux) fn remove(
         &self,
         unused_images: Vec<Unused>,

@@ -96,7 +96,8 @@ impl Tree {
 
     /// Unpacks a layer over the earlier layers. `name` identifies the layer in errors.
     ///
-    /// # Errors [`BadImage`]. The tree is then incomplete.
+    /// # Errors
+    /// [`BadImage`]. The tree is then incomplete.
     pub(super) fn put(&mut self, name: &str, layer: &mut dyn Read) -> Result<(), BadImage> {
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {name:?}: {error}"));
         let mut archive = tar::Archive::new(layer);
@@ -116,7 +117,8 @@ impl Tree {
     /// Sets the final mode and time of every folder. Deeper folders come first, because a change in a folder updates
     /// its time.
     ///
-    /// # Errors When a folder cannot be changed.
+    /// # Errors
+    /// When a folder cannot be changed.
     pub(super) fn settle(self) -> Result<(), BadImage> {
         for (path, (mode, time)) in self.folders.iter().rev() {
             let opened = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) {

@@ -48,7 +48,8 @@ impl<'a> Closure<'a> {
 
     /// Adds a program with its dependencies. Adds its folder to the search path.
     ///
-    /// # Errors [`BackendError`] that names a path which must not be exposed or does not exist.
+    /// # Errors
+    /// [`BackendError`] that names a path which must not be exposed or does not exist.
     pub(super) fn program(&mut self, path: &Path) -> Result<(), BackendError> {
         if !self.seen.insert(path.to_owned()) {
             return Ok(());

@@ -27,8 +27,8 @@ use closure::{Closure, missing};
 ///
 /// A relative path, or a path in a folder of the bottle, is resolved in the bottle and not searched on the host.
 ///
-/// # Errors [`BackendError`] when the program does not exist (with the searched folders), or when it needs a forbidden
-/// path.
+/// # Errors
+/// [`BackendError`] when the program does not exist (with the searched folders), or when it needs a forbidden path.
 pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared, BackendError> {
     let mut closure = Closure::new(host);
     for path in allow {

@@ -49,7 +49,8 @@ const IOPRIO_WHO_USER: u64 = 3;
 
 /// Installs the filter on this thread, which must be the only one.
 ///
-/// # Errors When the filter cannot be built on this architecture, or the kernel refuses it.
+/// # Errors
+/// When the filter cannot be built on this architecture, or the kernel refuses it.
 pub(in crate::backend) fn install(nested: bool) -> Result<(), HardenError> {
     filter(nested)?.apply()
 }

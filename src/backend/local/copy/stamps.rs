@@ -101,8 +101,8 @@ impl Stamps {
 
     /// Replaces the file atomically. If there are too many stamps, removes the file instead.
     ///
-    /// # Errors When the file can be neither written nor removed. It may then describe another tree, which its name
-    /// line shows.
+    /// # Errors
+    /// When the file can be neither written nor removed. It may then describe another tree, which its name line shows.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         if self.files.len() > MAX_FILES {
             return remove(path);
