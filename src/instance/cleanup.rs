@@ -51,7 +51,7 @@ pub struct Orphan {
     pub slug: Slug,
     /// The reason for the removal, for the user.
     pub why: String,
-    /// Its backend's name.
+    /// The name of the bottle's backend.
     pub backend: String,
     /// The part of the bottle that stays.
     pub keeps: Keeps,
@@ -87,7 +87,7 @@ impl Keeps {
 /// A snapshot to remove.
 #[derive(Debug)]
 pub struct Unnamed {
-    /// Its backend's name.
+    /// The name of the snapshot's backend.
     pub backend: String,
     /// The snapshot.
     pub snapshot: Snapshot,

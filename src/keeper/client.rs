@@ -68,7 +68,7 @@ pub enum ClientError {
     NotRunning {
         /// The slug.
         slug: Slug,
-        /// How it ended.
+        /// How the bottle ended.
         why: String,
         /// Whether it can be resumed.
         preserved: bool,

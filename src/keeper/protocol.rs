@@ -142,9 +142,9 @@ pub enum Phase {
 pub struct LaunchFailure {
     /// The exit code, from the table in `lifecycle.md`.
     pub exit: u8,
-    /// The failed action, its object and the causes.
+    /// The action that failed, its object and the causes.
     pub message: String,
-    /// The causes at the end of the message, outermost first.
+    /// The causes that end the message, outermost first.
     #[serde(default)]
     pub causes: Vec<String>,
     /// The user's next step.
@@ -165,7 +165,7 @@ pub enum Notice {
     Asked {
         /// The proposal.
         id: Id,
-        /// Its tool.
+        /// The tool of the proposal.
         tool: Tool,
     },
     /// A proposal is no longer pending.
@@ -203,7 +203,7 @@ pub struct Ended {
     /// The last line of the slug's audit log, as `number:hash`. `None` if the log has no entries.
     #[serde(default)]
     pub audit: Option<String>,
-    /// What could not be removed; `bottle cleanup` finds it.
+    /// The resources that could not be removed. `bottle cleanup` finds them.
     pub left: Vec<String>,
 }
 
@@ -213,7 +213,7 @@ pub struct Ended {
 pub enum Resumable {
     /// The preserved files of the bottle.
     Kept,
-    /// Its snapshot.
+    /// The snapshot of the bottle.
     Snapshot,
 }
 

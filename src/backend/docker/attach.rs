@@ -1,7 +1,8 @@
 //! Attaches to the standard streams of a container, as one byte stream.
 //!
-//! The engine multiplexes standard output and standard error on one connection. Standard output carries the channel;
-//! standard error goes to a log of limited size. Closing the connection does not close the container's standard input.
+//! The engine multiplexes standard output and standard error on one connection. Standard output carries the data of the
+//! channel; standard error goes to a log of limited size. Closing the connection does not close the container's
+//! standard input.
 
 use std::fmt;
 use std::io::{self, Write};

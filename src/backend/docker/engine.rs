@@ -73,7 +73,7 @@ pub(super) enum EngineError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// Its error message.
+        /// The engine's error message.
         message: String,
     },
 }

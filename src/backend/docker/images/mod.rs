@@ -339,7 +339,7 @@ impl Images {
         Ok(images.into_iter().map(|image| image.id).collect())
     }
 
-    /// Inspects the folder or archive at this path, relative to the home.
+    /// Inspects the folder or archive at this path, relative to `$BOTTLE_HOME`.
     async fn inspect_local(&self, path: &Path) -> Result<Local, BackendError> {
         let wrong = |why: String| {
             BackendError::failed(format!("{} {why}", local::named(path))).with_hint(local::IMAGE_HINT)

@@ -255,7 +255,7 @@ impl Images {
         self.host.clone()
     }
 
-    /// Inspects the source at this path, relative to the home.
+    /// Inspects the source at this path, relative to `$BOTTLE_HOME`.
     async fn look(&self, path: &Path) -> Result<Source, BackendError> {
         let named = named(path);
         let wrong = |why: String| BackendError::failed(format!("{named} {why}")).with_hint(IMAGE_HINT);
