@@ -3,18 +3,17 @@
 //! ```text
 //! $BOTTLE_HOME/state/<slug>/
 //!     metadata.json   the bottle's record ([`record`]), written before the first resource exists
-//!     lock            held by the running keeper; the only proof that it runs
+//!     lock            the running keeper holds this lock; only the lock shows that it runs
 //!     agent/          the backend's writable layers
 //!     committed-image the bottle's last complete snapshot ([`committed`])
-//!     routes.json     the routes that its proxy uses now ([`routes`])
-//!     manifest.yml    the resolved manifest at its start, for comparison
-//!     logs/           the agent's output and the logs of our processes, redacted
+//!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
+//!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
+//!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
 //!     logs/guards/    the proxy's log, and usage records not yet collected ([`crate::backend::SIDECAR_LOGS`])
 //!     .preserve       marks unsaved work or a snapshot: no cleanup removes the folder
 //! ```
 //! One rename creates a claim: a bottle's folder appears under its slug either complete, with its lock held and its
-//! record written, or not at all. A folder whose lock is free is therefore always an orphan and never a launch in
-//! progress.
+//! record written, or not at all. A folder whose lock is free therefore never belongs to a launch in progress.
 
 pub mod audit;
 pub mod cleanup;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   freeze ──► committed-image names the new snapshot ──► the old snapshot is removed
-//!     │ on failure: the old one stays                     │ if killed before: cleanup removes it
+//!     │ on failure: the old snapshot stays                │ if killed before: cleanup removes it
 //! ```
 //! At every moment, `committed-image` either names a complete snapshot or does not exist.
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! answer ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► confirmed ─► audit: live ─► reported
-//!                              on any failure: routes.json restored, audit: failed, the answer withdrawn
+//!                              on any failure: routes.json restored, audit: failed, the answer is withdrawn
 //! ```
 //! Applying an answer twice is harmless: adding a permission that already exists changes nothing.
 //!

@@ -13,12 +13,12 @@
 //! - `protocol`: the messages on the keeper's socket
 //! - `clients`: serves client connections and their streams
 //! - `owner`: handles the events of a running bottle until it ends
-//! - `jobs`: snapshot jobs that run while the bottle does
+//! - `jobs`: snapshot jobs that run while the bottle runs
 //! - `ending`: tears the bottle down and preserves work · `transcript`: copies the agent's conversations out
 //! - `failure`: reports failures to the client · `log`: the keeper's log
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage
-//! - `decisions`: applies the user's answers, new routes among them
+//! - `decisions`: applies the user's answers, including new routes
 
 pub mod client;
 mod clients;

@@ -2,8 +2,8 @@
 //! the same targets.
 //!
 //! ```text
-//!  listen on every address of this machine ──► the guest tries them and more ──► the machine tries them
-//!                    │ any other contact came from the bottle                            │ the control
+//!  listen on every address of this machine ──► the guest tries these and others ──► the machine tries them
+//!                    │ any other contact came from the bottle                               │ the control
 //! ```
 //! An attempt counts as blocked when the bottle's kernel reports that the target is unreachable. If the attempt timed
 //! out, it counts as blocked only when the control reached the same address. Without such a control the result is

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! the proxy's log ─► journal ─► Refused ─┐                 ┌─► routes, as a proposal
-//!                                       ├─► Learning ─────┼─► rules: where they allow more than was requested
-//!                  the current routes ──┘                 └─► left out: what no agent may get, and why
+//!                                       ├─► Learning ─────┼─► rules: where the routes allow more than was requested
+//!                  the current routes ──┘                 └─► left out: requests that the routes do not allow, and why
 //! ```
 //! The proposed routes contain the hosts and methods that were requested. They also contain the requested paths, except
 //! where more than [`FEW`] paths of one folder were requested with the same methods; the folder then replaces those

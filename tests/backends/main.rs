@@ -1,18 +1,18 @@
-//! Tests each promise of the backend trait on every available backend. A skipped backend is reported.
+//! Tests each promise of the backend trait on every available backend. Reports backends that are skipped.
 //!
 //! ```text
-//! fixture     a backend over a temporary home, a bottle on it, and requests to its guest
+//! fixture     a backend with a temporary home, bottles in it, and requests to a bottle's guest
 //! life        creation, enumeration and removal of resources
-//! isolation   the isolation of a bottle; on backends that isolate
+//! isolation   the isolation of a bottle, on backends that isolate
 //! files       writable files and limits
 //! listeners   the bundle, and the proxy with and without it
 //! docker      engine-specific behaviour: visible configuration, networks, names
 //! installing  software installation beside the host's system
-//! programs    agents installed on the host run inside
+//! programs    agents that are installed on the host run in a bottle
 //! snapshots   freezing, resuming, removing
 //! images      bottles of the linux backend on an image
-//! hostile     hostile files in a freeze
-//! failure     failed setups leave nothing
+//! hostile     snapshots of hostile files
+//! failure     a failed setup leaves nothing running
 //! ordinary    all tests again as a user who is not root
 //! ```
 

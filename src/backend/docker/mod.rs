@@ -10,7 +10,7 @@
 //! - `engine`, `ping`: the connection and its errors
 //! - `names`: names and labels of a bottle's objects
 //! - `subnets`, `routes`, `network`: addresses and networks
-//! - `hardened`, `agent`, `bundle`: the create requests of the containers; pure
+//! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
 //! - `container_entry`: the entry points of this program inside the containers
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `launch`: the state of a launch between its phases

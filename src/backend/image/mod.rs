@@ -3,7 +3,7 @@
 //! - `account`: the agent's user account
 //! - `config`: the parts of the configuration that apply in a bottle
 //! - `local`: images in `$BOTTLE_HOME`, and the hash of their metadata
-//! - `build_lock`: one build of an image at a time
+//! - `build_lock`: allows only one build of an image at a time
 
 pub(crate) mod account;
 pub(crate) mod build_lock;

@@ -1,9 +1,9 @@
 //! The linux backend. It isolates bottles with kernel namespaces, and needs no daemon, no image and no root.
 //!
 //! ```text
-//!   this process (keeper)                       the new one: bottle __guest <home> <slug>
+//!   this process (keeper)                       the new process: bottle __guest <home> <slug>
 //!     check      machine requirements             enter       runs the steps in order
-//!     identity   the agent's outside user         sources     opens private paths first
+//!     identity   the agent's host user id         sources     opens private paths first
 //!     spec ───── over standard input ──────────►  network     loopback only
 //!                                                 root etc devices   the visible file system
 //!                                                 (image: an image instead of the host's system)
@@ -16,7 +16,7 @@
 //! contains the mount calls.
 //!
 //! An agent can still learn some facts about the host: the kernel, the processors, memory, load and uptime (programs
-//! choose their sizes from these), and the versions of installed software. `/proc/self/mountinfo` also shows the source
+//! adapt to these), and the versions of installed software. `/proc/self/mountinfo` also shows the source
 //! path of each mount within its file system. These are the paths of the bottle's state and of exposed programs, which
 //! contain the user name. The kernel shows this path for every mount: a bind mount of a bind mount shows the same path,
 //! and an overlay shows it among its options. Only a separate file system for the bottle would hide it.

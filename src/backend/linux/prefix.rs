@@ -1,9 +1,9 @@
 //! Builds the bottle's writable install prefixes, `/usr/local` and `/opt`.
 //!
 //! ```text
-//!   /usr/local   an overlay: the bottle's upper folder, over empty folders that it owns, over the host's
-//!   /opt         the bottle's own
-//!   ~/.prefix    stores both in the home: local/ opt/ work/, read-only to the agent
+//!   /usr/local   an overlay: the bottle's upper folder, over empty folders that the agent owns, over the host's folder
+//!   /opt         a folder of the bottle
+//!   ~/.prefix    stores the content of both: local/ opt/ work/; read-only to the agent
 //! ```
 //! The host's folders belong to another user than the bottle's single id, so they would not be writable even through an
 //! overlay. A tmpfs layer of empty folders that belong to the agent's user solves this: the host's content shows

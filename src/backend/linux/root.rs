@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   /                 tmpfs, read-only once it is built
-//!   /usr /bin /lib …  the host's, read-only
+//!   /usr /bin /lib …  the host's folders, read-only
 //!   /etc              a few files of the host, the rest generated ([`super::etc`])
 //!   /dev /proc        minimal and masked ([`super::devices`])
 //!   /tmp /run         tmpfs
 //!   /run/bottle       this program, the proxy's sockets
-//!   /home/agent       the bottle's own
-//!   /workspace        the bottle's own
-//!   /usr/local /opt   the bottle's own, over the host's ([`super::prefix`])
+//!   /home/agent       a folder of the bottle
+//!   /workspace        a folder of the bottle
+//!   /usr/local /opt   folders of the bottle; /usr/local is over the host's ([`super::prefix`])
 //!   exposed paths     at the same path as on the host, read-only
 //! ```
 //! No other path of the host exists in the sandbox: there is no host home, /var, /root or /mnt, and /sys is empty.

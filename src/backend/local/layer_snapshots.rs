@@ -1,10 +1,10 @@
 //! Stores and restores snapshots of a bottle's layers in `$BOTTLE_HOME/snapshots/<slug>/<reference>/`.
 //!
 //! ```text
-//!   .new-<reference>/    being made; renamed when it is complete and on disk
+//!   .new-<reference>/    a snapshot being created; renamed when it is complete and on disk
 //!   <reference>/         home/, workspace/ and snapshot.json; for a bottle with an image, upper/ with its changes
 //!                        (or root/, its copy of the image) instead of home/
-//!   .old-<reference>/    being removed
+//!   .old-<reference>/    a snapshot being removed
 //! ```
 //! A restore writes to `.thaw-<layers>/` in the bottle's state folder, and exchanges that folder with the layers when
 //! it is complete. After a crash, [`leftovers`] lists the folders whose names begin with a dot, and they are removed

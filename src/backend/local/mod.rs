@@ -5,12 +5,12 @@
 //!   runtime_folder   the bottle's private runtime folder with its sockets
 //!   layers           the bottle's writable folders
 //!   layer_snapshots  snapshots of the layers and their restore ([`copy`] copies a hostile tree while it changes)
-//!   nofollow         opens files despite their mode, never through a link
-//!   spawn_ipc        hands a specification to a new process and receives its reports, over its standard input
-//!   roles            spawns `__guest` and `__bundle`, follows their setup, records them
+//!   nofollow         opens files whatever their mode is, never through a link
+//!   spawn_ipc        sends a specification to a new process and receives its reports, through its standard input
+//!   roles            starts `__guest` and `__bundle`, follows their setup, records their processes
 //!   bundle           starts `__bundle`
 //!   connect          opens the two byte streams
-//!   phases           the backend methods that need only the above
+//!   phases           the backend methods that need only the modules above
 //!   inventory        finds and removes resources by label
 //! ```
 //! No code in this folder isolates a bottle; the folder `linux` contains that code.

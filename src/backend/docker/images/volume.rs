@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bottle-program-<hash>-<random>   contains the program; filled through a scratch container
-//! bottle-program-<hash>            the marker, created afterwards: an empty volume whose label names the first
+//! bottle-program-<hash>            the marker, created afterwards: an empty volume whose label names the filled one
 //! ```
 //! Volume names are unique and labels cannot be changed. The marker therefore shows that the volume is completely
 //! filled, and decides which volume is used if two starts fill one at the same time.

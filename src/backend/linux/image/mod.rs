@@ -1,10 +1,10 @@
-//! Images for bottles of the linux backend. An image is unpacked one time; its read-only files are shared by bottles.
+//! Images for bottles of the linux backend. An image is unpacked one time, and bottles share its read-only files.
 //!
 //! ```text
 //!   folder or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
-//!     plain file system ───────────────────────────┐                    .new-<name>/   being made
+//!     plain file system ───────────────────────────┐                    .new-<name>/   an image being created
 //!     saved  container ─ saved ─► config, layers   ├─ tree ─► ready ──► <name>/        root, image.json
-//!                                 layer (digests,  │                    .old-<name>/   being removed
+//!                                 layer (digests,  │                    .old-<name>/   an image being removed
 //!                                 bounds) ─────────┘
 //! ```
 //! The name of a saved image is the digest of its configuration, which contains the digests of its layers. Each digest

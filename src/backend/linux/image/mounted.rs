@@ -4,9 +4,9 @@
 //!   /                 the image's files under the bottle's changes, or the bottle's copy; writable
 //!   /dev /proc        minimal and masked, as on the host's system
 //!   /tmp /run         tmpfs
-//!   /etc              the image's, with a few files of this launch
+//!   /etc              the image's folder, with a few files of this launch
 //!   /run/bottle       this program, the proxy's sockets
-//!   /workspace        the bottle's own
+//!   /workspace        a folder of the bottle
 //! ```
 //! No file of the host's system is visible. The agent controls the files that it changed, so each path is opened
 //! without following links. If a path cannot be created because another file is in its place, the start fails.
