@@ -265,8 +265,8 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
             command.env(name, value);
         }
     }
-    // The child is never waited for. The keeper outlives this process, and this process does not need the exit status
-    // of a keeper that exits earlier.
+    // The keeper is never waited for. It usually outlives this process; if it exits earlier, init reaps it after this
+    // process has exited.
     command.spawn().map_err(ClientError::Spawn)?;
     drop(command);
     greet(UnixStream::from_std(ours).map_err(ClientError::Spawn)?).await
