@@ -194,9 +194,9 @@ pub trait Snapshots: Send + Sync {
     /// Creates a snapshot of the files that belong to this bottle alone. The bottle may be running or kept; the
     /// processes of a running bottle continue. When this returns, the snapshot is complete and durable.
     ///
-    /// In a running bottle, different files may be captured at different moments during the call. [`Frozen::notes`]
-    /// reports files that changed while they were captured. The snapshot excludes files that belong to one launch, and
-    /// labels that would make a copy of the snapshot look like a bottle.
+    /// Each file of a running bottle is captured as it is at one moment during the call, but that moment can differ
+    /// between files. [`Frozen::notes`] reports files that kept changing. The snapshot excludes files that belong to
+    /// one launch, and labels that would make a copy of the snapshot look like a bottle.
     ///
     /// `previous` is the bottle's last snapshot. It stays unchanged until [`Snapshots::remove_snapshot`]; the new
     /// snapshot may share unchanged files with it. After a failure no part of the new snapshot exists. After a crash
