@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     // In a bottle, the agent's `ask` command is a link to this program.
     let invoked_as = std::env::args_os().next().unwrap_or_default();
     if Path::new(&invoked_as).file_name() == Some(OsStr::new(ASK_COMMAND)) {
-        return bottle_supervise::ask::run(std::env::args_os().skip(1));
+        return bottle_supervise::ask_command::run(std::env::args_os().skip(1));
     }
     // Internal roles run before the command line is set up, because some of them need a process in its
     // initial state.

@@ -18,7 +18,7 @@ use super::output::{Output, counted, output_failed};
 use super::select_bottle::{Question, is_running};
 use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
-use super::work;
+use super::unsaved_work;
 use crate::host::byte_size::ByteSize;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
@@ -134,7 +134,7 @@ impl Client {
         match session::run(session, signals, output).await? {
             Outcome::Exited(exit) => {
                 if let Some(offer) = offer {
-                    work::decide(&self.host, &self.slug, &self.channel, offer, signals, output).await;
+                    unsaved_work::decide(&self.host, &self.slug, &self.channel, offer, signals, output).await;
                 }
                 self.ended(watch, Some(exit), output).await
             }

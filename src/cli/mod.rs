@@ -64,7 +64,7 @@ mod summary;
 mod supervise;
 mod terminal;
 mod text_layout;
-mod work;
+mod unsaved_work;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

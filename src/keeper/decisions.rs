@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bottle_channel::Channel;
-use bottle_contract::authority;
+use bottle_contract::added_permissions;
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
@@ -181,7 +181,7 @@ fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyho
 
 /// Describes everything that `new` allows and `old` does not.
 pub(crate) fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
-    authority::gains(old, new).iter().map(ToString::to_string).collect()
+    added_permissions::gains(old, new).iter().map(ToString::to_string).collect()
 }
 
 impl Inner {

@@ -23,7 +23,6 @@
 pub mod client;
 mod clients;
 pub(crate) mod decisions;
-mod ending;
 mod failure;
 mod jobs;
 mod log;
@@ -32,6 +31,7 @@ mod notify;
 mod owner;
 pub mod protocol;
 mod questions;
+mod teardown;
 mod transcript;
 mod usage;
 

@@ -17,12 +17,12 @@ use tracing::Instrument as _;
 
 use super::clients::{self, Attached, Command, First, Shared};
 use super::decisions::Decisions;
-use super::ending::{self, End};
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use super::questions::{self, Answering};
+use super::teardown::{self, End};
 use super::usage;
 use crate::backend::Backend;
 use crate::host::Host;
@@ -131,7 +131,7 @@ impl Owned<'_> {
         // Pending questions stay in the queue and are marked as stale.
         questions_task.abort();
         let agent = watch.into_agent();
-        let teardown = ending::Teardown {
+        let teardown = teardown::Teardown {
             host: self.host,
             backend: self.backend,
             claim: self.claim,
@@ -266,7 +266,7 @@ impl Watch<'_> {
     async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
-        let work = ending::has_work(self.backend, self.claim, self.guest).await;
+        let work = teardown::has_work(self.backend, self.claim, self.guest).await;
         if offer.message(&KeeperEvent::Work(work)).await.is_err() || !work {
             let _ = offer.end().await;
             return EndChoice::Keep;

@@ -3,7 +3,7 @@
 //! A seccomp filter makes the system calls of the program under test fail as they do on such a disk.
 
 use anyhow::{Context, Result};
-use bottle_harden::filter::Filter;
+use bottle_harden::seccomp_filter::Filter;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Program;
 use bottle_test_support::skip;

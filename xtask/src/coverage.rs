@@ -29,9 +29,9 @@ const PARTS: [(&str, &[&str]); 6] = [
         "gate reading",
         &[
             "sidecars/git-gate/src/archives.rs",
-            "sidecars/git-gate/src/blob.rs",
+            "sidecars/git-gate/src/blob_scan.rs",
             "sidecars/git-gate/src/new_objects.rs",
-            "sidecars/git-gate/src/read.rs",
+            "sidecars/git-gate/src/object_scan.rs",
             "sidecars/git-gate/src/tree_index.rs",
         ],
     ),

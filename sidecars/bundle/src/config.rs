@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bottle_daemon::ListenerConfig;
 use bottle_harden::HardenError;
+use bottle_harden::folder_access::Held;
 use bottle_harden::identity::Identity;
-use bottle_harden::reach::Held;
 use serde::{Deserialize, Serialize};
 
 /// The bundle's configuration.

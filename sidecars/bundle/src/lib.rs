@@ -21,7 +21,7 @@
 
 mod config;
 mod control;
-mod keepers;
+mod keeper_listener;
 mod sidecar;
 
 use std::io;
@@ -29,8 +29,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use bottle_harden::files::Files;
-use bottle_harden::{MissingProtection, process, syscalls};
+use bottle_harden::landlock::Files;
+use bottle_harden::{MissingProtection, daemon_syscalls, process};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use bottle_daemon::ListenerConfig;
@@ -38,7 +38,7 @@ pub use bottle_harden::identity::Identity;
 pub use config::{BundleConfig, Control};
 
 use control::Bundle;
-use keepers::Keepers;
+use keeper_listener::Keepers;
 use sidecar::Starting;
 
 /// Runs the bundle in this single-threaded process. Returns when a keeper requests a stop, when the process
@@ -83,7 +83,7 @@ fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     process::seal()?;
     process::drop_capabilities()?;
     let files = Files { sockets: config.socket_folders(), signal_others: true, ..Files::default() };
-    let weaker = [files.restrict()?, syscalls::restrict()?];
+    let weaker = [files.restrict()?, daemon_syscalls::restrict()?];
     Ok(weaker.into_iter().flatten().collect())
 }
 

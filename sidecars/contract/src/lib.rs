@@ -5,30 +5,30 @@
 //! policy check` and the egress proxy call the same [`decide`], so they cannot reach different decisions.
 //!
 //! ```text
-//! names      slugs, host names, ports and paths inside a bottle
-//! secret     a string whose value is never printed
-//! route      the requests allowed to one host: parser, renderer, look-up table
-//! canonical  canonical form of host, path and query, for decisions and forwarding
-//! decide     (routes, request facts, findings) → verdict, reason, message
-//! address    addresses that the proxy must not connect to
-//! credential credentials, each bound to one host and header
-//! authority  computes which permissions a change of routes adds
-//! canary     a decoy secret that grants no access
-//! proposal   routes that an agent proposes, and how they merge into the active routes
-//! queue      approval requests to the user, and the user's responses
-//! audit      the hash-chained audit log
-//! lock_out   locks a bottle whose agent tries to guess credentials
-//! usage      token counts of model responses
-//! dns        the answers of a bottle's DNS resolver
-//! suggest    suggests the nearest known word for a mistyped word
-//! terminal   filters agent output before it reaches the user's terminal
-//! yaml       strict, bounded YAML reader and writer with positions
-//! session    frames and messages between host, guest and bundle
+//! names             slugs, host names, ports and paths inside a bottle
+//! secret            a string whose value is never printed
+//! route             the requests allowed to one host: parser, renderer, look-up table
+//! canonical         canonical form of host, path and query, for decisions and forwarding
+//! decide            (routes, request facts, findings) → verdict, reason, message
+//! address           addresses that the proxy must not connect to
+//! credential        credentials, each bound to one host and header
+//! added_permissions computes which permissions a change of routes adds
+//! canary            a decoy secret that grants no access
+//! proposal          routes that an agent proposes, and how they merge into the active routes
+//! queue             approval requests to the user, and the user's responses
+//! audit             the hash-chained audit log
+//! lock_out          locks a bottle whose agent tries to guess credentials
+//! usage             token counts of model responses
+//! dns               the answers of a bottle's DNS resolver
+//! suggest           suggests the nearest known word for a mistyped word
+//! terminal          filters agent output before it reaches the user's terminal
+//! yaml              strict, bounded YAML reader and writer with positions
+//! session           frames and messages between host, guest and bundle
 //! ```
 
+pub mod added_permissions;
 pub mod address;
 pub mod audit;
-pub mod authority;
 pub mod canary;
 pub mod canonical;
 pub mod credential;

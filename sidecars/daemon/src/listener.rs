@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_harden::HardenError;
-use bottle_harden::files::Files;
-use bottle_harden::reach::{self, Held};
+use bottle_harden::folder_access::{self, Held};
+use bottle_harden::landlock::Files;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -48,7 +48,7 @@ impl ListenerConfig {
     /// [`HardenError`] if the folder is not accessible before the switch.
     pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
         match self {
-            Self::Socket { folder } => reach::hold(folder).map(Some),
+            Self::Socket { folder } => folder_access::hold(folder).map(Some),
             Self::Network { .. } => Ok(None),
         }
     }

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
+use bottle_harden::landlock::Files;
 use bottle_harden::{HardenError, MissingProtection, process};
 use serde::de::DeserializeOwned;
 

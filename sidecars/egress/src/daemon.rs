@@ -12,10 +12,10 @@ use bottle_contract::names::EGRESS_PORTS;
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_daemon::{Confinement, ListenerConfig, Lockout, Serve};
-use bottle_harden::files::Files;
+use bottle_harden::daemon_syscalls;
+use bottle_harden::folder_access::{self, Held};
 use bottle_harden::identity::Identity;
-use bottle_harden::reach::{self, Held};
-use bottle_harden::syscalls;
+use bottle_harden::landlock::Files;
 use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
         // Two sockets for each connection, and some for the rest.
         descriptors: Some(2 * bounds::CONNECTIONS as u64 + 512),
         files: files(&config),
-        calls: syscalls::restrict,
+        calls: daemon_syscalls::restrict,
     }
     .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
@@ -75,7 +75,7 @@ fn open_folders(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     if config.identity.is_none() {
         return Ok(Vec::new());
     }
-    let logs = reach::hold(&mut config.logs).context("logs")?;
+    let logs = folder_access::hold(&mut config.logs).context("logs")?;
     Ok(config.proxy.hold().context("proxy")?.into_iter().chain([logs]).collect())
 }
 

@@ -13,6 +13,7 @@ use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;
 
 use crate::bounds;
+use crate::credential_store::CredentialStore;
 use crate::daemon::{EgressConfig, NAME};
 use crate::inspect::Inspector;
 use crate::inspect::spool::Spools;
@@ -23,16 +24,15 @@ use crate::request::approval::Approvals;
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
 use crate::upstream::dial::Dialer;
+use crate::upstream::dns_lookup::HostResolver;
 use crate::upstream::pool::Upstream;
-use crate::upstream::resolver::HostResolver;
 use crate::upstream::trust::{Trust, TrustError};
 use crate::usage::Outbox;
-use crate::vault::Vault;
 
 /// The provisioned proxy: the state that all requests share.
 pub(crate) struct Egress {
     pub(crate) live: Live,
-    pub(crate) vault: Vault,
+    pub(crate) credential_store: CredentialStore,
     pub(crate) leaves: Leaves,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) inspector: Inspector,
@@ -106,18 +106,18 @@ impl Egress {
             machine: config.machine,
             proxy: proxy.map(CorporateProxy::parse).transpose()?,
         };
-        let vault = Vault::new(provision.credentials)?;
-        let live = Live::new(&provision.routes, vault.bindings())?;
+        let credential_store = CredentialStore::new(provision.credentials)?;
+        let live = Live::new(&provision.routes, credential_store.bindings())?;
         let upstream = Upstream::new(dialer, Trust::from_roots(&provision.upstream_roots)?);
-        let passwords = vault.passwords();
+        let passwords = credential_store.passwords();
         let canary = provision.canary.as_ref().map(|canary| &canary.0);
-        let credentials: Vec<&Secret> = vault.values().chain(proxy).collect();
+        let credentials: Vec<&Secret> = credential_store.values().chain(proxy).collect();
         let agent_secrets: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
         let sensitive = || provision.marked.iter().map(|value| &value.0);
         let lockout_secrets = credentials.iter().map(|secret| !agent_secrets.contains(secret)).collect();
-        let in_vault = vault.known().map(|(_, known)| known);
+        let in_store = credential_store.known().map(|(_, known)| known);
         let unapprovable: Vec<KnownSecret<'_>> =
-            in_vault.chain(proxy.into_iter().chain(canary).map(KnownSecret::new)).collect();
+            in_store.chain(proxy.into_iter().chain(canary).map(KnownSecret::new)).collect();
         let known: Vec<KnownSecret<'_>> =
             agent_secrets.iter().copied().chain(sensitive()).map(KnownSecret::new).collect();
         let others = passwords.iter().chain(canary).chain(agent_secrets).chain(sensitive());
@@ -125,7 +125,7 @@ impl Egress {
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let inspector =
             Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
-                .with_credentials(vault.known())?;
+                .with_credentials(credential_store.known())?;
         let approvals = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let log = LogConfig { level: provision.log, keep: provision.log_keep, folder: &config.logs };
@@ -134,7 +134,7 @@ impl Egress {
         let leaves = Leaves::make(&slug)?;
         Ok(Arc::new(Self {
             live,
-            vault,
+            credential_store,
             leaves,
             upstream,
             inspector,

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::inspect::{BodyScan, Coding, Decoding};
 use crate::listener::io::ClientIo;
-use crate::request::messages;
+use crate::request::websocket_messages;
 use crate::test_proxy::{self, TestProxy};
 use crate::tls::hello::{self, Protocol};
 
@@ -95,10 +95,10 @@ pub fn messages(bytes: &[u8]) {
         bottle.write_all(bytes).await.expect("room for all");
         bottle.shutdown().await.expect("the end");
         let mut socket =
-            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(messages::limits())).await;
+            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(websocket_messages::limits())).await;
         while let Some(Ok(message)) = socket.next().await {
             let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new());
-            let _ = scan.feed(&messages::payload(&message)).and_then(|()| scan.finish());
+            let _ = scan.feed(&websocket_messages::payload(&message)).and_then(|()| scan.finish());
         }
     });
 }

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::upstream::dial::Dialer;
-use crate::upstream::resolver::HostResolver;
+use crate::upstream::dns_lookup::HostResolver;
 use crate::upstream::trust::{Trust, TrustError};
 use crate::upstream::{Target, UpstreamError};
 

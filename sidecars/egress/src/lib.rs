@@ -5,14 +5,14 @@
 //!           sockets      facts ─ decide ─ scan ─ strip, inject       names, addresses
 //!           TLS, HTTP    (contract)     (scan)   ▲                   trust, pool
 //!                          ▲                     │
-//!                          live (routes)         vault (credentials)
+//!                          live (routes)         credential_store (credentials)
 //!                                     report ─► parent, log
 //! ```
 //! - [`daemon`]: the process. The bundle starts it; it sandboxes itself and serves requests on its channel.
 //! - `listener`: turns accepted sockets into HTTP requests, within fixed bounds.
 //! - `request`: decides on each request by the policy in `bottle_contract`, then forwards or denies it.
 //! - `upstream`: resolves names and checks addresses, verifies certificates, pools connections.
-//! - `live`, `vault`: the routes, which can change at run time, and the credentials, which cannot.
+//! - `live`, `credential_store`: the routes, which can change at run time, and the credentials, which cannot.
 //! - [`report`]: reports denials and writes logs, with secrets redacted.
 //! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
 //! - [`host_connector`]: opens connections for the `bottle` process on the host, under the same trust rules.
@@ -22,6 +22,7 @@
 //! same function.
 
 mod bounds;
+mod credential_store;
 pub mod daemon;
 mod egress;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -37,7 +38,6 @@ mod test_proxy;
 mod tls;
 mod upstream;
 mod usage;
-mod vault;
 
 #[cfg(test)]
 mod tests;

@@ -42,7 +42,7 @@ impl TestProxy {
         let mut test_proxy = Self::without_listeners(provision, None);
         let egress = Arc::get_mut(&mut test_proxy.egress).expect("it is not shared yet");
         let upstream = Arc::get_mut(&mut egress.upstream).expect("it is not shared yet");
-        upstream.set_resolver(crate::upstream::resolver::HostResolver::with_server(server));
+        upstream.set_resolver(crate::upstream::dns_lookup::HostResolver::with_server(server));
         test_proxy.open().await;
         test_proxy
     }

@@ -16,10 +16,10 @@ use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::gate::GateProvision;
 use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
-use bottle_harden::files::Files;
+use bottle_harden::daemon_syscalls;
+use bottle_harden::folder_access::Held;
 use bottle_harden::identity::Identity;
-use bottle_harden::reach::Held;
-use bottle_harden::syscalls;
+use bottle_harden::landlock::Files;
 use bottle_queue::Questions;
 use bottle_scan::{KnownSecrets, Redactor, RuleFiles, Scanner};
 use serde::{Deserialize, Serialize};
@@ -108,7 +108,7 @@ fn start(mut config: GateConfig) -> anyhow::Result<()> {
         identity: config.identity,
         descriptors: None,
         files: files(&config),
-        calls: syscalls::restrict_but_programs,
+        calls: daemon_syscalls::restrict_but_programs,
     }
     .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;

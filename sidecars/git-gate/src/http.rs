@@ -27,14 +27,14 @@ use tokio::time::{Instant, timeout};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::body;
+use crate::agent_messages;
 use crate::daemon::Gate;
 use crate::git::{self, GitError, Running, finish};
-use crate::messages;
 use crate::push::{self, Hook};
 use crate::refusal::Refusal;
 use crate::repo::Repo;
 use crate::report_status::{self, ReportStatus};
+use crate::request_body;
 
 /// The time limit between two chunks of a body. A client sends nothing while it builds a pack.
 pub(crate) const IDLE: Duration = Duration::from_secs(120);
@@ -193,7 +193,10 @@ async fn advertise(
         Ok(()) => match refs(gate, repo, service, version).await {
             Ok(refs) => body.extend_from_slice(&refs),
             Err(error) => {
-                return text_response(StatusCode::INTERNAL_SERVER_ERROR, &messages::sentence(&error, None));
+                return text_response(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    &agent_messages::sentence(&error, None),
+                );
             }
         },
         // The error is sent in place of the ref list. git shows it as a message of the remote.
@@ -314,7 +317,7 @@ async fn exchange(
             let is_push = service == Service::Push;
             let forwarded = tokio::select! {
                 // The request body has been forwarded; the response continues.
-                result = body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
+                result = request_body::forward(request.into_body(), stdin, gzip, is_push, &gate.exchanges) => result,
                 () = chunks.closed() => return,
             };
             tracing::debug!(forwarded = forwarded.is_ok(), "the request body has ended");

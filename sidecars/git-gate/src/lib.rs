@@ -34,28 +34,28 @@
 //! messages            messages for the agent
 //! ```
 
+mod agent_messages;
 mod archives;
-mod blob;
-mod body;
+mod blob_scan;
 mod daemon;
 mod findings;
 mod git;
-mod head;
 mod http;
-mod keys;
-mod messages;
 mod mirror;
 mod names;
 mod new_objects;
+mod object_scan;
 mod private_root;
 mod push;
-mod read;
+mod push_head;
 mod refs;
 mod refusal;
 mod repo;
 mod report_status;
+mod request_body;
 mod ssh_control_master;
 mod tree_index;
 mod upstream;
+mod upstream_credentials;
 
 pub use daemon::{FORWARD_SECONDS, GateConfig, NAME, run};

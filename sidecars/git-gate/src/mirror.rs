@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use bottle_daemon::remove_if_present;
 
-use crate::keys;
 use crate::new_objects::KNOWN;
 use crate::upstream::ObjectFormat;
+use crate::upstream_credentials;
 
 /// Reads the object format from the configuration of an existing mirror.
 pub(crate) fn format(mirror: &Path) -> ObjectFormat {
@@ -110,11 +110,11 @@ pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Re
     }
     make(folder.join("hooks"))?;
     let hook = folder.join("hooks/pre-receive");
-    keys::write(&hook, HOOK.as_bytes())?;
+    upstream_credentials::write(&hook, HOOK.as_bytes())?;
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o700))?;
-    keys::write(&mirror.join("config"), [head(format), CONFIG].concat().as_bytes())?;
+    upstream_credentials::write(&mirror.join("config"), [head(format), CONFIG].concat().as_bytes())?;
     if !mirror.join("HEAD").exists() {
-        keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
+        upstream_credentials::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
     }
     let begins = |with: &'static str| move |name: &str| name.starts_with(with);
     // Removes incomplete packs and lock files that a killed gate left behind.

@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use bottle_harden::folder_access::Held;
 use bottle_harden::identity::Identity;
-use bottle_harden::reach::Held;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 

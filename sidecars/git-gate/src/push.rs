@@ -12,11 +12,11 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
+use crate::agent_messages::{self, Failure};
 use crate::daemon::Gate;
 use crate::findings::{Found, PushFindings};
 use crate::git::Git;
-use crate::messages::{self, Failure};
-use crate::read;
+use crate::object_scan;
 use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes, check_update};
 use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
@@ -25,7 +25,7 @@ use crate::upstream::Upstream;
 /// The time limit for one local git command.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 
-/// The maximum number of bytes that the hook may send. [`crate::head`] limits the number of updates
+/// The maximum number of bytes that the hook may send. [`crate::push_head`] limits the number of updates
 /// separately.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
@@ -103,7 +103,8 @@ impl Push<'_> {
             let mut findings = PushFindings::default();
             let (scanner, fds) = (&self.gate.scanner, &self.gate.fds);
             let read =
-                read::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings).await;
+                object_scan::read_push(&repo.git, &self.quarantine, &updates, scanner, fds, &mut findings)
+                    .await;
             tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
             // Hits are counted even if the push is refused for another reason, because the duration of the
             // scan may reveal a hit.
@@ -182,7 +183,7 @@ impl Push<'_> {
         if self.quarantine.is_empty() {
             return self.repo.git.clone();
         }
-        read::with_quarantine(&self.repo.git, &self.quarantine)
+        object_scan::with_quarantine(&self.repo.git, &self.quarantine)
     }
 
     /// Returns the findings that need the user's approval; empty if the push is allowed. An error blocks the
@@ -218,7 +219,7 @@ impl Push<'_> {
                     return Ok(());
                 }
                 Answer::Decided(response) => {
-                    let notes = messages::lines(&response.notes.unwrap_or_default()).join(" ");
+                    let notes = agent_messages::lines(&response.notes.unwrap_or_default()).join(" ");
                     Block::Rejected { notes }
                 }
                 Answer::Expired => Block::Undecided,
@@ -282,7 +283,7 @@ impl Push<'_> {
         let env = self.git().env;
         let pushed = repo.run_upstream(&self.gate.fds, arguments, &env, self.gate.forward).await;
         let pushed = pushed.map_err(|source| Refusal::Unconfirmed { repo: repo.name.clone(), source })?;
-        for line in messages::lines(&pushed.stderr) {
+        for line in agent_messages::lines(&pushed.stderr) {
             if let Some(remote) = line.strip_prefix("remote: ") {
                 self.send_line(remote).await;
             }
@@ -293,7 +294,7 @@ impl Push<'_> {
         }
         let output = String::from_utf8_lossy(&pushed.stdout);
         // git prints one line for each ref (git-push(1), "OUTPUT").
-        let rejected: Vec<String> = messages::lines(&output)
+        let rejected: Vec<String> = agent_messages::lines(&output)
             .into_iter()
             .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))
             .collect();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bottle_contract::lock_out;
 
+use crate::agent_messages;
 use crate::findings::Found;
 use crate::git::GitError;
-use crate::messages;
-use crate::read::ReadError;
+use crate::object_scan::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
 
@@ -76,7 +76,7 @@ impl Refusal {
             Self::Unconfirmed { .. } => Some("check whether it has it, and push again"),
             _ => None,
         };
-        messages::sentence(self, hint)
+        agent_messages::sentence(self, hint)
     }
 }
 

@@ -13,12 +13,12 @@ use bottle_contract::session::gate::{GateRefs, GateRepo};
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use crate::agent_messages::Failure;
 use crate::git::{Git, GitError, Output, ReservedFds};
-use crate::keys::{AuthError, UpstreamAuth};
-use crate::messages::Failure;
 use crate::mirror;
 use crate::refs::Update;
 use crate::upstream::{ObjectFormat, TooManyRefs, Trace, Upstream};
+use crate::upstream_credentials::{AuthError, UpstreamAuth};
 
 /// The time limit for an upstream to list its refs.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);

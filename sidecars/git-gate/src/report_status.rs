@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::head::{DIGITS, length};
-use crate::messages::DISK_FULL;
+use crate::agent_messages::DISK_FULL;
+use crate::push_head::{DIGITS, length};
 
 /// The maximum number of payload bytes in a side-band packet, not counting its length and band.
 const MOST: usize = 65_515;

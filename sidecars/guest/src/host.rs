@@ -18,6 +18,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::agent::Agent;
 use crate::attach::attach;
+use crate::changed_files;
 use crate::config::Transport;
 use crate::copy::{copy_in, copy_out};
 use crate::exec::{exec, started};
@@ -28,7 +29,6 @@ use crate::logs::logs;
 use crate::probe;
 use crate::provision::provision;
 use crate::stop::stop;
-use crate::work;
 
 /// The pause after a failed accept, for example if too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -174,7 +174,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
 /// Searches the workspace for changes. This runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
     let workspace = guest.facts.inside(WORKSPACE);
-    let search = tokio::task::spawn_blocking(move || work::changed_since(&workspace, request.since));
+    let search = tokio::task::spawn_blocking(move || changed_files::changed_since(&workspace, request.since));
     match search.await.map_err(|error| other(error.to_string()))? {
         Ok(work) => Ok(GuestEvent::Changed { work }),
         Err(error) => Err(failed(FailureKind::BadPath, format!("cannot read the workspace: {error}"))),

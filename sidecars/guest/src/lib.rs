@@ -31,6 +31,7 @@
 mod agent;
 pub mod archive;
 mod attach;
+pub mod changed_files;
 mod children;
 mod config;
 mod copy;
@@ -52,7 +53,6 @@ mod rooted;
 mod spawn;
 mod stop;
 mod watch;
-pub mod work;
 
 pub use config::{GuestConfig, Limit, Limits, Programs, Transport};
 pub use forward::ForwardConfig;

@@ -17,13 +17,13 @@
 //!
 //! This crate is not the bottle's sandbox, which the backend implements.
 
-pub mod calls;
-pub mod files;
-pub mod filter;
+pub mod daemon_syscalls;
+pub mod folder_access;
 pub mod identity;
+pub mod landlock;
 pub mod process;
-pub mod reach;
-pub mod syscalls;
+pub mod seccomp_filter;
+pub mod unneeded_syscalls;
 
 #[cfg(test)]
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]
@@ -49,10 +49,10 @@ pub enum HardenError {
     Capabilities(#[from] caps::errors::CapsError),
     /// The file rules could not be applied.
     #[error("restrict files: {0}")]
-    Files(#[from] landlock::RulesetError),
+    Files(#[from] ::landlock::RulesetError),
     /// A path in the file rules cannot be opened.
     #[error("restrict files: {0}")]
-    Path(#[from] landlock::PathFdError),
+    Path(#[from] ::landlock::PathFdError),
     /// The system call filter could not be compiled or applied.
     #[error("filter system calls: {0}")]
     Filter(#[from] seccompiler::Error),

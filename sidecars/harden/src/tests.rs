@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::{env, fs};
 
-use crate::files::Files;
-use crate::{process, syscalls};
+use crate::landlock::Files;
+use crate::{daemon_syscalls, process};
 
 /// Runs `hardened` in a child process that runs only the test named `test`. `hardened` panics on failure.
 fn in_child_process(test: &str, hardened: fn()) {
@@ -62,7 +62,7 @@ fn refuses_programs_processes_and_raw_sockets_but_not_threads() {
     in_child_process(name, || {
         process::seal().expect("seal");
         process::drop_capabilities().expect("capabilities");
-        if let Some(weaker) = syscalls::restrict().expect("restrict") {
+        if let Some(weaker) = daemon_syscalls::restrict().expect("restrict") {
             eprintln!("skipped: {}", weaker.0);
             return;
         }

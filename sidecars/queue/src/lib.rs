@@ -20,14 +20,14 @@
 //!              processed/            both files, after the asker has moved them here
 //! ```
 
-mod asker;
 mod cooldown;
-mod file;
-mod folder;
 mod list;
-mod questions;
+mod pending_questions;
+mod question_channel;
+mod queue_folder;
+mod safe_file;
 
-pub use asker::{AnswerError, Asker, Decide, Outcome};
-pub use folder::{Folder, Pending, RespondError, State, SubmitError};
 pub use list::{Damaged, Listing, QueueWatcher, find, list};
-pub use questions::{Questions, forward, question};
+pub use pending_questions::{AnswerError, Asker, Decide, Outcome};
+pub use question_channel::{Questions, forward, question};
+pub use queue_folder::{Folder, Pending, RespondError, State, SubmitError};

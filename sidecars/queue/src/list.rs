@@ -11,8 +11,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::queue::Id;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::file::Unreadable;
-use crate::folder::{Folder, Pending};
+use crate::queue_folder::{Folder, Pending};
+use crate::safe_file::Unreadable;
 
 /// A list of proposals and damaged entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use std::ops::Range;
 use bottle_contract::secret::Secret;
 use zeroize::Zeroizing;
 
-use crate::forms;
-use crate::letters::{Letters, positions};
-use crate::private::{KnownSecret, Leaf, PIECE, Part};
+use crate::alphanumerics::{Letters, positions};
+use crate::private_parts::{KnownSecret, Leaf, PIECE, Part};
 use crate::redact::TooLarge;
+use crate::secret_spellings;
 use crate::view::View;
 use crate::windows::{self, Builder, Windows};
 
@@ -199,10 +199,10 @@ impl NeedleTable {
         let back = reversed_parts(&leaf.parts, bytes.len());
         // These encodings of a complete value reveal nothing to a reader who does not know the complete
         // value.
-        let mut others: Vec<forms::Form> = forms::base58(&bytes).into_iter().collect();
+        let mut others: Vec<secret_spellings::Form> = secret_spellings::base58(&bytes).into_iter().collect();
         if leaf.parts.iter().all(|part| part.range == (0..bytes.len())) {
             let views = [Some(View::plain(&bytes)), View::unescaped(&bytes)];
-            others.extend(forms::written(&leaf.text));
+            others.extend(secret_spellings::written(&leaf.text));
             others.extend(views.into_iter().flatten().map(|view| Zeroizing::new(view.bytes.into_owned())));
             others.sort_unstable_by(|one, other| one.as_slice().cmp(other.as_slice()));
             others.dedup();

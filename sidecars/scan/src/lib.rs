@@ -16,25 +16,25 @@
 //! ```
 //! This crate opens no file and no socket. Messages never contain a secret's value.
 
+mod alphanumerics;
 pub mod archive_finder;
-mod dense;
-mod digits;
-mod encoded;
+mod base64_runs;
+mod dense_regions;
+mod encoded_secrets;
 mod entropy;
 mod finding;
-mod forms;
 mod header;
 mod hidden;
+mod key_numbers;
 mod known;
-mod letters;
-mod pem;
-mod private;
+mod private_parts;
 mod redact;
 mod rewrite;
 mod rule_files;
 mod rules;
 mod scanner;
-mod spelled;
+mod secret_spellings;
+mod text_encodings;
 mod user_rules;
 mod view;
 mod windows;
@@ -42,7 +42,7 @@ mod windows;
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known::KnownSecrets;
-pub use private::KnownSecret;
+pub use private_parts::KnownSecret;
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
 pub use rewrite::{Shape, rewrite};
 pub use rule_files::{BadRuleFile, RuleFiles};

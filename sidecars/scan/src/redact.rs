@@ -7,7 +7,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
 use bottle_contract::secret::Secret;
 
-use crate::forms;
+use crate::secret_spellings;
 
 /// The text that replaces a secret.
 pub const MASK: &str = "[redacted]";
@@ -52,7 +52,8 @@ impl Redactor {
                 continue;
             }
             let short = value.len() < SHORTEST_ANYWHERE;
-            let forms = if short { vec![forms::plain(value)] } else { forms::all(value) };
+            let forms =
+                if short { vec![secret_spellings::plain(value)] } else { secret_spellings::all(value) };
             whole_word.extend(forms.iter().map(|_| short));
             patterns.extend(forms);
         }

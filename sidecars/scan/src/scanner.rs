@@ -8,17 +8,17 @@ use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::encoded::{self, Starts};
+use crate::alphanumerics::{Letters, last_letters, positions};
+use crate::base64_runs::{self, Starts};
+use crate::encoded_secrets;
 use crate::entropy::random_windows;
 use crate::finding::{Detector, Finding, Range64, Severity, merge_findings};
 use crate::hidden;
 use crate::known::KnownSecrets;
-use crate::letters::{Letters, last_letters, positions};
-use crate::private::PIECE;
+use crate::private_parts::PIECE;
 use crate::rule_files::RuleFiles;
 use crate::rules::row::Row;
 use crate::rules::{self, REACH, RuleSet};
-use crate::spelled;
 use crate::view::View;
 
 /// The size of a window without its context, in bytes.
@@ -398,7 +398,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         let carried = self.base64.take();
         // A private key in base64 is redacted up to the end of the base64 run.
         let mut key = self.keys[2].take().filter(|_| carried.is_some());
-        for run in encoded::runs(text, carried) {
+        for run in base64_runs::runs(text, carried) {
             if let Some(row) = key.take() {
                 let start = view_offset(frame.view, frame.core.start);
                 self.rest_of_key(row, frame, start..run.end().max(start));
@@ -467,7 +467,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     /// report it.
     fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
         let mut all = Vec::new();
-        rules::binary::find(text, |rule, words, range| all.push((rule, words, range)));
+        rules::binary_keys::find(text, |rule, words, range| all.push((rule, words, range)));
         for (rule, words, range) in all {
             // Skips a key whose range another finding covers, for example that of its header line.
             let covers = |span: Range64| {
@@ -531,7 +531,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         if scanner.known.is_empty() {
             return;
         }
-        spelled::find(&scanner.known, &frame.view.bytes, &mut |owner, range| {
+        encoded_secrets::find(&scanner.known, &frame.view.bytes, &mut |owner, range| {
             if let Some(span) = frame.shared(&range) {
                 self.known(owner, span);
             }

@@ -10,8 +10,8 @@ use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
 use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
+use bottle_harden::daemon_syscalls;
 use bottle_harden::identity::Identity;
-use bottle_harden::syscalls;
 use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
         identity: config.identity,
         descriptors: Some(DESCRIPTORS),
         files: config.proxy.files(),
-        calls: syscalls::restrict,
+        calls: daemon_syscalls::restrict,
     }
     .apply()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

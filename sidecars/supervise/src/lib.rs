@@ -17,7 +17,7 @@
 //! ask        the command `bottle-ask`, for agents without MCP
 //! ```
 
-pub mod ask;
+pub mod ask_command;
 mod daemon;
 mod http;
 mod proposals;

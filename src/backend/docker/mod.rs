@@ -26,6 +26,7 @@
 mod agent;
 mod attach;
 mod bundle;
+mod changed_work;
 mod check;
 mod commit;
 mod container;
@@ -44,7 +45,6 @@ mod prepare;
 mod routes;
 mod snapshot_images;
 mod subnets;
-mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -216,7 +216,7 @@ impl Lifecycle for DockerBackend {
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         let engine = self.engine("look for changes in the workspace").await?;
-        work::holds_work(engine, &self.names, slug, since).await
+        changed_work::holds_work(engine, &self.names, slug, since).await
     }
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {

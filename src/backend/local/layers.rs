@@ -165,7 +165,7 @@ impl Layers {
         if !self.workspace().try_exists()? {
             return Ok(false);
         }
-        bottle_guest::work::changed_since(&self.workspace(), since)
+        bottle_guest::changed_files::changed_since(&self.workspace(), since)
     }
 }
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::authority::{self, What};
+use crate::added_permissions::{self, What};
 use crate::credential::{bindings, check_moves};
 use crate::route::{Form, arbitrary, parse_routes, render_routes};
 
@@ -151,7 +151,7 @@ proptest! {
             prop_assert_eq!(&reset, own);
         }
         // All gains are requests and git on hosts, never with a credential.
-        for gain in authority::gains(&table, &merged) {
+        for gain in added_permissions::gains(&table, &merged) {
             let open = matches!(gain.what, What::Host | What::Requests(_) | What::EveryRequest | What::GitFetch);
             prop_assert!(open && gain.credential.is_none(), "{gain:?}");
         }
@@ -163,7 +163,7 @@ proptest! {
             }
         }
         // Allowed requests remain allowed, and merging again changes nothing.
-        prop_assert_eq!(authority::gains(&merged, &table), vec![]);
+        prop_assert_eq!(added_permissions::gains(&merged, &table), vec![]);
         prop_assert_eq!(merge(&merged, &proposal), Ok(merged.clone()));
     }
 

@@ -6,7 +6,7 @@ use http::header::SEC_WEBSOCKET_PROTOCOL;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::body::Observe;
-use crate::vault::Vault;
+use crate::credential_store::CredentialStore;
 
 /// The changes to the headers and query of one request.
 #[derive(Clone)]
@@ -18,9 +18,9 @@ pub(crate) struct CredentialRewrite {
 impl CredentialRewrite {
     /// Returns the changes for `route`, or `None` if the route requires a credential that is not bound to it or has no
     /// value. With `None`, nothing may be sent.
-    pub(super) fn for_route(route: &Route, vault: &Vault) -> Option<Self> {
+    pub(super) fn for_route(route: &Route, credential_store: &CredentialStore) -> Option<Self> {
         let inject = match &route.auth {
-            Some(_) => Some(vault.header_for(route)?),
+            Some(_) => Some(credential_store.header_for(route)?),
             None => None,
         };
         Some(Self { stripped: StrippedHeaders::for_route(route), inject })

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use super::body::{self, Body, BodyError, IdleTimeout, Observe, Observed};
 use super::credentials::InjectedHead;
 use super::headers;
-use super::messages::MessageRelay;
+use super::websocket_messages::MessageRelay;
 use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;

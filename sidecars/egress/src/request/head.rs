@@ -17,10 +17,10 @@ use hyper::upgrade::OnUpgrade;
 
 use super::headers;
 use super::request_body::RequestBody;
+use crate::credential_store::CredentialStore;
 use crate::inspect::head::RedactedHead;
 use crate::listener::ConnectionContext;
 use crate::report::record::RequestInfo;
-use crate::vault::Vault;
 
 /// A received request, before any decision.
 pub(super) struct ReceivedRequest {
@@ -94,10 +94,10 @@ impl RequestHead {
     pub(super) fn decide<'t, 'h>(
         &'h self,
         table: &'t RouteTable,
-        vault: &Vault,
+        credential_store: &CredentialStore,
         findings: &Findings,
     ) -> Verdict<'t, 'h> {
-        self.decide_with(self.headers(), table, vault, findings)
+        self.decide_with(self.headers(), table, credential_store, findings)
     }
 
     /// Like [`Self::decide`], but with `headers` instead of the request's headers.
@@ -105,7 +105,7 @@ impl RequestHead {
         &'h self,
         headers: &HeaderMap,
         table: &'t RouteTable,
-        vault: &Vault,
+        credential_store: &CredentialStore,
         findings: &Findings,
     ) -> Verdict<'t, 'h> {
         let names = match &self.names {
@@ -113,7 +113,7 @@ impl RequestHead {
             Err(refusal) => return Verdict::Deny((**refusal).clone()),
         };
         let facts = RequestFacts { headers, ..facts(&self.connection, &self.parts, self.websocket) };
-        decide_canonical(table, &facts, names, &|slot| vault.holds(slot), findings)
+        decide_canonical(table, &facts, names, &|slot| credential_store.holds(slot), findings)
     }
 
     /// Returns the denial of a request that no route has allowed yet. The denial's facts contain the host if it is

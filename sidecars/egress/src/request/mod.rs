@@ -22,12 +22,12 @@ mod headers;
 mod hits;
 mod inbound;
 pub(crate) mod local_response;
-pub(crate) mod messages;
 mod one_time_grant;
 mod outbound;
 mod permit;
 mod request_body;
 mod streaming_scan;
+pub(crate) mod websocket_messages;
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ use body::Body;
 use forward::Outgoing;
 use head::{Denied, DeniedRequest, ReceivedRequest, RequestHead};
 use inbound::Inbound;
-use messages::MessageRelay;
 use outbound::{AllowedRequest, Cleared, Evaluation};
+use websocket_messages::MessageRelay;
 
 /// Responds to one request. Every error becomes a response, because the client receives no other report.
 pub(crate) async fn handle(

@@ -13,8 +13,9 @@ pub(super) fn claim(egress: &Egress, current: &CurrentRoutes, head: &RequestHead
     if current.grants.is_empty() {
         return None;
     }
-    let refuses =
-        |table: &RouteTable| matches!(head.decide(table, &egress.vault, &Findings::none()), Verdict::Deny(_));
+    let refuses = |table: &RouteTable| {
+        matches!(head.decide(table, &egress.credential_store, &Findings::none()), Verdict::Deny(_))
+    };
     if !refuses(&current.table) {
         return None;
     }

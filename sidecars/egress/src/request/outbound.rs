@@ -227,8 +227,10 @@ impl<'t> Evaluation<'t> {
             let Ok(value) = HeaderValue::try_from(word) else { continue };
             let mut headers = head.headers().clone();
             headers.append("x-http-method-override", value);
-            let vault = &self.egress.vault;
-            if let Verdict::Deny(refusal) = head.decide_with(&headers, self.table, vault, &Findings::none()) {
+            let credential_store = &self.egress.credential_store;
+            if let Verdict::Deny(refusal) =
+                head.decide_with(&headers, self.table, credential_store, &Findings::none())
+            {
                 return Err(head.denied(refusal));
             }
         }
@@ -236,7 +238,7 @@ impl<'t> Evaluation<'t> {
     }
 
     fn verdict<'h>(&self, head: &'h RequestHead, findings: &Findings) -> Verdict<'t, 'h> {
-        head.decide(self.table, &self.egress.vault, findings)
+        head.decide(self.table, &self.egress.credential_store, findings)
     }
 
     /// Runs stages 1 to 6 with the findings so far.
@@ -244,7 +246,7 @@ impl<'t> Evaluation<'t> {
         match self.verdict(head, findings) {
             Verdict::Allow(allowed) => {
                 let host = allowed.host.clone();
-                Permit::new(allowed, head, &self.egress.vault)
+                Permit::new(allowed, head, &self.egress.credential_store)
                     .ok_or_else(|| head.denied(Refusal::later(Reason::CredentialMissing, &host, "")))
             }
             Verdict::Deny(refusal) => Err(head.denied(refusal)),

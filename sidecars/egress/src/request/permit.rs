@@ -10,11 +10,11 @@ use http::{HeaderMap, HeaderName};
 
 use super::credentials::CredentialRewrite;
 use super::head::RequestHead;
+use crate::credential_store::CredentialStore;
 use crate::inspect::head::OutgoingHead;
 use crate::live;
 use crate::report::record::RequestInfo;
 use crate::upstream::Target;
-use crate::vault::Vault;
 
 /// An allowed request in the form in which it is sent.
 pub(super) struct Permit<'t> {
@@ -32,9 +32,13 @@ pub(super) struct Permit<'t> {
 impl<'t> Permit<'t> {
     /// Returns `None` if the route requires a credential that has no value for exactly this destination. The policy has
     /// checked only that some binding of the slot has a value.
-    pub(super) fn new(allowed: Allowed<'t, '_>, head: &RequestHead, vault: &Vault) -> Option<Self> {
+    pub(super) fn new(
+        allowed: Allowed<'t, '_>,
+        head: &RequestHead,
+        credential_store: &CredentialStore,
+    ) -> Option<Self> {
         let Allowed { route, host, port, target, .. } = allowed;
-        let rewrite = CredentialRewrite::for_route(route, vault)?;
+        let rewrite = CredentialRewrite::for_route(route, credential_store)?;
         Some(Self {
             target: live::target(route, &host, port, port != HTTP_PORT),
             query: target.query.as_deref().map(|query| rewrite.query(query)),

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::client::tunnel;
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 use crate::upstream::dial::Dialer;
-use crate::upstream::resolver::HostResolver;
+use crate::upstream::dns_lookup::HostResolver;
 use crate::upstream::{Target, UpstreamError};
 
 const URL: &str = "https://api.example.com/ok";

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::corporate_proxy::CorporateProxy;
-use super::resolver::{HostResolver, ResolveError};
+use super::dns_lookup::{HostResolver, ResolveError};
 use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 

@@ -8,7 +8,7 @@ use rustls::CertificateError;
 use rustls::pki_types::InvalidDnsNameError;
 
 use super::corporate_proxy::ProxyError;
-use super::resolver::ResolveError;
+use super::dns_lookup::ResolveError;
 
 /// Why an upstream connection or response failed.
 #[derive(Debug, thiserror::Error)]

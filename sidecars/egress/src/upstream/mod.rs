@@ -9,10 +9,10 @@
 
 pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
+pub(crate) mod dns_lookup;
 mod error;
 mod exchange;
 pub(crate) mod pool;
-pub(crate) mod resolver;
 pub(crate) mod trust;
 
 pub(crate) use error::{Unreachable, UpstreamError, chain};

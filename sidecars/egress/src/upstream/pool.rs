@@ -66,7 +66,7 @@ impl Upstream {
 
     /// Replaces the resolver.
     #[cfg(test)]
-    pub(crate) fn set_resolver(&mut self, resolver: super::resolver::HostResolver) {
+    pub(crate) fn set_resolver(&mut self, resolver: super::dns_lookup::HostResolver) {
         self.dialer.resolver = resolver;
     }
 

@@ -32,13 +32,13 @@ macro_rules! gate_modules {
 }
 gate_modules!(
     archives = "../../src/archives.rs",
-    blob = "../../src/blob.rs",
+    blob_scan = "../../src/blob_scan.rs",
     tree_index = "../../src/tree_index.rs",
     findings = "../../src/findings.rs",
     new_objects = "../../src/new_objects.rs",
     git = "../../src/git.rs",
     names = "../../src/names.rs",
-    read = "../../src/read.rs",
+    object_scan = "../../src/object_scan.rs",
     refs = "../../src/refs.rs",
     upstream = "../../src/upstream.rs",
 );

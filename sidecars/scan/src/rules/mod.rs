@@ -9,16 +9,16 @@
 //! A rule's pattern runs only where the text contains one of the rule's keys, and reads only as many bytes as
 //! the rule's row allows. The cost is therefore bounded even if an attacker fills a text with keys.
 
-pub(crate) mod armour;
-pub(crate) mod binary;
+pub(crate) mod binary_keys;
 mod clouds;
 mod dummies;
 mod forges;
 mod gate;
-mod keys;
+pub(crate) mod pem_keys;
 mod phrases;
 pub(crate) mod row;
 mod services;
+mod standard_formats;
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -83,7 +83,7 @@ pub(crate) fn phrases() -> &'static RuleSet {
 }
 
 fn token_rows() -> impl Iterator<Item = &'static Row> {
-    [clouds::ROWS, forges::ROWS, services::ROWS, keys::ROWS].into_iter().flatten()
+    [clouds::ROWS, forges::ROWS, services::ROWS, standard_formats::ROWS].into_iter().flatten()
 }
 
 /// The number of token rules.

@@ -1,6 +1,6 @@
 //! Defines the row of a table that describes one built-in rule.
 
-use super::armour::Armour;
+use super::pem_keys::Armour;
 use crate::finding::Severity;
 
 /// A checksum that tokens of one kind contain.

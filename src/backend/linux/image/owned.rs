@@ -5,7 +5,7 @@
 //! then belongs to the agent and not to root.
 
 use bottle_harden::HardenError;
-use bottle_harden::filter::Filter;
+use bottle_harden::seccomp_filter::Filter;
 use nix::libc;
 
 /// The system calls that return success without effect.

@@ -20,8 +20,8 @@
 mod allowed;
 
 use bottle_harden::HardenError;
-use bottle_harden::calls::{KERNEL, SANDBOXING};
-use bottle_harden::filter::Filter;
+use bottle_harden::seccomp_filter::Filter;
+use bottle_harden::unneeded_syscalls::{KERNEL, SANDBOXING};
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
 

@@ -9,8 +9,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::Semaphore;
 
-use crate::head::{Head, HeadError};
 use crate::http::idle_timeout;
+use crate::push_head::{Head, HeadError};
 
 /// The maximum size of a gzip body after decoding. git compresses fetch negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;

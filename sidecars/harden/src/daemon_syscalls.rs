@@ -8,8 +8,8 @@
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, TargetArch};
 
-use crate::calls::{KERNEL, SANDBOXING};
-use crate::filter::Filter;
+use crate::seccomp_filter::Filter;
+use crate::unneeded_syscalls::{KERNEL, SANDBOXING};
 use crate::{HardenError, MissingProtection};
 
 /// System calls that start programs and processes.

@@ -26,7 +26,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bottle_contract::secret::Secret;
 use zeroize::Zeroizing;
 
-use crate::pem;
+use crate::key_numbers;
 use crate::redact::SHORTEST_ANYWHERE;
 use crate::rules::public_prefix;
 
@@ -441,7 +441,7 @@ fn pem_keys(value: &str) -> Vec<Leaf> {
         let lines = body.lines().map(str::trim).filter(|line| !line.contains(':'));
         let body: Zeroizing<String> = Zeroizing::new(lines.collect());
         let letters = body.trim_end_matches('=').len();
-        let parts = pem::private(&body);
+        let parts = key_numbers::private(&body);
         let parts: Vec<Part> = parts
             .iter()
             // Each letter encodes six bits. The range begins with the first letter that contains no bit of

@@ -16,8 +16,8 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
 use crate::cooldown::{self, Cooldowns};
-use crate::file::Unreadable;
-use crate::folder::{Asked, Folder, RespondError, SubmitError};
+use crate::queue_folder::{Asked, Folder, RespondError, SubmitError};
+use crate::safe_file::Unreadable;
 
 /// The interval at which the asker checks for an answer. If there is no answer, a check costs one `open`
 /// call, which fails.

@@ -9,9 +9,9 @@
 use std::io::Read;
 use std::ops::Range;
 
-use crate::dense;
-use crate::digits::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
+use crate::dense_regions;
 use crate::known::KnownSecrets;
+use crate::text_encodings::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
 use crate::view::View;
 
 /// The maximum nesting of encodings.
@@ -57,7 +57,7 @@ type Found<'f> = &'f mut dyn FnMut(usize, Range<usize>);
 
 impl Reader<'_> {
     fn regions(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
-        for region in dense::regions(text) {
+        for region in dense_regions::regions(text) {
             let start = region.start;
             let piece = &text[region];
             let mut local = |owner, range: Range<usize>| found(owner, start + range.start..start + range.end);

@@ -1,6 +1,6 @@
 //! Stores the credentials, each bound to one destination.
 //!
-//! The vault is filled once, at launch. The vault returns a value only as a complete header, and only to a route whose
+//! The store is filled once, at launch. The store returns a value only as a complete header, and only to a route whose
 //! slot, host, scheme and header equal the binding.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use bottle_scan::KnownSecret;
 use http::{HeaderName, HeaderValue};
 
 /// The bindings and their values.
-pub(crate) struct Vault(HashMap<Binding, Option<Loaded>>);
+pub(crate) struct CredentialStore(HashMap<Binding, Option<Loaded>>);
 
 struct Loaded {
     secret: Secret,
@@ -21,7 +21,7 @@ struct Loaded {
     value: HeaderValue,
 }
 
-impl Vault {
+impl CredentialStore {
     /// Stores `credentials` and takes ownership of their values.
     ///
     /// # Errors
@@ -99,14 +99,15 @@ mod tests {
 
     use super::*;
 
-    fn vault() -> Vault {
+    fn credential_store() -> CredentialStore {
         let binding = Binding {
             slot: "key".into(),
             host: "api.example.com".into(),
             scheme: Scheme::Header,
             header: "x-api-key".into(),
         };
-        Vault::new(vec![Credential { binding, value: Some("real".into()) }]).expect("vault")
+        CredentialStore::new(vec![Credential { binding, value: Some("real".into()) }])
+            .expect("credential_store")
     }
 
     #[test]
@@ -118,9 +119,11 @@ mod tests {
             header: "authorization".into(),
         };
         let value = Some("deployment-robot-7:k3Jdh57sLa0qMx81".into());
-        let vault = Vault::new(vec![Credential { binding, value }]).expect("vault");
-        let known =
-            Arc::new(KnownSecrets::from_known(vault.known().map(|(_, known)| known)).expect("secrets"));
+        let credential_store =
+            CredentialStore::new(vec![Credential { binding, value }]).expect("credential_store");
+        let known = Arc::new(
+            KnownSecrets::from_known(credential_store.known().map(|(_, known)| known)).expect("secrets"),
+        );
         let scanner = Scanner::outbound(known).with_tokens(false);
         for (text, found) in [
             ("deployment-robot-7:k3Jdh57sLa0", false),
@@ -140,9 +143,9 @@ mod tests {
 
     #[test]
     fn returns_a_value_only_for_its_binding() {
-        let vault = vault();
+        let credential_store = credential_store();
         let bound = route("api.example.com", "{scheme: header, header: x-api-key, slot: key}");
-        let (name, value) = vault.header_for(&bound).expect("header");
+        let (name, value) = credential_store.header_for(&bound).expect("header");
         assert_eq!((name.as_str(), value.as_bytes()), ("x-api-key", b"real".as_slice()));
         assert!(!format!("{value:?}").contains("real"));
         for (host, auth) in [
@@ -152,7 +155,7 @@ mod tests {
             ("api.example.com", "{scheme: Bearer, slot: key}"),
             ("api.example.com", "{scheme: header, header: x-api-key, slot: other}"),
         ] {
-            assert!(vault.header_for(&route(host, auth)).is_none(), "{host} {auth}");
+            assert!(credential_store.header_for(&route(host, auth)).is_none(), "{host} {auth}");
         }
     }
 }

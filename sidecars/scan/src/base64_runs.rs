@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::digits::{BASE64, NONE};
+use crate::text_encodings::{BASE64, NONE};
 
 /// The minimum length of a base64 run that is decoded, in letters. The base64 form of a 16-byte token has
 /// this length.

@@ -11,8 +11,8 @@ use bottle_contract::queue::{Id, MAX_PENDING, Proposal, Response};
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use crate::file::{self, TEMPORARY, Unreadable};
 use crate::list::{Damaged, Listing};
+use crate::safe_file::{self, TEMPORARY, Unreadable};
 
 /// The maximum number of entries in a folder that are read. All further entries are reported as one damaged
 /// entry.
@@ -178,7 +178,7 @@ impl Folder {
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
-            return match file::open(self.folder.as_fd(), &proposal) {
+            return match safe_file::open(self.folder.as_fd(), &proposal) {
                 Ok(None) => Err(Unreadable::Damaged("it is a response without a proposal".to_owned())),
                 _ => Ok(None),
             };
@@ -186,8 +186,9 @@ impl Folder {
         let id = name.strip_suffix(PROPOSAL).and_then(|id| id.parse::<Id>().ok());
         let id = id.ok_or_else(|| Unreadable::Damaged("it is not a file of the queue".to_owned()))?;
         let Some((proposal, file)) = self.proposal(&id)? else { return Ok(None) };
-        let answered = || !matches!(file::open(self.folder.as_fd(), &format!("{id}{RESPONSE}")), Ok(None));
-        let state = match file::is_locked(&file) {
+        let answered =
+            || !matches!(safe_file::open(self.folder.as_fd(), &format!("{id}{RESPONSE}")), Ok(None));
+        let state = match safe_file::is_locked(&file) {
             true if answered() => State::Answered,
             _ if proposal.expires_at <= now => State::Expired,
             true => State::Waiting,
@@ -197,10 +198,10 @@ impl Folder {
     }
 
     fn proposal(&self, id: &Id) -> Result<Option<(Proposal, File)>, Unreadable> {
-        let Some(mut file) = file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}"))? else {
+        let Some(mut file) = safe_file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}"))? else {
             return Ok(None);
         };
-        let proposal: Proposal = file::read(&mut file)?;
+        let proposal: Proposal = safe_file::read(&mut file)?;
         if &proposal.id != id || proposal.bottle_slug != self.slug {
             return Err(Unreadable::Damaged("its id differs from its name".to_owned()));
         }
@@ -214,12 +215,12 @@ impl Folder {
             if !existing.asks_the_same(&proposal) {
                 return Err(SubmitError::Taken);
             }
-            file::lock(&file)?;
+            safe_file::lock(&file)?;
             return Ok(Asked { proposal: existing, new: false, _file: file });
         }
         self.make_room(&proposal, now)?;
         let name = format!("{}{PROPOSAL}", proposal.id);
-        let file = file::create(self.folder.as_fd(), &name, &proposal, true)?;
+        let file = safe_file::create(self.folder.as_fd(), &name, &proposal, true)?;
         Ok(Asked { proposal, new: true, _file: file })
     }
 
@@ -262,8 +263,8 @@ impl Folder {
     /// Reads the answer to a proposal, if there is one.
     pub(crate) fn answer(&self, proposal: &Proposal, now: Timestamp) -> Result<Option<Response>, Unreadable> {
         let name = format!("{}{RESPONSE}", proposal.id);
-        let Some(mut file) = file::open(self.folder.as_fd(), &name)? else { return Ok(None) };
-        let response: Response = file::read(&mut file)?;
+        let Some(mut file) = safe_file::open(self.folder.as_fd(), &name)? else { return Ok(None) };
+        let response: Response = safe_file::read(&mut file)?;
         if response.decided_at > now + CLOCK_TOLERANCE {
             return Err(Unreadable::Damaged("its time is in the future".to_owned()));
         }
@@ -273,7 +274,7 @@ impl Folder {
 
     /// Whether the folder contains the proposal with this id.
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        !matches!(file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
+        !matches!(safe_file::open(self.folder.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
     }
 
     /// Archives a proposal, and then its response. Returns whether the proposal existed.
@@ -303,7 +304,7 @@ impl Folder {
     }
 
     fn archive_file(&self, id: &Id, suffix: &str) -> io::Result<bool> {
-        file::archive(&self.folder, &self.processed, &format!("{id}{suffix}"))
+        safe_file::archive(&self.folder, &self.processed, &format!("{id}{suffix}"))
     }
 
     /// Writes an answer to a proposal. If there are several answers, the first one counts.
@@ -320,7 +321,7 @@ impl Folder {
         let (proposal, _) = proposal.ok_or(RespondError::Gone)?;
         response.check(&proposal).map_err(RespondError::Unfit)?;
         let name = format!("{id}{RESPONSE}");
-        match file::create(self.folder.as_fd(), &name, response, false) {
+        match safe_file::create(self.folder.as_fd(), &name, response, false) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(RespondError::Decided),
             Err(error) => return Err(error.into()),
@@ -344,7 +345,7 @@ impl Folder {
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
         let (_, file) = self.proposal(id).map_err(io::Error::from)?.ok_or(RespondError::Gone)?;
         // The file is locked while it is moved, so that no asker can join it.
-        if file::lock(&file).is_err() {
+        if safe_file::lock(&file).is_err() {
             return Err(RespondError::Unfit("this proposal is still pending; answer it instead".to_owned()));
         }
         if self.archive(id)? { Ok(()) } else { Err(RespondError::Gone) }

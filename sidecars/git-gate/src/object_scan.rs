@@ -15,7 +15,7 @@ use bottle_scan::{Finding, Report, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::archives::split;
-use crate::blob::{LineFinding, Lines, Views};
+use crate::blob_scan::{LineFinding, Lines, Views};
 use crate::findings::{Found, Location, MOST_FINDINGS, PushFindings};
 use crate::git::{Git, GitError, ReservedFds};
 use crate::names;

@@ -1,7 +1,7 @@
 //! Defines rules for private keys, signed tokens and connection strings, whose formats are standards and not
 //! specific to one vendor.
 
-use super::armour::Armour;
+use super::pem_keys::Armour;
 use super::row::{Row, armoured, row};
 
 /// The words in the first line of every PEM private key. HTML forms encode the space as `+`.
