@@ -23,7 +23,7 @@
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and its output
 //! - `host`: successive connections of the host, and one task for each request
-//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: changes in the workspace, based on
+//! - `rooted`, `provision`, `copy`, `archive`: files · [`changed_files`]: changes in the workspace, based on
 //!   [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
 //! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
