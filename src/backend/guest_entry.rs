@@ -16,6 +16,7 @@ use super::linux::enter::{Entered, enter};
 use super::linux::spec::SandboxSpec;
 use super::linux::sys::close_inherited;
 use super::local::spawn_ipc::ChildEnd;
+use crate::causes;
 
 /// The specification that the backend passes to the process. The backend refers to this type and this module calls the
 /// backend's code, so each imports the other.
@@ -36,7 +37,10 @@ pub fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // The backend sees that the handoff connection closed. The error goes to the bottle's log.
-            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("guest: {error}\n"));
+            let _ = io::Write::write_fmt(
+                &mut io::stderr(),
+                format_args!("guest: {}\n", causes::one_line(&error)),
+            );
             ExitCode::FAILURE
         }
     }

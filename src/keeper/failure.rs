@@ -23,7 +23,7 @@ impl From<&ClaimError> for LaunchFailure {
 }
 
 impl From<&LaunchError> for LaunchFailure {
-    /// The cause of the failure determines the exit code, as the table in `lifecycle.md` says; the launch phase does
+    /// The cause of the failure determines the exit code, as the table in `docs/exit-codes.md` says; the launch phase does
     /// not.
     fn from(error: &LaunchError) -> Self {
         let exit = match error {

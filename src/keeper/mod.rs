@@ -290,7 +290,7 @@ async fn launch_watched(
         let planned =
             Planned::new(LaunchContext { host, backend, order, claim, progress, canary, deploy_keys });
         let networked = phases.run(Phase::Network, planned.network()).await?;
-        let ready = phases.run(Phase::Guard, networked.start_sidecars()).await?;
+        let ready = phases.run(Phase::Sidecars, networked.start_sidecars()).await?;
         let provisioned = phases.run(Phase::Provision, ready.provision()).await?;
         phases.run(Phase::Agent, provisioned.start_agent()).await
     };

@@ -128,7 +128,7 @@ pub enum Phase {
     /// Creates the private network and the sidecars' sandbox.
     Network,
     /// Starts and provisions the bundle, and waits until it is healthy.
-    Guard,
+    Sidecars,
     /// Starts and provisions pid 1.
     Provision,
     /// Starts the agent.
@@ -140,7 +140,7 @@ pub enum Phase {
 /// Why a launch failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchFailure {
-    /// The exit code, from the table in `lifecycle.md`.
+    /// The exit code, from the table in `docs/exit-codes.md`.
     pub exit: u8,
     /// The action that failed, its object and the causes.
     pub message: String,

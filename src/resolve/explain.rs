@@ -102,8 +102,9 @@ impl Page {
             "skills",
             agent.skills.iter().map(|skill| {
                 let bytes: u64 = skill.value.files.iter().map(|file| file.size).sum();
-                let summary =
-                    format!("{} ({} files, {bytes} bytes)", skill.value.name, skill.value.files.len());
+                let count = skill.value.files.len();
+                let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+                let summary = format!("{} ({files}, {bytes} bytes)", skill.value.name);
                 traced(skill, summary)
             }),
         );

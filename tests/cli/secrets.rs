@@ -127,7 +127,7 @@ fn the_most_detailed_log_shows_spans_and_no_secret() -> Result<()> {
     assert!(logs.contains("TRACE"), "the commands log too:\n{logs}");
     let folder = home.bottle_home().join("state/one/logs");
     let keeper = std::fs::read_to_string(folder.join("keeper.log"))?;
-    for span in ["keeper{slug=one}", "launch_phase{phase=Guard slug=one backend=\"fake\"}: "] {
+    for span in ["keeper{slug=one}", "launch_phase{phase=Sidecars slug=one backend=\"fake\"}: "] {
         assert!(keeper.contains(span) && keeper.contains("TRACE"), "{span} is missing:\n{keeper}");
     }
     let mut folders = vec![folder];

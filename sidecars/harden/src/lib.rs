@@ -33,11 +33,11 @@ mod tests;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingProtection(pub String);
 
-/// Why a privilege could not be dropped.
+/// Why a privilege could not be dropped. The message names the step; the source has the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum HardenError {
     /// The kernel refused a step.
-    #[error("{step}: {source}")]
+    #[error("{step}")]
     Step {
         /// What the step does.
         step: &'static str,
@@ -45,16 +45,16 @@ pub enum HardenError {
         source: nix::Error,
     },
     /// The capabilities could not be dropped.
-    #[error("drop capabilities: {0}")]
+    #[error("drop capabilities")]
     Capabilities(#[from] caps::errors::CapsError),
     /// The file rules could not be applied.
-    #[error("restrict files: {0}")]
+    #[error("restrict files")]
     Files(#[from] ::landlock::RulesetError),
     /// A path in the file rules cannot be opened.
-    #[error("restrict files: {0}")]
+    #[error("restrict files")]
     Path(#[from] ::landlock::PathFdError),
     /// The system call filter could not be compiled or applied.
-    #[error("filter system calls: {0}")]
+    #[error("filter system calls")]
     Filter(#[from] seccompiler::Error),
 }
 

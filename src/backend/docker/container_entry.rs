@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::linux::seccomp;
+use crate::causes;
 
 /// The first argument of pid 1 in the agent's container.
 pub const GUEST_FLAG: &str = "__contained-guest";
@@ -94,7 +95,8 @@ fn argument<S: DeserializeOwned>() -> io::Result<S> {
 fn report_failure(role: &str, ended: io::Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| {
         // The engine sends standard error to the keeper, which writes it to the bottle's log.
-        let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{role}: {error}\n"));
+        let _ =
+            io::Write::write_fmt(&mut io::stderr(), format_args!("{role}: {}\n", causes::one_line(&error)));
         ExitCode::FAILURE
     })
 }

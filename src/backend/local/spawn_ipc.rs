@@ -19,6 +19,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
+use crate::causes;
+
 /// The size limit of a specification in bytes. It allows a few thousand exposed paths.
 const SPEC_MAX: u32 = 1 << 20;
 
@@ -84,7 +86,7 @@ impl SetupFailure {
     pub(crate) fn new(step: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let part = SetupPart::Other;
-        Self { part, step: step.into(), errno: cause.raw_os_error(), cause: cause.to_string() }
+        Self { part, step: step.into(), errno: cause.raw_os_error(), cause: causes::one_line(&cause) }
     }
 }
 

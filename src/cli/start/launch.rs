@@ -205,7 +205,7 @@ fn phase_text(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
         Phase::Keys => "registering deploy keys",
         Phase::Network => "creating the network",
-        Phase::Guard => "starting the sidecars",
+        Phase::Sidecars => "starting the sidecars",
         Phase::Provision if workspace == Workspace::Empty => "preparing the bottle",
         Phase::Provision => "preparing the bottle with a copy of the directory",
         Phase::Agent => "starting the agent",

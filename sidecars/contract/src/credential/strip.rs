@@ -111,7 +111,13 @@ pub fn is_credential_header(name: &str) -> bool {
     let is_end = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
     name.contains("authorization")
         || HEADERS.contains(&&*name)
-        || (is_end(HEADER_ENDS) && !is_end(NO_CREDENTIALS))
+        || (is_end(HEADER_ENDS) && !NO_CREDENTIALS.iter().any(|words| ends_with_words(&name, words)))
+}
+
+/// Whether `name` ends with `words` and no longer word does: `x-lock-token` ends with `lock-token`, and
+/// `x-block-token` does not.
+fn ends_with_words(name: &str, words: &str) -> bool {
+    name.strip_suffix(words).is_some_and(|head| head.is_empty() || head.ends_with('-'))
 }
 
 /// Replaces `_` with `-`, because CGI-style servers treat both spellings as the same header.

@@ -106,6 +106,8 @@ fn recognizes_credentials_by_name() {
         "authentication",
         "x-authentication",
         "x-client-token",
+        "x-block-token",
+        "homepage-token",
     ] {
         assert!(strip::is_credential_header(name), "{name}");
         let spelt = name.replace('-', "_");
