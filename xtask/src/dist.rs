@@ -49,6 +49,16 @@ fn target() -> Result<&'static str> {
     }
 }
 
+/// The flags of the compiler: a static program, with relative relocations in their compact form. On x86-64, where the
+/// toolchain brings its own linker, functions with the same code are merged.
+fn flags() -> String {
+    let mut flags = vec!["target-feature=+crt-static", "link-arg=-Wl,-z,pack-relative-relocs"];
+    if cfg!(target_arch = "x86_64") {
+        flags.push("link-arg=-Wl,--icf=all");
+    }
+    flags.iter().flat_map(|flag| ["-C", flag]).collect::<Vec<_>>().join(" ")
+}
+
 fn build(root: &Path, target: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // A separate target folder is used, because other flags in the usual folder would invalidate the
@@ -69,7 +79,7 @@ fn build(root: &Path, target: &str) -> Result<PathBuf> {
         ])
         .arg("--target-dir")
         .arg(&folder)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("RUSTFLAGS", flags())
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()
         .context("start cargo")?;
