@@ -1,8 +1,8 @@
-//! Rejects addresses that the proxy must never connect to.
+//! Rejects addresses that the proxy must not connect to unless the user permits it.
 //!
 //! The owner of an allowed host name can point it at any address. The proxy therefore checks the address
-//! after name resolution and connects to exactly that address. With `private: true` or `connect_to` on a
-//! route, the user explicitly permits such an address, and callers skip this check.
+//! after name resolution and connects to exactly that address. The user permits a forbidden address with
+//! `private: true` or `connect_to` on a route. Callers then skip this check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -34,7 +34,7 @@ pub enum Forbidden {
     Documentation,
     /// 64:ff9b:1::/48: local NAT64. The local network may translate it to any IPv4 address.
     LocalTranslation,
-    /// An address of the host itself.
+    /// An address of the machine that runs `bottle`.
     Own,
 }
 
@@ -130,7 +130,8 @@ fn v6(address: Ipv6Addr) -> Option<Forbidden> {
     }
 }
 
-/// Returns the IPv4 addresses embedded in an IPv6 address: the target or the relay.
+/// Returns the IPv4 addresses embedded in an IPv6 address: the translated target, the 6to4 router, or the
+/// Teredo server and client.
 fn embedded_v4(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {

@@ -18,10 +18,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The longest accepted line, in bytes. The largest entry is a diff between two sets of routes.
+/// The longest line that passes verification, in bytes. The largest entry is a diff between two sets of
+/// routes.
 pub const MAX_LINE: usize = 2 << 20;
 
-/// The end of a line: the key `hash`, 64 digits, a quote and the closing brace.
+/// The text between the hashed part of a line and the hash. A quote and the closing brace follow the hash.
 const TAIL_START: &str = ",\"hash\":\"";
 const TAIL_LENGTH: usize = TAIL_START.len() + 64 + 2;
 
@@ -86,7 +87,8 @@ pub struct Broken {
     pub why: &'static str,
 }
 
-/// Renders the line after `head`, without a line break. Returns the line and the new head.
+/// Renders the next line of the log whose state is `head`, without a line break. Returns the line and the new
+/// head.
 ///
 /// # Errors
 /// Fails only if serializing `entry` fails.
@@ -107,7 +109,7 @@ pub fn append<E: Serialize>(
     Ok((line, Head { seq: head.seq + 1, hash }))
 }
 
-/// Parses and verifies the line after `head`, and returns its record with the new head.
+/// Parses and verifies the next line of the log whose state is `head`. Returns its record and the new head.
 ///
 /// # Errors
 /// [`Broken`] if the line is not a record, was altered, or does not follow `head`.

@@ -15,12 +15,12 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
-/// The largest accepted query, in bytes: several times the size of a header, the longest name and the usual
-/// options. The limit also bounds the response, which repeats only the question.
+/// The largest query that is answered, in bytes: several times the size of a header, the longest name and the
+/// usual options. The limit also bounds the response, which repeats only the question.
 pub const MAX_QUERY: usize = 1_232;
 
-/// Time to live of a response, in seconds. The time is short because the proxy may have another address after
-/// a resume.
+/// Time to live of a response, in seconds. Clients ask again after this time, because the proxy may have
+/// another address after a resume.
 const TTL: u32 = 5;
 
 /// Answers one DNS message, without TCP's length prefix.

@@ -1,8 +1,8 @@
 //! Shared types and pure functions of the `bottle` command on the host, the sidecars and the guest.
 //!
-//! Host command, sidecars and guest share only the types in this crate. Functions here open no socket and
-//! read neither files nor the clock nor random numbers: callers pass such values in as arguments. `bottle
-//! policy check` and the egress proxy call the same [`decide`], so they cannot reach different decisions.
+//! These programs share no other types. Functions in this crate open no socket and read neither files nor the
+//! clock nor random numbers: callers pass such values in as arguments. `bottle policy check` and the egress
+//! proxy call the same [`decide`], so they cannot reach different decisions.
 //!
 //! ```text
 //! names             slugs, host names, ports and paths inside a bottle

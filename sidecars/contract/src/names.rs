@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest slug, in characters. Slugs become part of host names, labels and socket paths.
+/// The longest slug, in characters. Slugs become part of host names, labels and socket paths, so a longer
+/// slug is rejected and a longer label is cut.
 pub const SLUG_MAX: usize = 40;
 
 /// The egress proxy's host name inside every bottle, on every backend.
@@ -17,8 +18,8 @@ pub const GIT_GATE_HOST: &str = "git-gate";
 /// The host name at which the proxy answers status requests about itself.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
-/// A host name that no manifest can list, because `.invalid` is reserved (RFC 2606). A request to this host
-/// shows how the proxy denies a host.
+/// A host name that no manifest has a reason to list, because `.invalid` is reserved (RFC 2606). The
+/// isolation probe sends a request to this host to check that the proxy denies a host without a route.
 pub const NEVER_LISTED: &str = "not-on-the-list.invalid";
 
 /// The egress proxy's port for explicit proxy requests.

@@ -17,11 +17,12 @@ use crate::names::Slug;
 /// The largest queue file, in bytes. A larger file is treated as damaged.
 pub const MAX_FILE: usize = 1 << 20;
 
-/// The longest text in a question, in bytes. Even with every character escaped, such a text fits into a frame
-/// and a file.
+/// The longest routes or report, and the longest justification, in a question, in bytes. A longer question is
+/// refused. Even with every character escaped, both texts fit into a frame and a file.
 pub const MAX_TEXT: usize = 80 << 10;
 
-/// The largest number of questions from one bottle that may wait for a response at the same time.
+/// The largest number of questions from one bottle that may wait for a response at the same time. A further
+/// question is refused.
 pub const MAX_PENDING: usize = 16;
 
 /// A question's id: a UUID in lower case.
@@ -93,7 +94,8 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// The kind of a question, named after the supervise tool that the agent calls.
+/// The kind of a question. An agent asks for routes with the supervise tool of the same name. The proxy and
+/// the git gate ask for an approval of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {

@@ -8,8 +8,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 /// A secret value in memory. `Debug` prints a placeholder. `Display` and `Serialize` are not implemented.
 /// Dropping the value wipes its memory.
 ///
-/// A secret leaves the process only in a session frame: a wire type serializes it by naming [`on_channel`] on
-/// the field. The wire types therefore show every message that carries a secret.
+/// A secret is serialized only into a session frame: a wire type names [`on_channel`] on the field. The wire
+/// types therefore show every message that carries a secret.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(String);
 

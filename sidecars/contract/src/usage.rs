@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// one per line.
 pub const WAITING_FILE: &str = "usage.jsonl";
 
-/// The longest line of a usage record, in bytes. The proxy writes much shorter lines.
+/// The longest line of a usage record that is read, in bytes. A longer line is skipped. The proxy writes much
+/// shorter lines.
 pub const MAX_LINE: usize = 4 << 10;
 
 /// The usage record of one response.

@@ -16,18 +16,18 @@ pub struct Gain {
     pub host: HostPattern,
     /// The permission that is added.
     pub what: What,
-    /// The credential that the proxy adds to requests to these hosts.
+    /// The slot of the credential that the proxy adds to requests to these hosts, or `None` if it adds none.
     pub credential: Option<String>,
 }
 
 /// A permission; see [`Gain::what`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A host that had no route before. Further gains list the allowed requests.
+    /// A host that had no route before. Further gains list what the new route allows.
     Host,
     /// An additional port.
     Port(u16),
-    /// Requests that match this entry.
+    /// Requests that match this entry of the new route's `matches`.
     Requests(RequestMatch),
     /// Every request to the host.
     EveryRequest,
@@ -44,13 +44,14 @@ pub enum What {
     AgentCredentials,
     /// The proxy forwards TLS connections without inspecting them.
     TlsPassthrough,
-    /// The host name may resolve to a forbidden address.
+    /// The host name may resolve to an address that the proxy otherwise refuses to connect to
+    /// ([`crate::address`]).
     PrivateAddresses,
     /// The proxy connects to this address, or with `None` to the address that the name resolves to.
     Destination(Option<ConnectTo>),
     /// Requests may upgrade to WebSocket.
     WebSockets,
-    /// The detectors change, or the action on a match.
+    /// The scan uses other detectors, or takes another action on a match. Reported for a stricter scan too.
     Scanning,
 }
 
@@ -107,7 +108,7 @@ fn between(before: &Route, now: &Route) -> Vec<What> {
         gained.push(What::Destination(now.connect_to.clone()));
     }
     let refuses = |route: &Route| route.websocket == crate::route::WebSocket::Refuse;
-    // Without inspection, the host already accepted all of these requests.
+    // If the old route did not inspect requests, it already allowed everything that these gains cover.
     let inspected = before.inspect;
     let scanned = now.inspect && (now.dlp != before.dlp || now.on_match() != before.on_match());
     for (gain, what) in [

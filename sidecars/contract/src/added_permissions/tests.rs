@@ -45,7 +45,7 @@ fn reports_gains_and_nothing_else() {
         (a, "- host: a.example\n  dlp: {outbound_detectors: false}\n", &["a.example: changed scanning"]),
         (a, "- host: a.example\n  provider: true\n", &["a.example: changed scanning"]),
         (a, "- host: a.example\n  git: {fetch: true}\n", &["a.example: git clone and fetch"]),
-        // A wildcard newly covers a host, and a route that restricted a host is removed.
+        // The new table adds a wildcard, or removes a route that restricted a host of a wildcard.
         (
             a,
             "- host: a.example\n- host: '*.b.example'\n",

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The longest host name (RFC 1035), without its trailing dot.
+/// The longest accepted host name, in characters without the trailing dot (RFC 1035).
 const MAX_HOST: usize = 253;
-/// The longest label of a host name.
+/// The longest accepted label of a host name, in characters (RFC 1035).
 const MAX_LABEL: usize = 63;
 
 /// Text that is not a valid host.
@@ -26,8 +26,8 @@ impl BadHost {
 /// Converts `raw` to canonical form: lower case, international names in ASCII form, one trailing dot removed,
 /// IPv4 in dotted decimal from any notation (`0x7f.1` is `127.0.0.1`), IPv6 compressed and in brackets.
 ///
-/// Rejects a percent sign: no client sends an encoded host, and servers interpret one differently. A host
-/// that is already canonical is borrowed.
+/// Rejects a percent sign: no client percent-encodes a host, and servers differ in how they interpret an
+/// encoded host. A host that is already canonical is borrowed.
 ///
 /// # Errors
 /// [`BadHost`] if `raw` is neither a name nor an address.

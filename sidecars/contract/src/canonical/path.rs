@@ -55,7 +55,7 @@ impl Ambiguous {
 
 /// Converts a path without its query to canonical form. Idempotent. Borrows a path that is already canonical.
 ///
-/// Like browsers, it converts backslashes to slashes and resolves dot segments. The function decodes encoded
+/// Like browsers, the function converts backslashes to slashes and resolves dot segments. It decodes encoded
 /// unreserved characters and encodes characters that a path does not allow.
 #[must_use]
 pub fn path(raw: &str) -> Path<'_> {

@@ -93,11 +93,11 @@ pub fn binding(route: &Route) -> Option<Binding> {
     })
 }
 
-/// Checks that `table` uses every slot only as one of its bindings in `fixed` states. A route may drop its
-/// credential but not change it.
+/// Checks that the binding of every route with a credential in `table` is one of `fixed`, the bindings of the
+/// launch. A route may drop its credential but not change it.
 ///
 /// # Errors
-/// [`Moved`] for the first route that violates this.
+/// [`Moved`] for the first route whose binding is not in `fixed`.
 pub fn check_moves(fixed: &[Binding], table: &RouteTable) -> Result<(), Moved> {
     for wanted in bindings(table) {
         if fixed.contains(&wanted) {

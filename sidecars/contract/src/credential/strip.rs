@@ -1,5 +1,6 @@
-//! Strips the agent's own credentials from every request, unless the route sets `pass_credentials`. With an
-//! attacker's key, even an allowed host could receive the agent's data for the attacker.
+//! Strips the agent's own credentials from every inspected request, unless the route sets `pass_credentials`.
+//! Otherwise an agent that obtains an attacker's key could store data in the attacker's account on an allowed
+//! host.
 //!
 //! Signatures of pre-signed URLs (`X-Amz-Signature`, `sig`) are kept. Many servers use such URLs for package
 //! and release downloads, which would fail without the signature.
@@ -245,7 +246,7 @@ impl StrippedHeaders {
             // The response must contain an injected credential complete and in plain form, or the proxy
             // cannot recognize it.
             partial: route.auth.is_some(),
-            // Stripped only on routes with path conditions.
+            // Stripped only on routes with `matches`, which may contain path conditions.
             destination: !route.matches.is_empty(),
         }
     }

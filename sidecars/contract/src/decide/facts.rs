@@ -1,4 +1,5 @@
-//! The facts about a request before its body. All facts are as received: untrusted and not in canonical form.
+//! The facts about a request that are known before its body is read. All facts are as received: untrusted and
+//! not in canonical form.
 
 use http::HeaderMap;
 use http::header::{CONNECTION, UPGRADE};

@@ -1,4 +1,4 @@
-//! Step 6: applies the route's action to the findings of the outbound scan.
+//! Step 6 of [`decide`](super::decide()): applies the route's action to the findings of the outbound scan.
 
 use super::{Allowed, Reason, Refusal, Verdict};
 use crate::route::OnMatch;

@@ -1,4 +1,5 @@
-//! Step 4 on a gated forge: denies API writes that would bypass the git gate.
+//! Denies API writes that would bypass the git gate, on forges whose repositories are behind the gate. Part
+//! of step 4 of [`decide`](super::decide()).
 //!
 //! Forges have hundreds of endpoints that change a repository, its settings or its members, and each release
 //! adds more. The proxy therefore denies every write to such a host, except writes that are known to change
@@ -86,8 +87,9 @@ const PROJECT_RESOURCES: [&str; 26] = [
     "wikis",
 ];
 
-/// Whether the request may write to the repository and no entry of `matches` allows that explicitly. An
-/// explicit entry contains the method, and the path at least up to the word for the written resource.
+/// Whether the request may write to a repository, its settings or its members, and no entry of `matches`
+/// allows that explicitly. An explicit entry contains the method, and the path at least up to the word for
+/// the written resource.
 pub(super) fn denies(route: &Route, methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> bool {
     let Some(resource) = resource(methods, path, headers) else { return false };
     !route.matches.iter().any(|entry| {
@@ -260,7 +262,7 @@ fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> 
         text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind)
     };
     let mut kinds = headers.get_all(CONTENT_TYPE).iter().peekable();
-    // An API or a web page of the forge may also write a file with such a name.
+    // The path of a file that an API or a web page of the forge writes may end like a fetch.
     let others = |segment: &&str| {
         matches!(*segment, "-" | "api" | "rest") || (segment.starts_with('_') && *segment != "_git")
     };

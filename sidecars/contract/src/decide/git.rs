@@ -1,4 +1,5 @@
-//! Step 3: detects git over HTTP, in the most lenient interpretation of any server.
+//! Step 3 of [`decide`](super::decide()): detects git over HTTP, in the most lenient interpretation of any
+//! server.
 //!
 //! Forges tolerate different spellings: a trailing slash, another case, nested encodings. A rule that is
 //! written for one forge could be bypassed on another. A request is therefore a push if any interpretation of
@@ -167,7 +168,8 @@ impl Readings {
         let hex = |word: &str| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_file = |segments: &Vec<String>| {
             segments.iter().enumerate().any(|(at, word)| {
-                // After `git` it is an API path (`/repos/o/r/git/refs/heads/x`), to which other rules apply.
+                // After a segment `git`, the word is part of an API path (`/repos/o/r/git/refs/heads/x`), to
+                // which other rules apply.
                 let before = at.checked_sub(1).and_then(|at| segments.get(at));
                 let next = segments.get(at + 1).map(String::as_str).unwrap_or_default();
                 let inside = match word.as_str() {

@@ -1,4 +1,5 @@
-//! Step 4: checks `matches` against the request and the methods that a server may use for it.
+//! Step 4 of [`decide`](super::decide()): checks `matches` against the request and the methods that a server
+//! may use for it.
 
 use std::borrow::Cow;
 
@@ -29,8 +30,8 @@ const MAYBE_KEYS: [&str; 8] = [
 const COMMON: [&str; 12] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "TRACK", "CONNECT", "MOVE", "COPY"];
 
-/// The longest accepted method. The longest method that IANA has registered (`UPDATEREDIRECTREF`) has 17
-/// characters.
+/// The longest accepted method, in characters. A request with a longer method is denied. The longest method
+/// that IANA has registered (`UPDATEREDIRECTREF`) has 17 characters.
 const LONGEST: usize = 20;
 
 /// The method of a request and all method overrides in it.

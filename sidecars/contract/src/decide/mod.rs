@@ -182,8 +182,8 @@ fn allow<'t, 'f>(
     }
 }
 
-/// Step 2: finds the route. Plain HTTP is allowed on port 80 only, and TLS on all other ports only. A
-/// credential therefore never travels unencrypted.
+/// Step 2: finds the route. Plain HTTP is allowed on port 80 only, and TLS on all other ports only. A route
+/// with `auth` cannot allow port 80, so an injected credential never travels unencrypted.
 fn route<'t>(
     table: &'t RouteTable,
     host: &str,

@@ -1,4 +1,4 @@
-//! Step 1: checks that all host names in a request agree.
+//! Step 1 of [`decide`](super::decide()): checks that all host names in a request agree.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,8 @@ pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>,
     }
     if let Some(authority) = facts.authority {
         names.authority("the request's authority", authority)?;
-        // A URL without a port means the default port of its scheme, even if `Host` contains another port.
+        // A URL without a port means the default port of its scheme. A `Host` with another port then does not
+        // agree.
         names.port.get_or_insert(facts.scheme.default_port());
     }
     if let Some(sni) = facts.sni {

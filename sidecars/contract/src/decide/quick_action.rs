@@ -10,7 +10,8 @@ use super::git::decoded;
 /// The quick actions that change branches or the target of a merge request.
 const WORDS: [&str; 4] = ["create_merge_request", "merge", "rebase", "target_branch"];
 
-/// The deepest nesting at which a JSON document is searched.
+/// The deepest nesting at which a JSON document is searched. Strings below it are searched only as plain
+/// text, with their escapes.
 const DEPTH: usize = 16;
 
 /// Returns the first quick action in a request that changes a repository. Searches the query, and the body as

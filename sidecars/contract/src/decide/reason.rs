@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// CONNECT target, SNI and Host do not agree on one host.
+    /// CONNECT target, SNI, `:authority` and `Host` do not agree on one host and port.
     AuthorityMismatch,
-    /// Servers may interpret the path in different ways.
+    /// Servers may interpret the path in different ways, and the route has `matches`.
     PathAmbiguous,
     /// No route matches the host.
     HostNotAllowed,
@@ -32,13 +32,14 @@ pub enum Reason {
     ApprovalRejected,
     /// The user did not decide in time.
     ApprovalTimeout,
-    /// The body exceeds its limit.
+    /// The request body is longer than `egress.body_limit`.
     BodyTooLarge,
     /// The host name resolves to a forbidden address.
     AddressForbidden,
     /// The response looks like a prompt injection.
     InjectionFound,
-    /// The bottle's budget is spent.
+    /// The bottle's budget is spent. Reserved: budgets are not implemented, so the proxy never sends this
+    /// reason.
     BudgetSpent,
     /// The bottle is locked ([`crate::lock_out`]), and the proxy denies all requests.
     LockedOut,

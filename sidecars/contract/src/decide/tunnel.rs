@@ -1,5 +1,5 @@
-//! Decides on tunnels before the proxy can read a request. The decision concerns only hosts with TLS
-//! passthrough.
+//! Decides whether the proxy intercepts TLS in a tunnel, passes TLS through, or closes the tunnel. In a
+//! tunnel with interception, the proxy later decides on each request.
 
 use super::names::agreed_host;
 use super::{Ingress, Refusal, RequestFacts, UrlScheme};

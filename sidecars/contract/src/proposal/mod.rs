@@ -42,7 +42,7 @@ pub enum ProposalError {
         host: String,
         /// The key that only the user may set.
         key: &'static str,
-        /// The key's position.
+        /// The position of the route that sets the key.
         at: Option<Position>,
     },
     /// The proposal contains no routes.

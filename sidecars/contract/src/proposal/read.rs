@@ -10,7 +10,7 @@ use super::{Proposal, ProposalError, ProposedRoute};
 use crate::route::{Form, RouteSpec, RoutesError};
 use crate::yaml::{self, Spanned};
 
-/// The most routes in a proposal, because a user has to read them.
+/// The most routes in a proposal. A longer proposal is rejected, because a user has to read it.
 const MAX_PROPOSED: usize = 50;
 
 /// The keys besides `host` that an agent may set.
@@ -42,7 +42,8 @@ fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError
     Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })
 }
 
-/// A list or a map. A custom type, because an untagged enum would lose the positions.
+/// The routes of a proposal, written as a list or as a map with the key `routes`. A custom type, because an
+/// untagged enum would lose the positions.
 struct Written(Vec<Spanned<RouteSpec>>);
 
 #[derive(Deserialize)]

@@ -54,9 +54,9 @@ pub struct Route {
     pub matches: Vec<RequestMatch>,
     /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,
-    /// Whether the proxy intercepts TLS. If not, the proxy decides only by host and server name (SNI).
+    /// Whether the proxy intercepts TLS. If not, the proxy decides only by host, port and server name (SNI).
     pub inspect: bool,
-    /// Whether the host name may resolve to a forbidden address ([`crate::address`]).
+    /// Whether the proxy may connect to an address that is otherwise forbidden ([`crate::address`]).
     pub private: bool,
     /// The destination that the proxy dials instead of the host.
     pub connect_to: Option<ConnectTo>,
@@ -176,7 +176,7 @@ pub struct Dlp {
 pub enum OutboundDetector {
     /// Patterns of well-known vendors' credentials.
     TokenPatterns,
-    /// Values of known secrets, in every encoding.
+    /// Values of known secrets, in plain form and in common encodings.
     KnownSecrets,
     /// Text with high entropy. Only causes a warning.
     Entropy,
@@ -186,7 +186,7 @@ pub enum OutboundDetector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InboundDetector {
-    /// Values of known secrets that the response echoes.
+    /// The credential that the proxy injected, if the response echoes it.
     KnownSecrets,
     /// Phrases that are typical of prompt injections.
     NaiveInjectionDetection,

@@ -4,10 +4,10 @@ use std::fmt;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// The longest accepted expression, in bytes.
+/// The longest accepted expression, in bytes. A longer one is rejected.
 const MAX_TEXT: usize = 1024;
-/// Memory limit of one compiled expression, in bytes. The limit is needed because an agent may propose
-/// expressions, and a proxy loads many of them.
+/// Memory limit of one compiled expression, in bytes. An expression that needs more is rejected, because an
+/// agent may propose expressions and a proxy loads many of them.
 const MAX_COMPILED: usize = 256 * 1024;
 /// The deepest accepted nesting of groups.
 const MAX_NESTING: u32 = 32;

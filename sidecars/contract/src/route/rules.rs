@@ -12,7 +12,8 @@ use crate::credential::Scheme;
 use crate::names::HTTP_PORT;
 use crate::yaml::Position;
 
-/// The most entries in `matches`, and the most values in each list of an entry.
+/// The most entries in `matches`, and the most values in each list of an entry. A route with more is
+/// rejected.
 const MAX_LIST: usize = 200;
 /// The longest accepted value, in bytes.
 const MAX_VALUE: usize = 2_048;

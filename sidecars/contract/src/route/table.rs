@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::{HostPattern, Route, RouteError, rules};
 
-/// The most routes of a bottle. More routes are a mistake, or an attempt to overwhelm the reader.
+/// The most routes of a bottle. A table with more is rejected as a mistake, or as an attempt to overwhelm its
+/// reader.
 const MAX_ROUTES: usize = 1_000;
 
 /// Routes in declaration order. Each host pattern appears once, and each route satisfies every rule.

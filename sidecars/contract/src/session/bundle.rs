@@ -1,7 +1,7 @@
 //! Messages between the keeper process and the bundle.
 //!
-//! The keeper provisions a bundle once, and sends new routes whenever they change. A bundle reacts to nothing
-//! else: no signal, no watched file, nothing from inside the bottle.
+//! The keeper provisions a bundle once, sends new routes whenever they change, and subscribes to events. Only
+//! these requests control a bundle: no signal, no watched file, nothing from inside the bottle.
 
 use std::net::IpAddr;
 
@@ -66,8 +66,8 @@ pub struct Provision {
     pub routes: Routes,
     /// Credentials. Each is bound to one host and header until the bundle exits.
     pub credentials: Vec<Credential>,
-    /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. A
-    /// request that contains one needs an approval.
+    /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. The
+    /// route's `outbound_on_match` applies to a request that contains one.
     pub known_secrets: Vec<SecretText>,
     /// Sensitive environment values that the agent does not hold. Such values are treated like
     /// `known_secrets`.
@@ -88,7 +88,7 @@ pub struct Provision {
     /// How long a request waits for an approval, in seconds; `None` if no user can be asked.
     #[serde(default)]
     pub ask_seconds: Option<u64>,
-    /// Limits on buffered request bodies.
+    /// Limits on buffered request bodies. A request whose body exceeds a limit is denied.
     #[serde(default)]
     pub limits: Limits,
     /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
@@ -102,7 +102,8 @@ pub struct Provision {
     pub host_addresses: Vec<IpAddr>,
     /// `egress.log`: the level of the access log.
     pub log: LogLevel,
-    /// `logs.keep`: the maximum size of all log files together, in bytes.
+    /// `logs.keep`: the maximum size of the access log, over all its files, in bytes. The oldest file is
+    /// overwritten.
     pub log_keep: u64,
 }
 
@@ -154,7 +155,7 @@ pub struct RuleFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// The largest allowed body.
+    /// The largest allowed body of one request.
     pub body: u64,
     /// The total size of encrypted bodies on disk that wait for a decision.
     pub spool: u64,
@@ -237,7 +238,7 @@ pub enum BundleEvent {
         /// and never leaves that process.
         ca_certificate: String,
     },
-    /// The git gate listens and has its keys.
+    /// The git gate listens and has the credentials for its upstream repositories.
     GateOpen,
     /// The MCP server listens.
     SuperviseOpen,

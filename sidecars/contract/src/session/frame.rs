@@ -19,7 +19,7 @@ pub const CLOSING: [u8; HEADER] = [0; HEADER];
 /// rejected before memory is allocated for it.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// The largest payload of a hello or a reset, in bytes.
+/// The largest payload of a hello or a reset, in bytes. The sender cuts the message of a longer reset.
 pub const MAX_SENTENCE: usize = 4096;
 
 /// The largest payload of a data frame, in bytes. One of these bytes is the descriptor. The limit is small so
@@ -38,7 +38,7 @@ pub const FRAME_COST: u32 = 64;
 /// everything before it.
 pub const MAX_COST: u32 = WINDOW / 2;
 
-/// The most streams that one side may have open at the same time.
+/// The most streams that one side may have open at the same time. The other side refuses further streams.
 pub const MAX_STREAMS: usize = 256;
 
 /// The kind of a frame.

@@ -14,11 +14,12 @@ pub struct GateProvision {
     pub slug: Slug,
     /// The repositories that the gate serves.
     pub repos: Vec<GateRepo>,
-    /// Credentials of the launch that the agent does not hold. The gate blocks every push that contains one.
-    /// Repeated attempts lock the bottle ([`crate::lock_out`]).
+    /// The secrets of the launch that are not in the agent's environment. The gate blocks every push that
+    /// contains one or a part of one, and counts a hit. Repeated hits lock the bottle ([`crate::lock_out`]).
     #[serde(default)]
     pub credentials: Vec<SecretText>,
-    /// All other secrets of the launch. The gate blocks pushes that contain such a secret.
+    /// The secrets and sensitive values of the launch's environment, and the canary. The gate blocks every
+    /// push that contains one, without counting a hit.
     pub known_secrets: Vec<SecretText>,
     /// The user's scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,7 +2,7 @@
 //!
 //! Each request opens a stream. Unless noted otherwise, the guest sends the listed events on the stream and
 //! ends it after the last one. Bytes of terminals and pipes are sent as data frames. The first byte of a data
-//! frame is [`STDIN`], [`STDOUT`] or [`STDERR`]; a terminal uses only `STDOUT`.
+//! frame is [`STDIN`], [`STDOUT`] or [`STDERR`]; the output of a terminal is always `STDOUT`.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ pub const STDOUT: u8 = 1;
 /// Data from the standard error of a process.
 pub const STDERR: u8 = 2;
 
-/// Size of the buffer for the agent's output, in bytes. The guest sends its content to the next client that
-/// attaches.
+/// Size of the buffer for the agent's output, in bytes. The guest sends the content of the buffer to each
+/// client that attaches. Older output is dropped.
 pub const SCROLLBACK: usize = 1 << 20;
 
 /// The request that opens a stream to the guest.
@@ -121,7 +121,7 @@ pub struct Process {
     #[serde(default)]
     pub user: Option<String>,
     /// For the agent only: whether to buffer all output until the first client attaches. If false, the agent
-    /// runs without waiting for a client, and output beyond [`SCROLLBACK`] is dropped.
+    /// runs without waiting for a client, and the oldest output beyond [`SCROLLBACK`] is dropped.
     #[serde(default)]
     pub awaited: bool,
 }
@@ -208,7 +208,7 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changed {
-    /// The time, by the clocks from which files get their timestamps.
+    /// The given time, by the clocks from which files get their timestamps ([`GuestEvent::Moment`]).
     pub since: jiff::Timestamp,
 }
 

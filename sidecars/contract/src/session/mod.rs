@@ -1,10 +1,9 @@
 //! The session protocol between the keeper process and its two peers, the guest and the bundle.
 //!
 //! One byte stream of any transport transfers [`frame`]s: a hello from each side, then any number of
-//! independent streams. A request ([`guest::GuestRequest`] or [`bundle::BundleRequest`]) opens a stream.
-//! Messages and data then flow in both directions under flow control, and each side ends its direction
-//! separately. Clients of the keeper's socket use the same frames, so the keeper forwards their streams
-//! without parsing them.
+//! independent streams. A request ([`guest::GuestRequest`] or [`bundle::BundleRequest`]) opens a stream. Both
+//! sides then send messages and data under flow control, and each side ends its direction separately. Clients
+//! of the keeper's socket use the same frames, so the keeper forwards their streams without parsing them.
 //!
 //! All input from a guest is untrusted. This module therefore bounds lengths, uses closed enums as types, and
 //! rejects unknown fields and kinds.

@@ -1,4 +1,5 @@
-//! The allowlist of control sequences (`ESC [ … final`). The list contains only sequences that draw.
+//! The allowlist of control sequences (`ESC [ … final`). The list contains only sequences that draw, or that
+//! set how keys, clicks and pastes are reported to the running program.
 //!
 //! Deliberately excluded are all queries (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …), window operations and
 //! their reports (`t`), printing (`i`), locking the keyboard (mode 2), and switching the terminal to 8-bit
@@ -6,11 +7,12 @@
 
 use super::Pass;
 
-/// The longest accepted sequence, in bytes after `ESC [`. A complete SGR sequence with three true colours has
-/// fewer than a hundred.
+/// The longest accepted sequence, in bytes after `ESC [`. A longer sequence is dropped. A complete SGR
+/// sequence with three true colours has fewer than a hundred.
 pub(super) const LONGEST: usize = 256;
 
-/// The largest accepted number in a sequence. Larger numbers have crashed terminals.
+/// The largest accepted number in a sequence. A sequence with a larger one is dropped, because such numbers
+/// have crashed terminals.
 const LARGEST: u32 = 65_535;
 
 /// DEC private modes that change drawing, or how keys, clicks and pastes are reported to the running program.

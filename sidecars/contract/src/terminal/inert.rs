@@ -2,7 +2,8 @@
 
 use unicode_normalization::char::is_combining_mark;
 
-/// The most combining marks that one letter keeps. More marks would cover adjacent lines.
+/// The most combining marks that one letter keeps. Further marks are escaped, because they would cover
+/// adjacent lines.
 const MOST_MARKS: u8 = 4;
 
 /// Escapes every character of untrusted text that could act on the display or mislead its reader. Such

@@ -5,11 +5,11 @@
 
 use super::Pass;
 
-/// The longest string that is buffered for a decision, in bytes. Examples are titles, hyperlinks and
-/// notifications.
+/// The longest string that is buffered for a decision, in bytes, for example a title, a hyperlink or a
+/// notification. A longer one is dropped.
 const LONGEST: usize = 4096;
 
-/// The longest write to the clipboard that terminals accept, in bytes.
+/// The longest write to the clipboard that terminals accept, in bytes. A longer one is dropped.
 const LONGEST_CLIPBOARD: usize = 128 * 1024;
 
 /// The allowed schemes of hyperlinks. A `file:` link would open a file on the user's machine, not in the
@@ -203,7 +203,8 @@ fn sixel(collected: &[u8]) -> Head {
 }
 
 /// Accepts `APC G keys ; data`, a Kitty image whose data is in the stream. Other transmission modes name
-/// files on the user's machine for the terminal to read and delete. Disables responses.
+/// files on the user's machine for the terminal to read and delete. Adds the key `q=2`, so that the terminal
+/// sends no response.
 fn kitty(collected: &[u8]) -> Head {
     let text = std::str::from_utf8(collected).ok()?.strip_prefix('G')?;
     let (keys, semicolon) = match text.strip_suffix(';') {

@@ -108,7 +108,7 @@ impl<'de> Deserializer<'de> for At<'_> {
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match self.0.value {
-            // Exact for every realistic integer. The check of the value's range rejects larger ones.
+            // Exact for integers up to 2^53. The keys that take a fraction reject larger numbers.
             #[allow(clippy::cast_precision_loss)]
             Value::Integer(n) => visitor.visit_f64(n as f64),
             Value::Float(n) => visitor.visit_f64(n),

@@ -30,7 +30,7 @@ pub enum Problem {
         /// The next step for the user.
         hint: Option<String>,
     },
-    /// The check of a type rejected a value.
+    /// A value has the right type, but the type's own check rejected it with this message.
     Value(String),
     /// A key is unknown.
     UnknownKey {

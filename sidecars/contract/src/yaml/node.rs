@@ -13,7 +13,7 @@ use super::Position;
 pub struct Node {
     /// The position of the first character.
     pub at: Position,
-    /// The value at this position.
+    /// The value that begins at this position.
     pub value: Value,
 }
 
@@ -46,7 +46,7 @@ impl PartialEq for Node {
 /// A YAML value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// No value.
+    /// No value: an empty value, `~` or `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),
