@@ -1,8 +1,8 @@
 //! Every bound and deadline of the proxy, with the reason for its value.
 //!
 //! Bytes from the bottle are hostile and bytes from upstream are untrusted, so every read has a deadline and every
-//! buffer has a limit. At a limit the proxy closes the connection or denies the request. The proxy never forwards
-//! unscanned bytes instead.
+//! buffer has a limit. If a read exceeds its deadline or its limit, the proxy closes the connection or denies the
+//! request. It never forwards unscanned bytes instead.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// bottle that causes it. Browsers and build tools need fewer than 200.
 pub(crate) const CONNECTIONS: usize = 512;
 
-/// Concurrent requests over all connections; further requests wait. Multiplied by [`WINDOW`], this is the most memory
-/// that clients can occupy by not reading responses.
+/// Concurrent allowed requests over all connections; further requests wait. Multiplied by [`WINDOW`], this is the most
+/// memory that clients can occupy by not reading responses.
 pub(crate) const REQUESTS: usize = 512;
 
 /// Deadline for the first byte of a connection, and separately for the rest of the TLS `ClientHello`. Local clients
@@ -29,100 +29,107 @@ pub(crate) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// connection.
 pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(75);
 
-/// Maximum size of a request's headers, in bytes (cookies and tracing reach 16 KiB in practice).
+/// Maximum size of the headers of a request or response, in bytes (cookies and tracing reach 16 KiB in practice). A
+/// longer head is rejected.
 pub(crate) const HEADER_BYTES: usize = 96 * 1024;
 
-/// Maximum number of headers in one request.
+/// Maximum number of headers in one HTTP/1.1 request or response. A head with more is rejected.
 pub(crate) const HEADERS: usize = 256;
 
-/// Idle timeout of a request body while the proxy reads it.
+/// Idle timeout of a request body while the proxy reads it. The request fails if no chunk arrives for this long.
 pub(crate) const REQUEST_BODY_IDLE: Duration = Duration::from_secs(120);
 
-/// Bytes of a denied request's body that the proxy still reads, so that the client gets to read the response. The first
-/// request of a coding agent has about 100 KB.
+/// Bytes of a denied request's body that the proxy still reads, so that the client gets to read the response. The proxy
+/// closes the connection after these bytes. The first request of a coding agent has about 100 KB.
 pub(crate) const DRAIN_BYTES: usize = 4 << 20;
 
 /// Deadline for reading the body of a denied request ([`DRAIN_BYTES`]).
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a write to the bottle may stall before the proxy assumes that the client has stopped reading.
+/// How long a write to the bottle may stall before the proxy closes the connection, because the client has stopped
+/// reading.
 pub(crate) const WRITE_STALL: Duration = Duration::from_secs(300);
 
-/// Concurrent HTTP/2 streams of one connection.
+/// Maximum number of concurrent HTTP/2 streams of one connection from the bottle. Further streams are refused.
 pub(crate) const STREAMS: u32 = 128;
 
-/// Maximum number of HTTP/2 streams that the client resets before the proxy accepts them (CVE-2023-44487, rapid reset).
+/// Maximum number of HTTP/2 streams that the client resets before the proxy accepts them. The proxy closes a connection
+/// with more (CVE-2023-44487, rapid reset).
 pub(crate) const PENDING_RESETS: usize = 20;
 
 /// Number of HTTP/2 streams that the proxy resets for protocol errors before it closes the connection (CVE-2025-8671,
 /// made-you-reset).
 pub(crate) const LOCAL_RESETS: usize = 128;
 
-/// HTTP/2 flow-control window of a stream, in each direction.
+/// HTTP/2 flow-control window of a stream, in bytes in each direction.
 pub(crate) const WINDOW: u32 = 256 * 1024;
 
-/// HTTP/2 flow-control window of a connection, in each direction.
+/// HTTP/2 flow-control window of a connection, in bytes in each direction.
 pub(crate) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// Interval of HTTP/2 keep-alive pings.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(60);
 
-/// Deadline for the acknowledgement of a ping.
+/// Deadline for the acknowledgement of an HTTP/2 ping. The proxy closes the connection after it.
 pub(crate) const PING_WITHIN: Duration = Duration::from_secs(20);
 
-/// Idle timeout of a tunnel (a WebSocket, or TLS passthrough). WebSocket clients send pings every 20 to 60 s; a client
-/// with certificate pinning may be silent for longer.
+/// Idle timeout of a tunnel (a WebSocket, or TLS passthrough), after which the proxy closes it. WebSocket clients send
+/// pings every 20 to 60 s; a client with certificate pinning may be silent for longer.
 pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
-/// Maximum size of one WebSocket message, in bytes. The proxy scans the complete message before it forwards any of it.
-/// Realtime audio comes in chunks of about 100 KB.
+/// Maximum size of one WebSocket message, in bytes. A longer message closes the WebSocket. The proxy scans the complete
+/// message before it forwards any of it. Realtime audio comes in chunks of about 100 KB.
 pub(crate) const MESSAGE_BYTES: usize = 16 << 20;
 
 /// Deadline for sending the close frames of a WebSocket.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Deadline for resolving one name.
+/// Deadline for resolving one name. After it, the client receives status 502.
 pub(crate) const RESOLVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Deadline for connecting to one address.
+/// Deadline for connecting to one address. After it, the proxy tries the next address.
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Maximum number of addresses of one name that the proxy tries.
+/// Maximum number of addresses of one name that the proxy tries to connect to. Further addresses are ignored.
 pub(crate) const ADDRESSES: usize = 4;
 
-/// Deadline between sending a request and receiving the head of its response. Models that do not stream while they
-/// think take more than ten minutes.
+/// Deadline between sending a request and receiving the head of its response. After it, the client receives status 502.
+/// Models that do not stream while they think take more than ten minutes.
 pub(crate) const RESPONSE_WITHIN: Duration = Duration::from_secs(30 * 60);
 
-/// Idle timeout of a response body. Event streams send comments much more often.
+/// Idle timeout of a response body. The proxy cuts the response if no chunk arrives for this long. Event streams send
+/// comments much more often.
 pub(crate) const RESPONSE_BODY_IDLE: Duration = Duration::from_secs(15 * 60);
 
-/// Idle timeout of a pooled upstream connection.
+/// Idle timeout of a pooled upstream connection, after which the proxy closes it.
 pub(crate) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 
-/// Maximum number of idle HTTP/1.1 connections in the pool for one target.
+/// Maximum number of idle HTTP/1.1 connections in the pool for one target. Further connections are closed after their
+/// response.
 pub(crate) const UPSTREAM_IDLE_CONNECTIONS: usize = 32;
 
-/// Maximum size of the response of `egress.upstream_proxy` to a CONNECT, in bytes.
+/// Maximum size of the response of `egress.upstream_proxy` to a CONNECT, in bytes. With a longer response, the request
+/// fails.
 pub(crate) const PROXY_ANSWER_BYTES: usize = 16 * 1024;
 
 /// Number of cached leaf certificates. If a bottle connects to more names, the proxy issues certificates again.
 pub(crate) const LEAVES: u64 = 1024;
 
-/// Number of events buffered while the parent process does not read them.
+/// Maximum number of events buffered while the parent process does not read them. When the buffer is full, the oldest
+/// event is dropped and counted.
 pub(crate) const EVENTS: usize = 1024;
 
 /// Log lines queued for writing. Further lines are counted and dropped, so that requests never wait for the disk.
 pub(crate) const LOG_LINES: usize = 1024;
 
-/// Bytes of a body that are logged at level `full`.
+/// Maximum number of bytes of a body that are logged at level `full`. The rest of the body is not logged.
 pub(crate) const LOG_BODY_BYTES: usize = 16 * 1024;
 
 /// Number of log files. Rotation overwrites the oldest file.
 pub(crate) const LOG_FILES: u64 = 4;
 
-/// Usage records buffered while no keeper process collects them. A busy agent produces 5,000 in a night. One record has
-/// about 300 bytes.
+/// Maximum number of usage records buffered while no keeper process collects them. Further records are counted and
+/// dropped. A busy agent produces 5,000 in a night. One record has about 300 bytes.
 pub(crate) const USAGE_RECORDS: usize = 64 * 1024;
 
 /// Maximum number of usage records in one message.
@@ -132,6 +139,6 @@ pub(crate) const USAGE_BATCH: usize = 64;
 /// records.
 pub(crate) const USAGE_FILE: u64 = 32 << 20;
 
-/// How long the shutdown waits for a keeper process to acknowledge the usage records. The deadline allows for a slow
-/// disk.
+/// How long the shutdown waits for a keeper process to acknowledge the usage records. Records without an
+/// acknowledgement remain in their file. The deadline allows for a slow disk.
 pub(crate) const USAGE_TAKEN_WITHIN: Duration = Duration::from_secs(1);

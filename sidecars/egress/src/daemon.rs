@@ -1,5 +1,5 @@
-//! The egress daemon: its configuration, its confinement and the requests it serves. No other process of the bundle
-//! has the credentials.
+//! The egress daemon: its configuration, its confinement and the bundle's requests that it serves. No other process of
+//! the bundle adds the routes' credentials to requests.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ use crate::report::backlog::Backlog;
 /// The daemon's name in health responses and events.
 pub const NAME: &str = "egress";
 
-/// Worker threads. One core moves more than any agent requests; the second keeps short requests fast during a large
-/// body.
+/// Number of worker threads. One thread transfers more than any agent requests; the second one keeps short requests
+/// fast during a large body.
 const WORKERS: usize = 2;
 
-/// The configuration that the bundle passes on the command line. Nothing in it is secret.
+/// The configuration that the bundle passes on the command line, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressConfig {
-    /// Where the bottle connects.
+    /// The listeners to which the bottle connects.
     pub proxy: ListenerConfig,
     /// An existing folder for the log files.
     pub logs: PathBuf,
@@ -59,7 +59,7 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     let _reach = open_folders(&mut config)?;
     let confined = Confinement {
         identity: config.identity,
-        // Two sockets for each connection, and some for the rest.
+        // Two sockets for each connection, and further descriptors for files, listeners and channels.
         descriptors: Some(2 * bounds::CONNECTIONS as u64 + 512),
         files: files(&config),
         calls: daemon_syscalls::restrict,
@@ -70,7 +70,7 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, EgressDaemon::new(config)))
 }
 
-/// Opens the folders it needs before it switches to another user.
+/// Opens the folders that the daemon needs, before it switches to another user.
 fn open_folders(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     if config.identity.is_none() {
         return Ok(Vec::new());
@@ -182,7 +182,7 @@ impl EgressDaemon {
         let redactor = egress.reporter.redactor();
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let ca_certificate = egress.leaves.authority_certificate();
-        // The parent sends one request at a time, so no other provision can have won.
+        // The parent sends one request at a time, so no concurrent request can have provisioned the daemon.
         let _ = self.egress.set(egress);
         Ok(BundleEvent::Ready { ca_certificate })
     }

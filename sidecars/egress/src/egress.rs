@@ -57,7 +57,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Logs into `folder`, and locks the bottle after `lock_after` hits.
+    /// Creates the state. `folder` receives the file of uncollected usage records. The bottle is locked after
+    /// `lock_after` hits, or never with `None`.
     pub(crate) fn new(folder: &Path, lock_after: Option<usize>) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let outbox = Arc::new(Outbox::new(folder, Arc::clone(&backlog)));

@@ -1,5 +1,5 @@
 //! Entry points of the fuzzers in `fuzz/`, which test parsers of bytes from a bottle or a server. Each function panics
-//! if its property does not hold. The tests of this crate also run the fuzzers' corpora.
+//! if the property in its documentation does not hold. The tests of this crate also run the fuzzers' corpora.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

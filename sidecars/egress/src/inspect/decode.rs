@@ -12,16 +12,16 @@ use super::unreadable::Unreadable;
 
 /// Size of a decoder's output buffer, in bytes.
 const OUTPUT_CHUNK: usize = 32 << 10;
-/// Decoded text up to this size is always accepted.
+/// Decoded text up to this size, in bytes, is accepted at any ratio to its input.
 pub(super) const ALWAYS_ALLOWED: u64 = 16 << 20;
-/// Larger text may be at most this many times as long as the input. Logs and generated code reach a ratio of 40, a bomb
-/// 1,000.
+/// Decoded text longer than [`ALWAYS_ALLOWED`] may be at most this many times as long as the input; otherwise it is
+/// rejected as a bomb. Logs and generated code reach a ratio of 40, a bomb 1,000.
 pub(super) const MAX_RATIO: u64 = 100;
-/// The longest accepted header of a gzip member, including the file name and comment.
+/// The longest accepted header of a gzip member, in bytes, including the file name and comment.
 const MAX_GZIP_HEADER: usize = 64 << 10;
-/// The zstd window size that RFC 8878 requires every decoder to support.
+/// The largest accepted zstd window, in bytes. RFC 8878 requires every decoder to support windows of this size.
 const ZSTD_WINDOW: u64 = 8 << 20;
-/// The longest decoded text of one zstd block (RFC 8878, 3.1.1.2.4).
+/// The longest decoded text of one zstd block, in bytes (RFC 8878, 3.1.1.2.4).
 const ZSTD_BLOCK: u64 = 128 << 10;
 
 /// A content coding that the proxy decodes.

@@ -2,7 +2,7 @@
 //!
 //! Files are found by their magic numbers. A magic number without a file is ordinary text and hides nothing behind it.
 //! A file that cannot be decoded (a password, a rare method) is scanned as it is, so entry names are always seen. A
-//! text with more files than the limits is denied, never forwarded unscanned.
+//! text that exceeds the limits on files is denied, never forwarded unscanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,14 +13,18 @@ use bottle_scan::{Finding, Scanner, Severity, Stream};
 use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO};
 use super::unreadable::Unreadable;
 
-/// Nesting depth of files. An archive in an archive in an image layer is as deep.
+/// Maximum nesting depth of files. A text with a deeper file is denied. An archive in an archive in an image layer
+/// needs three levels.
 const MAX_DEPTH: usize = 6;
-/// Files in one body, on all levels: each costs more than its bytes.
+/// Maximum number of files in one body, on all levels. A body with more is denied, because each file costs more than
+/// its bytes.
 const MAX_FILES: usize = 1 << 16;
-/// Open files at once, on all levels: each receives every byte of the text. Bytes that resemble the beginning of a
-/// file fail soon, so many at once are an attempt to hide one.
+/// Maximum number of files that are decoded at the same time, on all levels. A body with more is denied, because each
+/// of these files receives every byte of the text. Bytes that only resemble the beginning of a file soon fail to
+/// decode, so many candidates at the same time are an attempt to hide a file.
 const MAX_OPEN: usize = 64;
-/// Findings of all files. A few suffice; the rest would only cost memory.
+/// Maximum number of findings in all files on one level. Further findings are dropped, because a few suffice for the
+/// verdict and more would only cost memory.
 const MAX_FINDINGS: usize = 16;
 
 /// Finds and scans files in a text.
@@ -100,7 +104,7 @@ impl NestedFiles {
     /// Ends the text.
     ///
     /// # Errors
-    /// As [`Self::feed`].
+    /// The errors of [`Self::feed`].
     pub(super) fn finish(mut self) -> Result<Vec<Finding>, Unreadable> {
         self.finder.finish(&mut self.unpacker)?;
         Ok(self.unpacker.found)
@@ -139,7 +143,7 @@ impl Visitor for Unpacker {
         match fed {
             Ok((_, ended)) => Ok(!ended),
             Err(error @ (Unreadable::Bomb | Unreadable::Nested)) => Err(error),
-            // Not a file, or its end.
+            // The text is not a file of this kind, or the file has ended.
             Err(Unreadable::Broken | Unreadable::Coding) => Ok(false),
         }
     }

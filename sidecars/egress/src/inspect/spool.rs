@@ -16,11 +16,12 @@ use tokio::task::spawn_blocking;
 
 use bottle_contract::session::bundle::Limits;
 
-/// The most bytes of one body that are kept in memory.
+/// The most bytes of one body that are kept in memory. The rest goes to an encrypted file.
 const IN_MEMORY: usize = 1 << 20;
 /// The limit instead of [`IN_MEMORY`] while all bodies together exceed [`TOTAL_IN_MEMORY`].
 const IN_MEMORY_WHEN_FULL: usize = BLOCK;
-/// Total size of all bodies in memory, in bytes, above which each body may keep less in memory.
+/// Total size of all bodies in memory, in bytes, above which each body may keep only [`IN_MEMORY_WHEN_FULL`] bytes in
+/// memory.
 const TOTAL_IN_MEMORY: u64 = 64 << 20;
 /// Size of a block before encryption, in bytes.
 const BLOCK: usize = 256 << 10;

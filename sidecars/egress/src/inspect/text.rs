@@ -10,7 +10,8 @@ use super::decode::{Coding, Decoder, Sink};
 use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
-/// The most codings that may be applied to one body. Servers apply a single coding.
+/// The most codings that may be applied to one body. A body with more cannot be scanned and is not forwarded. Servers
+/// apply a single coding.
 const MAX_CODINGS: usize = 3;
 
 /// Returns the codings that `headers` list, outermost first.
@@ -106,8 +107,8 @@ impl BodyScan {
     /// Ends the scan and returns its findings.
     ///
     /// # Errors
-    /// [`Unreadable::Broken`] if the body ends before its coding does. For files that end with the body, as
-    /// [`Self::feed`].
+    /// [`Unreadable::Broken`] if the body ends before its coding does. The errors of [`Self::feed`], for compressed
+    /// files that end with the body.
     pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
         if !self.decoding.is_whole() {
             return Err(Unreadable::Broken);

@@ -58,7 +58,7 @@ async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) 
         let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, slot));
         let connection = ConnectionContext::direct(NEXT.fetch_add(1, Ordering::Relaxed), listener.port());
         tokio::spawn(async move {
-            // An error of one connection affects only the bottle.
+            // An error of one connection affects only the bottle, so it is ignored.
             let _ = serve_connection(egress, io, connection).await;
         });
     }

@@ -1,8 +1,8 @@
 //! Handles CONNECT tunnels and the transparent port 443: terminates TLS for inspection, or passes it through.
 //!
 //! The proxy answers every valid CONNECT with 200 and sends denials as responses inside the tunnel, because clients
-//! show only those to the user. Before the first request it decides only about hosts with `inspect: false`. For them,
-//! the TLS handshake must name the same host as the CONNECT.
+//! show only those to the user. Before the first request, the proxy decides only about hosts with `inspect: false`. For
+//! these hosts, the TLS handshake must name the same host as the CONNECT.
 
 use std::future::Future;
 use std::io;
@@ -42,7 +42,7 @@ pub(crate) fn accept(
     let connection = ConnectionContext { connect: Some(authority), ..connection.clone() };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        // An error of one tunnel affects only the bottle or the server.
+        // An error of one tunnel affects only the bottle or the server, so it is ignored.
         let _ = run(egress, upgrade, connection).await;
     });
     Response::new(body::empty())

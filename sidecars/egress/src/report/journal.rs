@@ -1,7 +1,8 @@
 //! Writes the log to a bounded ring of files, on a separate thread.
 //!
-//! The lines it receives are already redacted. A slow disk never delays a request: when more than [`bounds::LOG_LINES`]
-//! lines are queued, further lines are dropped, and a line before the next written one states how many.
+//! Secrets are redacted from a line before the journal receives it. A slow disk never delays a request: when more than
+//! [`bounds::LOG_LINES`] lines are queued, further lines are dropped, and a line before the next written one states how
+//! many.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};

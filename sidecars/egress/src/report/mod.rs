@@ -82,7 +82,7 @@ pub(crate) struct CapturedMessage {
 }
 
 impl Reporter {
-    /// Reports to `backlog`, and to the log unless its level is `off`.
+    /// Creates a reporter that writes to `backlog`, and to the log unless its level is `off`. Redacts `secrets`.
     ///
     /// # Errors
     /// If the log cannot be opened, or the secrets exceed the redactor's limits.
@@ -237,7 +237,8 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Generates a request id of twelve random hex digits: unique within one bottle, and short enough to read out.
+/// Generates the id of a denial: twelve random hex digits, enough to be unique within one bottle and short enough to
+/// read out.
 fn id() -> String {
     format!("{:012x}", rand::random::<u64>() & 0xffff_ffff_ffff)
 }

@@ -9,11 +9,11 @@ use serde::Serialize;
 /// The facts that are known before the verdict.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestInfo {
-    /// In canonical form; empty if the host is not valid.
+    /// The requested host in canonical form; empty if the host is not valid.
     pub(crate) host: String,
     /// The requested port.
     pub(crate) port: u16,
-    /// Empty if no request was read.
+    /// The method; empty if no request was read.
     pub(crate) method: String,
     /// The path without the query; empty if no request was read.
     pub(crate) path: String,
@@ -26,8 +26,8 @@ impl RequestInfo {
     }
 }
 
-/// One line of the log. The manual documents the field names. Later versions may add fields but do not change existing
-/// ones.
+/// One line of the log, which `bottle logs --egress --json` prints. Later versions may add fields but do not change
+/// existing ones.
 #[derive(Debug, Serialize)]
 pub(super) struct Line<'l> {
     pub(super) event: &'static str,

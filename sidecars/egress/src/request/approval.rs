@@ -17,10 +17,10 @@ use sha2::{Digest, Sha256};
 use crate::egress::Egress;
 use crate::report::record::RequestInfo;
 
-/// The most characters of a user's notes that a denial contains.
+/// The most characters of a user's notes that a denial contains. Further characters are cut.
 const MAX_NOTES: usize = 200;
 
-/// Connects to the supervise queue, with a timeout and the cached approvals.
+/// The connection to the supervise queue, how long to wait for the user, and the approvals so far.
 pub(crate) struct Approvals {
     questions: Questions,
     /// How long to wait for the user. `None` if no user can be asked.

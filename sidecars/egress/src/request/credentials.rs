@@ -1,4 +1,4 @@
-//! Stage 7, credentials: strips the agent's credentials and injects the credential of the route.
+//! Stage 7 of the request pipeline: strips the agent's credentials and injects the credential of the route.
 
 use bottle_contract::credential::strip::{self, StrippedHeaders};
 use bottle_contract::route::Route;
@@ -67,7 +67,7 @@ impl CredentialRewrite {
         StrippedHead { headers, inject: self.inject }
     }
 
-    /// Strips headers from the trailers of the body. Injects nothing.
+    /// Strips the same headers from the trailers of the body. Injects no credential.
     pub(super) fn trailers(&self, trailers: &mut HeaderMap) {
         self.strip_from(trailers);
         if let Some((name, _)) = &self.inject {

@@ -1,4 +1,4 @@
-//! Stage 7, forwarding: sends the allowed request upstream and streams the response back.
+//! Stage 7 of the request pipeline: sends the allowed request upstream and streams the response back.
 
 use std::sync::Arc;
 

@@ -90,7 +90,7 @@ pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
     }
 }
 
-/// Restores the WebSocket upgrade headers after the hop-by-hop headers of the other connection were removed.
+/// Restores the WebSocket upgrade headers of a request or response after its hop-by-hop headers were removed.
 pub(crate) fn set_websocket_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));

@@ -1,5 +1,5 @@
 //! Counts findings of credentials that the agent does not hold. Hits count before the verdict and whatever the route's
-//! `outbound_on_match` is. When there are enough such hits, the bottle is locked.
+//! `outbound_on_match` is. After the configured number of distinct hits (`lock_after`), the bottle is locked.
 
 use bottle_contract::decide::Refusal;
 use bottle_scan::Finding;

@@ -1,4 +1,4 @@
-//! Stage 8: scans the response before the bottle receives it.
+//! Stage 8 of the request pipeline: scans the response before the bottle receives it.
 //!
 //! ```text
 //! head ──► credential redacted
@@ -9,8 +9,9 @@
 //! for no other secret: a host that never received a secret cannot echo it, but could learn it from the proxy's
 //! reaction.
 //!
-//! If the response contains a prompt injection, the proxy denies it. On a provider route it only logs the injection,
-//! because a client would retry an interrupted model response and pay for it twice.
+//! If the response contains a prompt injection, the proxy denies the response, or cuts it if a part was already
+//! forwarded. On a provider route the proxy only logs the injection, because a client would retry an interrupted model
+//! response and pay for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,9 +34,11 @@ use crate::inspect::{Coding, Decoding, ResponseScanners, Unreadable, codings, re
 
 /// A response with a declared length up to this many bytes is read completely before any of it is forwarded.
 const MAX_WHOLE: u64 = 1 << 20;
-/// The most bytes of a response without a declared length that are read before any of them are forwarded.
+/// The most bytes of a response without a declared length that are read before any of them are forwarded. The rest is
+/// scanned while it streams.
 const MAX_BEGINNING: usize = 256 << 10;
-/// Reading such a beginning stops when no chunk arrives for this long.
+/// If no chunk of a response without a declared length arrives for this long, the proxy stops reading ahead and scans
+/// the rest while it streams.
 const MAX_PAUSE: Duration = Duration::from_millis(50);
 
 /// Media types whose clients need each chunk as it arrives.
@@ -90,7 +93,7 @@ impl Inbound {
     }
 
     /// Returns the content codings. A part (206) of encoded text cannot be decoded, so it is scanned without decoding.
-    /// No host that echoes requests serves its responses in parts.
+    /// On a route with a credential, the proxy strips the request headers that ask for a part.
     fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
         if parts.status == StatusCode::PARTIAL_CONTENT {
             return Ok(Vec::new());

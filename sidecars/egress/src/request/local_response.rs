@@ -32,7 +32,7 @@ pub(crate) fn denied(reporter: &Reporter, info: &RequestInfo, refusal: &Refusal)
 /// The header with the names of the headers and query keys that were stripped from the request.
 const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
 
-/// Maximum length of [`STRIPPED`]. Names that do not fit are omitted.
+/// Maximum length of the value of [`STRIPPED`], in bytes. Names that do not fit are omitted.
 const STRIPPED_BYTES: usize = 1024;
 
 /// Adds a response header that lists what the proxy stripped from the request: `authorization, cookie, ?token`.

@@ -1,4 +1,4 @@
-//! Stages 1 to 6: decides on a request, scans it, and decides again with the findings.
+//! Stages 1 to 6 of the request pipeline: decides on a request, scans it, and decides again with the findings.
 //!
 //! ```text
 //! ReceivedRequest ─► decide 1–5 ─► Unscanned ─► scan head, buffer and scan body ─► Scanned ─► decide 6 ─► Cleared
@@ -250,7 +250,8 @@ impl<'t> Evaluation<'t> {
                     .ok_or_else(|| head.denied(Refusal::later(Reason::CredentialMissing, &host, "")))
             }
             Verdict::Deny(refusal) => Err(head.denied(refusal)),
-            // A decision without findings, or one after a redaction, returns neither of these.
+            // Without findings the policy returns neither verdict. After a redaction it may still ask, but then the
+            // request is denied: a redacted request is never put to the user.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
                 Err(head.denied(Refusal::unasked(&allowed.host, "")))
             }

@@ -33,7 +33,7 @@ use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
 
-/// How many bytes of released text stay in the scan window. No phrase is longer.
+/// How many bytes of released text stay in the scan window. No injection phrase is longer.
 const WINDOW: u64 = 2 << 10;
 /// How many bytes after the last line end are withheld while more text arrives.
 const TAIL: u64 = 2 << 10;
@@ -42,13 +42,14 @@ const TAIL: u64 = 2 << 10;
 const MAX_DELAY: Duration = Duration::from_millis(10);
 /// Chunks that arrive within this time of each other are released together.
 const COALESCE: Duration = Duration::from_millis(1);
-/// The most encoded bytes that may wait until their text is decoded. zstd withholds a window of 8 MiB of text.
+/// The most encoded bytes that may wait until their text is decoded. With more, the proxy cuts the response. zstd
+/// withholds a window of 8 MiB of text.
 const MAX_WITHHELD: usize = 16 << 20;
 /// The most text bytes before the next scan. One encoded chunk may decode to many thousand times its length.
 const SCAN_CHUNK: u64 = 16 << 10;
-/// Pieces shorter than this are joined when they are released together.
+/// Pieces with fewer bytes than this are joined when they are released together.
 const MAX_JOINED: usize = 1 << 10;
-/// The most findings that are logged for one response.
+/// The most findings that are logged for one response. Further findings are not logged.
 const MAX_REPORTED: usize = 16;
 
 /// The scanners of a response, and the destination of its reports.

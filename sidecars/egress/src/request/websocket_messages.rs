@@ -1,8 +1,8 @@
 //! Scans WebSocket messages before they are forwarded.
 //!
-//! A finding closes the socket, because a message cannot wait for the user's approval and a conversation cannot be
-//! redacted. The proxy answers each side's pings itself. The proxy scans each message together with the end of the
-//! preceding ones, so it finds a secret that is split over two messages when the second one arrives.
+//! A blocking finding closes the WebSocket, because a message cannot wait for the user's approval and a conversation
+//! cannot be redacted. The proxy answers each side's pings itself. The proxy scans each message together with the end
+//! of the preceding ones, so it finds a secret that is split over two messages when the second one arrives.
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ async fn reads_a_split_client_hello_whole() {
             let ask = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             tls.write_all(ask.as_bytes()).await.expect("ask");
             let mut answer = String::new();
-            // A server may close without a TLS close_notify. The bytes received before count.
+            // A server may close without a TLS close_notify. The test then checks the bytes that were received before.
             let _ = tls.read_to_string(&mut answer).await;
             let expected = if host == SITE { "HTTP/1.1 200" } else { "HTTP/1.1 403" };
             assert!(answer.starts_with(expected), "{size} {host}: {answer}");

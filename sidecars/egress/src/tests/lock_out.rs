@@ -14,13 +14,14 @@ use tokio_tungstenite::tungstenite::Message;
 use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// The credential of the route. The agent does not hold it.
+/// The credential that the proxy injects, unknown to the agent: requests with parts of it count as hits that lock the
+/// bottle.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A secret in the bottle's environment. The agent holds it.
+/// A secret in the bottle's environment, known to the agent: requests with parts of it do not count as hits.
 const AGENT_SECRET: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
 
-/// A decoy secret that grants no access.
+/// A decoy secret that grants no access: requests with parts of it do not count as hits.
 const CANARY: &str = "Vb6Nm4Qw2Er8Ty0Ui7Op5As3Df1Gh9Jk6Lz4Xc2Vb0";
 
 /// Routes with different values of `outbound_on_match`.

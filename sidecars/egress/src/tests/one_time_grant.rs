@@ -1,4 +1,4 @@
-//! One-time grants: the proxy forwards exactly one request for each.
+//! One-time grants: the proxy forwards exactly one request for each grant.
 
 use bottle_contract::queue::Id;
 use bottle_contract::session::bundle::BundleEvent;

@@ -30,7 +30,8 @@ async fn streams_server_sent_events_one_by_one() {
         }
     }
     assert_eq!(arrived.len(), 4, "{arrived:?}");
-    // If they were buffered, they would arrive together. On a busy machine, a single gap may have any length.
+    // If the proxy buffered the chunks, they would arrive together. On a busy machine, a single gap may have any
+    // length.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }

@@ -10,7 +10,7 @@ use rcgen::{
     KeyUsagePurpose, SerialNumber,
 };
 
-/// How far back certificates are valid, because a guest in a virtual machine may have a slow clock.
+/// How long before their creation certificates are valid, because a guest in a virtual machine may have a slow clock.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 
 /// How long the authority is valid: longer than any bottle runs. A resumed bottle gets a new authority.
@@ -52,7 +52,7 @@ impl Authority {
     }
 }
 
-/// Makes `params` valid from one day ago until `lives` from now, and sets a random serial number.
+/// Sets the validity of `params` (from [`CLOCK_SKEW`] ago until `lives` from now) and a random serial number.
 pub(super) fn valid(params: &mut CertificateParams, lives: Duration) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);

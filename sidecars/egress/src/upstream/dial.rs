@@ -102,7 +102,7 @@ impl Dialer {
         Ok(tcp)
     }
 
-    /// Resolves a host that the user configured as a destination. None of its addresses is forbidden.
+    /// Resolves a host that the user configured as a destination. All of its addresses are permitted.
     async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];

@@ -19,7 +19,7 @@ use crate::bounds;
 /// How often the modification times of the files are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// The number of cached answers.
+/// The maximum number of cached answers from name servers.
 const CACHED: u64 = 512;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";

@@ -22,7 +22,8 @@ use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 use crate::request::body::{Body, PooledBody, ReturnToPool};
 
-/// The most attempts for one request. Each failed attempt used a pooled connection that turned out to be closed.
+/// The most attempts to send one request. Each failed attempt used a pooled connection that turned out to be closed.
+/// After these attempts, the request fails.
 const MAX_ATTEMPTS: usize = 8;
 
 /// Sends requests upstream: dials and verifies connections, sends requests over them, and pools them.
