@@ -1,13 +1,13 @@
 //! A streaming JSON reader that reports the scalars near the root.
 //!
 //! The reader stores only the path to the current position, so its memory use does not depend on the length
-//! of the body. The reader never fails: malformed input only leads to missing or wrong numbers.
+//! of the body. The reader never fails: malformed input only leads to missing or wrong scalars.
 
-/// The deepest level that is read. Deeper values are skipped.
+/// The deepest level of nesting at which scalars are reported. Deeper values are skipped.
 const MAX_DEPTH: usize = 5;
-/// The longest key that is compared, in bytes.
+/// The longest key that is compared, in bytes. A longer key matches no path.
 const MAX_KEY: usize = 32;
-/// The longest reported string, in bytes. Model names are shorter.
+/// The longest reported string, number or word, in bytes. Longer ones are skipped. Model names are shorter.
 const MAX_TEXT: usize = 256;
 
 /// A value that is neither an object nor an array.

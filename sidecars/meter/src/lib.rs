@@ -16,9 +16,10 @@ use bottle_contract::usage::{Api, Tokens};
 use events::{Events, Piece};
 use json::{JsonPath, Reader, Scalar};
 
-/// The largest plausible token count: a thousand times the longest context of a model.
+/// The largest plausible token count: a thousand times the longest context of a model. Larger numbers are
+/// ignored.
 const MAX_TOKENS: u64 = 1_000_000_000;
-/// The longest accepted model name, in bytes.
+/// The longest accepted model name, in bytes. A longer name is ignored.
 const MAX_MODEL: usize = 128;
 
 /// The usage that one response reports.

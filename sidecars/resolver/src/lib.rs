@@ -13,13 +13,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-/// The largest query, in bytes. RFC 9715 recommends 1400 bytes; EDNS clients announce at most 4096.
+/// The largest query that is read, in bytes; the rest of a longer UDP query is cut, and a longer TCP query
+/// closes the connection. [`dns::answer`] answers only queries of up to [`dns::MAX_QUERY`] bytes.
 const MAX_QUERY: usize = 4096;
 
-/// The most concurrent TCP connections. Clients disconnect after a query.
+/// The most concurrent TCP connections. Further connections wait until a client disconnects.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a TCP client may wait before its next query (RFC 7766 section 6.2.3 recommends a few seconds).
+/// How long a TCP client may wait before its next query, and how long a response may take to send. The
+/// resolver then closes the connection (RFC 7766 section 6.2.3 recommends a few seconds).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a socket error, to avoid a busy loop.
@@ -111,7 +113,7 @@ async fn streams(listener: TcpListener, responder: Responder) {
 }
 
 /// Serves one TCP connection. Each message follows its length (RFC 1035 section 4.2.2). Returns at the first
-/// invalid message.
+/// message that must not be answered, or when [`IDLE_TIMEOUT`] expires.
 async fn serve_connection(mut connection: TcpStream, proxy: Ipv4Addr) {
     loop {
         let Ok(Some(query)) = tokio::time::timeout(IDLE_TIMEOUT, read_query(&mut connection)).await else {

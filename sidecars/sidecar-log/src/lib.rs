@@ -14,7 +14,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// The most bytes that one process logs: about a thousand lines.
+/// The most bytes that one process logs: about a thousand lines. The process then logs one notice, and drops
+/// all further lines.
 const MOST: usize = 128 << 10;
 
 /// The prefix of this project's crates. Events of other crates are not logged, because they could contain
