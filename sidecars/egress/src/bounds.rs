@@ -1,4 +1,5 @@
-//! Every bound and deadline of the proxy, with the reason for its value.
+//! Limits and deadlines of the proxy's connections, requests, logs and usage records, with the reason for each value.
+//! The limits of scans are in the modules that scan.
 //!
 //! Bytes from the bottle are hostile and bytes from upstream are untrusted, so every read has a deadline and every
 //! buffer has a limit. If a read exceeds its deadline or its limit, the proxy closes the connection or denies the

@@ -16,7 +16,7 @@
 //! - [`report`]: reports denials and writes logs, with secrets redacted.
 //! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
 //! - [`host_connector`]: opens connections for the `bottle` process on the host, under the same trust rules.
-//! - `bounds`: every limit and deadline.
+//! - `bounds`: limits and deadlines of connections, requests, logs and usage records.
 //!
 //! The crate contains no policy. `bottle_contract::decide` decides on each request, and `bottle policy check` calls the
 //! same function.

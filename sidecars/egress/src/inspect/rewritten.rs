@@ -11,12 +11,12 @@ use super::decode::Coding;
 use super::text::{self, BodyScan};
 use super::unreadable::Unreadable;
 
-/// The longest decoded body that is redacted, in bytes. A longer body with findings is denied. Redaction needs twice
-/// this memory. No model accepts longer requests.
+/// The longest decoded body that is redacted, in bytes. If a longer body needs redaction, the request or response is
+/// denied. Redaction needs twice this memory. No model accepts longer requests.
 pub(crate) const MAX_REWRITTEN: usize = 32 << 20;
 
-/// Maximum number of redaction rounds. If findings remain after them, the request is denied. Redaction repeats because
-/// the text around a removed finding may form a new one.
+/// Maximum number of redaction rounds. If findings remain after them, the request or response is denied. Redaction
+/// repeats because the text around a removed finding may form a new one.
 const MAX_ROUNDS: usize = 3;
 
 /// Returns the decoded `body` without its blocking findings, or `None` if they cannot be redacted.

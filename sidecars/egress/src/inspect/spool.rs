@@ -25,7 +25,7 @@ const IN_MEMORY_WHEN_FULL: usize = BLOCK;
 const TOTAL_IN_MEMORY: u64 = 64 << 20;
 /// Size of a block before encryption, in bytes.
 const BLOCK: usize = 256 << 10;
-/// Number of blocks read ahead.
+/// Number of blocks that are read ahead from the file while a body is sent.
 const READ_AHEAD: usize = 2;
 
 /// The folder for buffered bodies, and the total size of the bodies.

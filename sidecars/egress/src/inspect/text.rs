@@ -10,8 +10,7 @@ use super::decode::{Coding, Decoder, Sink};
 use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
-/// The most codings that may be applied to one body. A body with more cannot be scanned and is not forwarded. Servers
-/// apply a single coding.
+/// The most codings that may be applied to one body. A body with more is [`Unreadable`]. Servers apply a single coding.
 const MAX_CODINGS: usize = 3;
 
 /// Returns the codings that `headers` list, outermost first.

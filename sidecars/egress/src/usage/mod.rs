@@ -5,9 +5,9 @@
 //!                └─ decoded ─► meter ─► record ─► outbox ─► bundle ─► keeper ─► usage/<slug>.jsonl
 //!                                                   └─ a file, until the keeper acknowledges the record
 //! ```
-//! Each response of a model leads to one record. The proxy creates the record when it has read the last event and
-//! before the bottle receives this event, or when the response is interrupted, or when the proxy shuts down. No request
-//! or response waits for a record.
+//! Each successful response of a model leads to one record. The proxy creates the record when it has read the last
+//! event and before the bottle receives this event, or when the response is interrupted, or when the proxy shuts down.
+//! No request or response waits for a record.
 
 mod outbox;
 mod tracker;

@@ -35,7 +35,7 @@ impl UsageTracker {
             return response;
         }
         let (parts, body) = response.into_parts();
-        // The proxy does not forward codings that it cannot decode.
+        // A response with a coding that the proxy cannot decode is not counted.
         let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
         let pending = Arc::new(PendingUsage {
             meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),
@@ -109,7 +109,7 @@ impl Observe for UsageObserver {
         let pending = &self.pending;
         match &mut self.decoding {
             None => pending.feed(data),
-            // After a decoding error, counting stops. The inbound scan cuts the response.
+            // After a decoding error, counting stops. If the route scans responses, the scan also cuts the response.
             Some(decoding) => drop(decoding.feed(data, &mut |text| {
                 pending.feed(text);
                 true
