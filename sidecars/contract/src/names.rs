@@ -35,8 +35,9 @@ pub const HTTPS_PORT: u16 = 443;
 /// The port of the bottle's DNS resolver, UDP and TCP.
 pub const DNS_PORT: u16 = 53;
 
-/// The ports of the egress daemon. With the socket transport, each port is a unix socket in [`LISTENER_DIR`]
-/// that is named after the port. A forwarded connection therefore needs no preamble with its port.
+/// The listener ports of the egress daemon. With the socket transport, each port is a unix socket in
+/// [`LISTENER_DIR`] that is named after the port. A forwarded connection therefore needs no preamble with its
+/// port.
 pub const EGRESS_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 
 /// The ports of the git gate.

@@ -48,7 +48,7 @@ pub struct RequestFacts<'a> {
     pub ingress: Ingress<'a>,
     /// The scheme of the request's URL.
     pub scheme: UrlScheme,
-    /// The server name (SNI) in the TLS ClientHello.
+    /// The server name (SNI) in the TLS ClientHello; `None` without TLS or without SNI.
     pub sni: Option<&'a str>,
     /// `:authority`, or the authority of an absolute-form target.
     pub authority: Option<&'a str>,

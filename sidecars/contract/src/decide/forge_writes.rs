@@ -14,7 +14,7 @@ use super::matching::{self, Methods};
 use crate::canonical::{self, Ambiguous, Path};
 use crate::route::{PathMatch, Route};
 
-/// Resources of a repository that every method may write, because they contain neither files nor settings.
+/// Resources of a repository for which writes are allowed, because they contain neither files nor settings.
 const WRITABLE: [&str; 4] = ["comments", "issues", "labels", "milestones"];
 
 /// Pull requests, as each forge names them in paths.
@@ -56,8 +56,8 @@ const SCOPES: [(&str, usize); 9] = [
     ("workspaces", 1),
 ];
 
-/// Words after a GitLab project that cannot be part of a project path. A server that decodes slashes first
-/// would interpret a path with such a word as another endpoint.
+/// Words that follow the project in paths of GitLab's API. An encoded project name must not contain such a
+/// word, because a server that decodes slashes first would interpret the path as another endpoint.
 const PROJECT_RESOURCES: [&str; 26] = [
     "-",
     "access_tokens",

@@ -46,7 +46,7 @@ impl Git {
     }
 }
 
-/// The names of git's services, reduced to their letters. Every spelling has the same letters.
+/// The name of git's service for pushes, reduced to its letters. Every spelling has the same letters.
 const PUSH: &str = "gitreceivepack";
 const FETCHES: [&str; 2] = ["gituploadpack", "gituploadarchive"];
 

@@ -1,4 +1,4 @@
-//! Generators of valid routes for property tests. Free strings are chosen to be hostile.
+//! Generators of valid routes for property tests. Values without a fixed format contain hostile characters.
 
 use proptest::collection::{btree_set, vec};
 use proptest::option;

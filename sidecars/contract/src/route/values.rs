@@ -10,7 +10,7 @@ use crate::canonical;
 use crate::credential::Scheme;
 use crate::yaml::Spanned;
 
-/// The context of an error: the host of the route.
+/// Validates the values of one route. Errors contain the route's host.
 pub(super) struct Checker<'a> {
     pub(super) host: &'a str,
 }

@@ -97,8 +97,8 @@ pub struct Provision {
     /// `egress.upstream_proxy`: the `http://` URL of a corporate proxy.
     #[serde(default)]
     pub upstream_proxy: Option<SecretText>,
-    /// The addresses of the host itself. The proxy does not connect to a name that resolves to one of these
-    /// addresses.
+    /// The addresses of the machine that runs `bottle`. Unless the route sets `private` or `connect_to`, the
+    /// proxy does not connect to a name that resolves to one of these addresses.
     pub host_addresses: Vec<IpAddr>,
     /// `egress.log`: the level of the access log.
     pub log: LogLevel,

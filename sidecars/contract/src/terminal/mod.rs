@@ -2,10 +2,10 @@
 //!
 //! A terminal executes the control sequences that it receives. A control sequence can write to the clipboard,
 //! show notifications, store files, or make the terminal type a response as if the user had typed it.
-//! [`Filter`] forwards only text, colours, cursor movement, the alternate screen, key, mouse and paste modes,
-//! web hyperlinks, and the sequences that the user allows ([`Pass`]). The filter drops all other sequences,
-//! including unknown ones. [`inert()`] escapes text that is displayed outside a terminal session: log lines,
-//! titles, proposals.
+//! [`Filter`] forwards text and only those sequences that draw (colours, cursor movement, the alternate
+//! screen), set how keys, clicks and pastes are reported, link to a web page, or are allowed by the user
+//! ([`Pass`]). The filter drops all other sequences, including unknown ones. [`inert()`] escapes text that is
+//! displayed outside a terminal session: log lines, titles, proposals.
 //!
 //! ```text
 //!  bytes ─► UTF-8 and C1 ─► text ───────────────────────────────► shown
