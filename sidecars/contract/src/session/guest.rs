@@ -239,7 +239,8 @@ pub enum GuestEvent {
         #[serde(default)]
         overrun: Option<Overrun>,
     },
-    /// A time of the file clocks ([`GuestRequest::Moment`], [`GuestRequest::Now`]).
+    /// The time of the clocks from which files get their timestamps ([`GuestRequest::Moment`],
+    /// [`GuestRequest::Now`]).
     Moment {
         /// The time of the file clocks.
         at: jiff::Timestamp,
@@ -251,7 +252,7 @@ pub enum GuestEvent {
     },
     /// The results of the isolation probe ([`GuestRequest::Probe`]).
     Probed {
-        /// The attempts. Each one is a line of the result table.
+        /// The probe's attempts. Each one is a line of the result table.
         attempts: Vec<Attempt>,
     },
 }

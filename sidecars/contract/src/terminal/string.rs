@@ -37,7 +37,8 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 enum Mode {
     Collect,
-    /// The head is allowed. The rest is streamed, and only bytes that the function accepts are forwarded.
+    /// The beginning of the string is allowed and was forwarded. The rest is streamed, and only bytes that
+    /// this function accepts are forwarded.
     Stream(fn(u8) -> bool),
     Drop,
 }

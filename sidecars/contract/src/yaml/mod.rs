@@ -3,7 +3,8 @@
 //! [`from_str`] reads manifests, `settings.yml`, routes and proposals in two steps: [`parse`] creates a tree
 //! of values with their positions, and [`decode()`] converts the tree to a type. A misspelt key, a duplicate
 //! key or a wrong type is therefore the same error everywhere, and the size of the document bounds the work.
-//! Errors quote at most the one word that they concern, because the text may contain a secret.
+//! An error quotes at most the one word of the document that it is about, because the document may contain a
+//! secret.
 
 mod access;
 mod decode;
