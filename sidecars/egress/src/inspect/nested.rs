@@ -101,7 +101,7 @@ impl NestedFiles {
         self.finder.feed(chunk, &mut self.unpacker)
     }
 
-    /// Ends the text.
+    /// Ends the text and returns the blocking findings in its files.
     ///
     /// # Errors
     /// The errors of [`Self::feed`].

@@ -59,10 +59,10 @@ impl Spools {
         Self { folder: folder.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
     }
 
-    /// Checks the declared length of a body against the limit.
+    /// Checks the declared length of a body against `egress.body_limit`.
     ///
     /// # Errors
-    /// [`SpoolError::TooLong`] if the body is longer than the limit.
+    /// [`SpoolError::TooLong`] if the body is longer.
     pub(crate) fn check_length(&self, length: u64) -> Result<(), SpoolError> {
         if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
     }
@@ -111,7 +111,7 @@ pub(crate) struct Spool {
     limits: Limits,
     memory: Share,
     disk: Share,
-    /// The bytes that are not in the file.
+    /// The last bytes received, which are not in the encrypted file.
     buffer: BytesMut,
     file: Option<Sealed>,
     length: u64,

@@ -41,7 +41,7 @@ struct Pending {
     records: VecDeque<(u64, Usage)>,
     next: u64,
     file: Option<File>,
-    /// Number of bytes in the file.
+    /// Size of the file of pending records, in bytes.
     written: u64,
 }
 
