@@ -10,7 +10,7 @@ use super::{
     learn, list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
 };
 
-/// Run coding agents in isolated bottles whose only route to the network is an egress proxy
+/// Run coding agents in isolated bottles that can reach only the hosts that you allow
 #[derive(Debug, Parser)]
 #[command(name = "bottle", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
@@ -24,13 +24,13 @@ pub(crate) struct Cli {
 /// The global flags.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Global {
-    /// Print data and errors as JSON
+    /// Print data, warnings and errors as JSON
     #[arg(long, global = true, display_order = 100)]
     pub(crate) json: bool,
-    /// Print only data and errors
+    /// Print only data, warnings and errors
     #[arg(short, long, global = true, display_order = 101)]
     pub(crate) quiet: bool,
-    /// Print progress details; repeat for debug output
+    /// Print log messages and each cause of an error; repeat for debug messages
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
     pub(crate) verbose: u8,
     /// Use colours: auto (on a terminal), always, or never
@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),
     Discard(discard::Discard),
-    /// Show running bottles, agents, bottle manifests or snapshots
+    /// Show bottles, agents, bottle manifests or snapshots
     List(list::List),
     Info(info::Info),
     Init(init::Init),

@@ -25,10 +25,10 @@ use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
 
-/// How long the keeper may take to confirm a detach.
+/// How long the keeper may take to confirm a detach. After that, detaching fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a running guest may take to answer a status request.
+/// How long a running guest may take to answer a status request. A guest that takes longer counts as dead.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent when a signal interrupts this client.
@@ -120,8 +120,8 @@ impl Client {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
-        // The offer is opened before the agent can end. If no client has opened one, the keeper preserves the
-        // work without asking.
+        // Asks the keeper, before the agent can end, to let the user decide about unsaved work. If no client has
+        // asked, the keeper preserves the work.
         let offer = if on_terminal && !read_only && terminal::interactive() {
             self.channel.open(&KeeperRequest::Offer).await.ok()
         } else {

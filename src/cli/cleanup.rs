@@ -21,10 +21,10 @@ use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unnamed};
 use crate::instance::record::DeployKey;
 use crate::instance::{State, Store};
 
-/// How long each agent may take to end when `--all` stops every bottle.
+/// How long each agent may take to end when `--all` stops every bottle. After that, it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Remove leftovers of ended bottles; running bottles and preserved work are kept
+/// Remove leftovers of ended bottles, but keep preserved work
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cleanup {
     /// Remove without asking

@@ -20,8 +20,8 @@ use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
 ///
-/// When the new snapshot is complete, it replaces the bottle's previous one. A snapshot contains no secrets,
-/// and nothing else that belongs to a single launch.
+/// When the new snapshot is complete, it replaces the bottle's previous one. A snapshot contains the bottle's
+/// files, but not its environment and secrets, unless the agent wrote one of them to a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
     /// The bottle, as `bottle list` shows it; asks when omitted

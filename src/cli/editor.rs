@@ -9,7 +9,7 @@ use std::process::Command;
 use super::error::CliError;
 use crate::host::Host;
 
-/// The longest text read back from the editor, in bytes.
+/// The maximum length of a text that is read back from the editor, in bytes. A longer text is an error.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// A temporary copy of a file for the editor. The caller decides whether the copy replaces the original.
@@ -33,7 +33,8 @@ impl Draft {
         made().map_err(|error| CliError::cannot("create a copy to edit", error).about(name))
     }
 
-    /// Opens the file in the editor. As in git, the variable is a shell command and the file is its argument.
+    /// Opens the file in the editor. As in git, the value of `$VISUAL` or `$EDITOR` is a shell command, which gets
+    /// the file as its argument.
     ///
     /// # Errors
     /// Returns an error if the editor cannot be started or exits with a non-zero code.

@@ -9,7 +9,7 @@ pub(crate) const DONE: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
 /// Wrong usage: flags, unknown names, missing values.
 pub(crate) const USAGE: u8 = 2;
-/// A manifest (or the settings) is wrong.
+/// A manifest, `settings.yml` or a rules file has an error.
 pub(crate) const MANIFEST: u8 = 3;
 /// The backend is missing or refused.
 pub(crate) const BACKEND: u8 = 4;

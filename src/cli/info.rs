@@ -17,7 +17,7 @@ pub(crate) struct Info {
     /// The agent
     #[arg(add = completions::agents())]
     agent: Name,
-    /// Use this bottle instead of the agent's default; repeat to layer several, in order
+    /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Show the full resolved manifest, with the file and line of every value

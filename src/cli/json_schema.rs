@@ -53,9 +53,9 @@ pub(crate) struct CleanupReport {
     pub(crate) files: Vec<String>,
     /// Slugs of bottles whose old usage records were removed.
     pub(crate) usage: Vec<String>,
-    /// Resources that were not removed, each with the reason.
+    /// Resources that `cleanup` intentionally did not remove, each with the reason.
     pub(crate) left: Vec<String>,
-    /// Failed removals. All other removals were carried out.
+    /// The error of each removal that failed. A failure does not prevent the other removals.
     pub(crate) errors: Vec<String>,
 }
 

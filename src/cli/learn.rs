@@ -24,7 +24,7 @@ use crate::keeper::decisions;
 use crate::keeper::protocol::KeeperRequest;
 use crate::learn::{self, Learned};
 
-/// How long the proposal can be answered.
+/// How long the proposal waits for an answer before it expires.
 const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Show routes that would allow a bottle's denied requests, and propose them

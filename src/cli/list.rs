@@ -16,7 +16,7 @@ use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
 use crate::manifest::{Kind, Place};
 
-/// The arguments of `list`; the default is to list running bottles.
+/// The arguments of `list`; the default is to list running and preserved bottles.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(subcommand)]

@@ -9,7 +9,7 @@
 //! picker         full-screen selection list    text_layout    text in the cells of a full screen
 //! editor         the user's editor             summary        the resolved configuration of an agent
 //! choice         an agent and its bottles      connect        the connection to a bottle's keeper
-//! progress       spinner and progress lines    work           unsaved work at the end of a session
+//! progress       spinner and progress lines    unsaved_work   unsaved work at the end of a session
 //! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
 //! git            git on the host and in a bottle
 //!

@@ -25,9 +25,9 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The output streams of a command and their format.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
-    /// Print data and errors as JSON.
+    /// Print data, warnings and errors as JSON.
     pub(crate) json: bool,
-    /// Print only data and errors.
+    /// Print only data, warnings and errors.
     pub(crate) quiet: bool,
     /// How many times `--verbose` was given.
     pub(crate) verbose: u8,

@@ -26,8 +26,8 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 
-/// The time limit for all attempts. The attempts run concurrently, and their individual time limits are much
-/// shorter.
+/// The time limit for all attempts together; exceeding it is an error. The attempts run concurrently, and their
+/// individual time limits are much shorter.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Probe a bottle's isolation from inside, and show the results

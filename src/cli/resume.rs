@@ -44,7 +44,7 @@ pub(crate) struct Resume {
     /// Start from the snapshot, and discard files that were preserved after it
     #[arg(long)]
     snapshot: bool,
-    /// Use this bottle instead of those of the last start; repeat to layer several, in order
+    /// Use this bottle manifest instead of those of the last start; repeat to merge several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Set the colour of the bottle's name in lists

@@ -14,7 +14,7 @@ use super::select_bottle::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 
-/// How long the teardown may take after the agent's grace period.
+/// How long the teardown may take after the agent's grace period. After that, `stop` fails.
 const TEARDOWN: Duration = Duration::from_secs(30);
 
 /// Stop a bottle: end its agent, and preserve unsaved work in its workspace

@@ -138,7 +138,8 @@ pub(crate) fn label_color(name: &str) -> Option<(AnsiColor, &'static str)> {
     found.map(|(_, text, cursor)| (text, cursor))
 }
 
-/// Not left to `anstream`, which turns colours on for `CLICOLOR_FORCE=0`.
+/// Whether to use colours. The crate `anstream` does not decide this, because it turns colours on for
+/// `CLICOLOR_FORCE=0`.
 ///
 /// `NO_COLOR` (no-color.org) takes precedence over `CLICOLOR_FORCE`, then `CLICOLOR` (bixense.com/clicolors),
 /// then the terminal's capabilities.

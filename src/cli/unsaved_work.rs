@@ -1,8 +1,8 @@
 //! Handles unsaved work after an agent exited: asks the user at a terminal whether to keep, pull or discard
 //! it.
 //!
-//! While the keeper's offer is open, the keeper does not end the bottle, so that a pull still works. Without
-//! an answer the keeper preserves the work.
+//! While the keeper waits for the user's choice, it does not end the bottle, so that a pull still works. Without
+//! a choice, the keeper preserves the work.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndChoice, KeeperEvent};
 
-/// How long the keeper may search a large workspace for unsaved work.
+/// How long the keeper may search a large workspace for unsaved work. After that, the user is not asked, and the
+/// keeper preserves the work.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The possible answers. Pressing Enter alone means `keep`.

@@ -27,7 +27,8 @@ use super::progress::{self, Progress};
 use crate::archive::{self, SendError};
 use crate::host::Host;
 
-/// How long an interrupted copy may take to remove the files that it unpacked.
+/// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
+/// a temporary folder may remain.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Copy files into or out of a bottle

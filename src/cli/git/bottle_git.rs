@@ -12,16 +12,16 @@ use crate::cli::connect::{keeper_lost, open_guest};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 
-/// The time limit for one git command.
+/// The time limit for one git command in the bottle. A command that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The maximum number of bytes read from standard output.
+/// The maximum number of bytes kept of standard output. The rest is dropped.
 const MAX_OUTPUT: usize = 16 << 20;
 
-/// The maximum number of bytes kept of standard error.
+/// The maximum number of bytes kept of standard error. The rest is dropped.
 const MAX_STDERR: usize = 4096;
 
-/// The maximum number of branches of a workspace that are read.
+/// The maximum number of branches of a workspace that are read. Further branches are ignored.
 const BRANCHES: usize = 1000;
 
 /// A bottle in which git commands run.

@@ -43,7 +43,7 @@ pub(crate) struct Repository<'a> {
     pub(super) folder: PathBuf,
 }
 
-/// Why git could not fetch.
+/// A failed fetch.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot fetch: {stderr}")]
 pub(super) struct FetchError {
@@ -52,8 +52,8 @@ pub(super) struct FetchError {
     stderr: String,
 }
 
-/// Causes that have their own error message. Bottle recognizes these causes by the text of git's output,
-/// which is in English because of `LC_ALL=C`.
+/// Why git could not fetch. Every cause except `Other` has its own error message, and is recognized by the text
+/// of git's output, which is in English because of `LC_ALL=C`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchCause {
     NoSuchReference,

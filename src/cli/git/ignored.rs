@@ -18,7 +18,7 @@ pub(super) const FILE_NAME: &str = ".gitignore";
 pub(super) const MAX_FILE: usize = 64 << 10;
 const MAX_TOTAL: usize = 256 << 10;
 
-/// The maximum number of paths that are listed individually.
+/// The maximum number of ignored paths that are listed individually. Files below further paths are only counted.
 const MAX_LISTED: usize = 20;
 
 /// Ignore rules, by the folder of their ignore file.

@@ -40,17 +40,20 @@ const ATTRIBUTES: &str =
 const HISTORY: &str = "refs/bottle/history";
 const FILES: &str = "refs/bottle/workspace";
 
-/// The time limit for one step, because the agent controls the amount of data.
+/// The time limit for one git command or import, because the agent controls the amount of data. A step that
+/// takes longer is an error.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The maximum number of bytes read from one output, and from a list of all files.
+/// The maximum number of bytes read from a diff, which is truncated beyond it, and from a list of all files, for
+/// which exceeding it is an error.
 const MAX_OUTPUT: usize = 16 << 20;
 const MAX_LISTING: usize = 256 << 20;
 
-/// The maximum number of ignore files read from one commit.
+/// The maximum number of ignore files read from one commit. The rules of further files are not applied.
 const MAX_IGNORE_FILES: usize = 200;
 
-/// The maximum number of paths in the arguments of one git command, and the maximum of their total bytes.
+/// The maximum number of paths in the arguments of one `git diff`, and the maximum of their total bytes. Beyond
+/// one of these limits, the diff covers all paths.
 const MAX_PATHS: usize = 500;
 const MAX_PATH_BYTES: usize = 64 << 10;
 

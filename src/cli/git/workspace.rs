@@ -14,16 +14,17 @@ use bottle_guest::archive::{Member, Members, What};
 
 use super::ignored::{FILE_NAME, Ignored, MAX_FILE as MAX_IGNORE_FILE};
 
-/// The maximum size of a compared file in bytes, because git keeps a whole file in memory.
+/// The maximum size of a compared file in bytes, because git keeps a whole file in memory. A larger file is
+/// listed as not compared.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The maximum size of all files together, in bytes.
+/// The maximum total size of all compared files, in bytes. A file that exceeds it is listed as not compared.
 const MAX_TOTAL: u64 = 4 << 30;
 
-/// The maximum number of skipped paths that are listed individually.
+/// The maximum number of skipped paths that are listed individually. Further paths are only counted.
 const MAX_LISTED: usize = 20;
 
-/// The maximum number of bytes kept of git's standard error.
+/// The maximum number of bytes kept of git's standard error. The rest is dropped.
 const MAX_STDERR: u64 = 2000;
 
 /// A file of a commit: its mode and object id, as git prints them.

@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// The number of lines that a page key moves.
 const PAGE: usize = 10;
 
-/// The maximum length of the filter, in bytes.
+/// The maximum length of the filter, in bytes. Further characters are ignored.
 const TYPED_MAX: usize = 64;
 
 /// An item of the list.

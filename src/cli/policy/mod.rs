@@ -61,7 +61,7 @@ struct PolicySource {
     /// Use the routes that this agent would start with
     #[arg(long, add = completions::agents())]
     agent: Option<Name>,
-    /// Use this bottle instead of the agent's default; repeat to layer several, in order
+    /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
     bottles: Vec<Name>,
 }

@@ -39,7 +39,7 @@ pub(crate) enum Style {
         title: Option<String>,
         /// The cursor's colour during the session, as the name of a label's colour.
         color: Option<String>,
-        /// No input is forwarded, and Ctrl-C detaches.
+        /// Whether no input is forwarded, and Ctrl-C detaches.
         watch_only: bool,
     },
     /// Standard input, output and error are used as plain streams.
@@ -76,6 +76,6 @@ pub(crate) struct Session {
     pub(crate) style: Style,
     /// The terminal features beyond drawing that the program may use.
     pub(crate) pass: Pass,
-    /// Text that the window's title shows after the name. The bell rings for a new proposal.
+    /// The notices that the window's title shows after the bottle's name. The bell rings for each new proposal.
     pub(crate) title_notices: Option<watch::Receiver<TitleNotices>>,
 }

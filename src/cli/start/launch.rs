@@ -24,7 +24,7 @@ use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
 use crate::secrets::{self, Ask, SecretError, Secrets};
 
-/// How long an interrupted launch may take to remove the resources that it created.
+/// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads every secret of the plan; asks on the terminal for missing ones.

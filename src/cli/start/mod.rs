@@ -37,13 +37,13 @@ use crate::resolve::{BottleChoice, Resolved};
 ///
 /// On a terminal, the agent takes over the terminal. Otherwise the agent runs on plain pipes: its output is
 /// unchanged, and bottle's own messages go to standard error. Exits with the agent's exit code; 125 if bottle
-/// failed, 126 if the agent's program cannot run, 127 if it was not found.
+/// failed after the agent started. `bottle help exit-codes` lists the codes of a failed start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The agent to start; asks when omitted
     #[arg(add = completions::agents())]
     agent: Option<Name>,
-    /// Use this bottle instead of the agent's default; repeat to layer several, in order
+    /// Use this bottle manifest instead of the agent's default; repeat to merge several, in order
     #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Choose the isolation backend; by default the one in the manifest, else in the settings, else the first

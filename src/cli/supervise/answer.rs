@@ -1,7 +1,7 @@
 //! Answers a proposal. No other module answers proposals.
 //!
-//! If the answer changes routes, the bottle's keeper applies it and reports the result. Any other answer is
-//! written as a file to the queue. If a proposal gets several answers, only the first one counts.
+//! If the answer changes routes, the bottle's keeper applies the answer and reports the result. Any other answer
+//! is written as a file to the queue. If a proposal gets several answers, only the first one counts.
 
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ impl AnswerOutcome {
 /// Answers a proposal, and waits until the answer is applied.
 ///
 /// # Errors
-/// Returns an error if the answer is not accepted. The error changes nothing.
+/// Returns an error if the answer is not accepted. The proposal then remains unanswered.
 pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<AnswerOutcome, CliError> {
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;

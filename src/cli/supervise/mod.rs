@@ -62,14 +62,14 @@ enum What {
         /// The proposal's id, or its first characters
         #[arg(value_parser = pending::parse_id, add = completions::proposals())]
         id: String,
-        /// Record this reason with the proposal
+        /// Record this reason with the approval; required unless the proposal asks for routes
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         /// Apply the routes in this file instead of the proposed routes
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         edit: Option<PathBuf>,
-        /// Set the scope of the approval: `once` allows one request, `run` lasts while the bottle runs,
-        /// `save` also adds the routes to the manifest of BOTTLE or of the bottle itself
+        /// Set how long approved routes apply: `once` for one request, `run` while the bottle runs; `save` also
+        /// adds the routes to the bottle manifest BOTTLE, or to the one that the bottle was started from
         #[arg(long, value_name = "once|run|save[:BOTTLE]", default_value = "run", hide_default_value = true)]
         scope: RequestedScope,
     },

@@ -18,7 +18,7 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 /// The sequence that switches on bracketed paste, so that pasted text is not handled as keys.
 const PASTES: &[u8] = b"\x1b[?2004h";
 
-/// The minimum size of the screen: columns and rows.
+/// The minimum size of the screen: columns and rows. On a smaller terminal, lines are printed instead.
 const MIN_SIZE: (u16, u16) = (40, 10);
 
 /// The user's terminal in full-screen mode, until the value is dropped or [`super::restore`] is called.

@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The maximum length of the text, in characters.
+/// The maximum length of the text, in characters. Further characters are ignored.
 const MAX_CHARACTERS: usize = 400;
 
 /// The typed text.

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cli::supervise::pending::first_line;
 
-/// How long a key that decides is ignored after the cursor moved to another proposal without a key. The user
-/// meant such a key for the previous proposal.
+/// How long keys that answer a proposal are ignored after the cursor moved to another proposal without a key. The
+/// user meant a key in this time for the previous proposal.
 const MOVE_GUARD: SignedDuration = SignedDuration::from_millis(700);
 
 /// A proposal in the list.

@@ -25,8 +25,9 @@ const WHY_FIRST: usize = 6;
 /// The number of lines of the justification in the preview.
 const WHY_SHORT: usize = 2;
 
-/// The maximum nesting and the maximum number of lines of a report.
+/// The maximum nesting of a report; a value nested deeper is shown as JSON on one line.
 const DEEP: usize = 6;
+/// The maximum number of lines of a report. Further lines are not shown.
 const LONG: usize = 400;
 
 /// Names the bottle and what it asks for.
