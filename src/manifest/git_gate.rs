@@ -45,9 +45,10 @@ pub struct RepoLayer {
     pub alias: Option<Spanned<String>>,
     /// The refs that a push may change.
     pub refs: Option<Spanned<RefRules>>,
-    /// What happens after a finding in a push.
+    /// What the git gate does with a push that has a finding.
     pub on_match: Option<Spanned<OnMatch>>,
-    /// Whether the mirror is served when the upstream is unreachable.
+    /// Whether the git gate answers a fetch from its mirror while the upstream is unreachable. Otherwise the
+    /// fetch fails.
     pub stale_ok: Option<Spanned<bool>>,
 }
 
@@ -111,7 +112,7 @@ fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<
     }
 }
 
-/// What happens after a finding in a push.
+/// What the git gate does with a push that has a finding. A push with a known secret is always refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnMatch {

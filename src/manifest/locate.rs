@@ -26,7 +26,8 @@ use super::summary::summary;
 use super::write_manifest::path_of;
 use crate::host::{Host, plain_file};
 
-/// The maximum number of files that are listed in a folder. Nobody writes more manifests than this by hand.
+/// The maximum number of files that are listed in a folder; further files are left out of the list. Nobody
+/// writes more manifests than this by hand.
 const MAX_LISTED: usize = 10_000;
 
 /// The folders that may contain manifests.

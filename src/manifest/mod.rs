@@ -7,7 +7,7 @@
 //!   schema       every key of both kinds
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
 //! append     approved routes → the text of a bottle's file
-//! write_manifest  a text → the user's file; `import` reads another tool's home
+//! write_manifest  a text → the user's file; `import` reads the home folder of bot-bottle
 //! skills     a skill's name → its files
 //! ```
 //!

@@ -9,21 +9,22 @@ use super::error::Fault;
 use super::schema::ResourcesSchema;
 use crate::host::byte_size::{BadSize, ByteSize};
 
-/// The maximum number of processors. It is far above any real machine, and detects typing errors.
+/// The largest number of processors that a manifest may set. It is far above any real machine, and detects
+/// typing errors.
 const MAX_CPUS: f64 = 4096.0;
-/// The maximum number of processes, which is the kernel's limit.
+/// The largest number of processes that a manifest may set, which is the kernel's limit.
 const MAX_PIDS: u64 = 4_194_304;
 
 /// The key `resources` of one layer. An absent field inherits its value from earlier layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcesLayer {
-    /// The limit of processors.
+    /// The maximum number of processors that the bottle's processes use together.
     pub cpus: Option<Spanned<Cpus>>,
-    /// The limit of memory.
+    /// The maximum memory that the bottle's processes use together.
     pub memory: Option<Spanned<ByteSize>>,
-    /// The limit on the number of processes.
+    /// The maximum number of the bottle's processes and threads.
     pub pids: Option<Spanned<u64>>,
-    /// The limit of disk space.
+    /// The maximum total size of the files that the bottle writes.
     pub disk: Option<Spanned<ByteSize>>,
     /// Whether processes in the bottle may create user namespaces.
     pub nested: Option<Spanned<bool>>,

@@ -15,11 +15,12 @@ use serde::Serialize;
 use super::locate::Homes;
 use crate::host::plain_file;
 
-/// The maximum number of files of a skill.
+/// The maximum number of files of a skill. A skill with more files is refused.
 pub const MAX_FILES: usize = 1_000;
-/// The maximum size of a skill in bytes, because every launch sends all of them into the bottle.
+/// The maximum total size of a skill's files in bytes, because every launch sends the files into the bottle. A
+/// larger skill is refused.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// The maximum depth of folders in a skill. The limit also ends a walk through a cycle of links.
+/// The maximum depth of folders in a skill. A deeper skill is refused, so a walk through a cycle of links ends.
 const MAX_DEPTH: usize = 16;
 
 /// An existing skill.
