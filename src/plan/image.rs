@@ -9,7 +9,7 @@ use crate::manifest::host_path;
 use crate::manifest::provider::Image;
 use crate::provider::ProviderConfig;
 
-/// The maximum size of a Dockerfile in bytes.
+/// The maximum size of a Dockerfile in bytes. A larger Dockerfile is an error.
 const DOCKERFILE_MAX: u64 = 256 << 10;
 
 /// Why a Dockerfile cannot be used.

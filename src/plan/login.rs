@@ -18,7 +18,7 @@ use crate::provider::{LoginForm, codex};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsettled {
-    /// The form of a login is the first one whose prefix the secret's value has.
+    /// The form of a login. The first form whose prefix the secret's value has applies.
     Forms {
         /// The id of the secret.
         secret: String,

@@ -144,7 +144,7 @@ pub enum Workspace {
 /// The agent's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentProcess {
-    /// The program and its arguments, in which all placeholders are replaced.
+    /// The program and its arguments, in which `{task}`, `{task_file}` and `{prompt_file}` are replaced.
     pub argv: Vec<String>,
     /// The size of the agent's terminal; none if the agent runs on pipes.
     pub terminal: Option<Size>,
@@ -244,13 +244,13 @@ pub enum CodexPart {
 /// The resource limits of a bottle. If a limit is absent, the backend's default applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// The limit of processors, in thousandths of a processor.
+    /// The maximum number of processors that the bottle's processes use together, in thousandths of a processor.
     pub cpus: Option<u32>,
-    /// The limit of memory, in bytes.
+    /// The maximum memory that the bottle's processes use together, in bytes.
     pub memory: Option<u64>,
-    /// The limit on the number of processes.
+    /// The maximum number of the bottle's processes and threads.
     pub pids: Option<u64>,
-    /// The limit of disk space, in bytes.
+    /// The maximum total size of the files that the bottle writes, in bytes.
     pub disk: Option<u64>,
     /// Whether processes in the bottle may create user namespaces.
     pub nested: bool,

@@ -16,7 +16,8 @@ use crate::host::Host;
 /// The name of the variable that lists the prefixes.
 pub const VARIABLE: &str = "BOTTLE_SENSITIVE_PREFIXES";
 
-/// The maximum total size of the values in bytes, because every launch sends all of them to the sidecars.
+/// The maximum total size of the values in bytes, because every launch sends all of them to the sidecars. Larger
+/// values are an error.
 const MAX_BYTES: usize = 128 << 10;
 
 /// Variables whose values are sensitive.

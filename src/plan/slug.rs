@@ -2,7 +2,7 @@
 
 use bottle_contract::names::{BadName, Name, SLUG_MAX, Slug};
 
-/// The lower-case base32 alphabet of RFC 4648, without characters that are easily confused.
+/// The lower-case base32 alphabet of RFC 4648, which omits digits that look like letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// The number of random characters in a slug without a label. It gives 33 million combinations for each

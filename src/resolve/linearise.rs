@@ -13,7 +13,8 @@ use super::error::{ResolveError, names_hint};
 use crate::manifest::origin::{Origin, Traced, Via};
 use crate::manifest::{BottleLayer, ManifestError, Position, Source, Spanned};
 
-/// The maximum number of files in one selection, which is far above any sensible number.
+/// The maximum number of bottle manifests that are merged. More of them are an error. The limit is far above any
+/// sensible number.
 const MAX_LAYERS: usize = 1_000;
 
 /// A bottle manifest in the linear order.

@@ -40,7 +40,7 @@ use crate::manifest::source::Source;
 use crate::manifest::{AgentManifest, Kind, Manifests, Place};
 use linearise::{Layer, RequestedBy, linearise};
 
-/// The default limit for the number of processes in a bottle.
+/// The default of `resources.pids`: the maximum number of processes and threads in a bottle.
 pub const DEFAULT_PIDS: u64 = 4096;
 
 /// The agent and bottles that the user chose.
@@ -82,8 +82,8 @@ pub enum BottleChoice {
 /// Resolves the agent and bottles that the user chose.
 ///
 /// # Errors
-/// Returns [`ResolveError`] if a file is invalid, a name is unknown, `extends` forms a cycle, two routes have
-/// the same host, a skill is missing, or no bottle is named. No bottle is started in this case.
+/// Returns [`ResolveError`] if a file is invalid, a name is unknown, `extends` forms a cycle, two different
+/// routes have the same host, a skill is missing, or no bottle is named. No bottle is started in this case.
 pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
     let agent = find_agent(&selection.agent, manifests)?;
     let (choice, picks) = picks(selection, &agent, manifests)?;

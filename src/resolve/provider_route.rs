@@ -10,8 +10,8 @@ use crate::provider::{self, ProviderConfig, UnsupportedSetting};
 /// Returns the template's route, limited by `agent_provider.route`.
 ///
 /// # Errors
-/// Returns an error if a value is not supported by the provider, or would make its route wider. The error has
-/// the position of the value.
+/// Returns an error if the provider does not support a value of `agent_provider`, or if `agent_provider.route`
+/// would make the provider route wider. The error has the position of the value.
 pub(super) fn route(provider: &ProviderConfig) -> Result<Option<Traced<Route>>, ManifestError> {
     let Some(built_in) =
         provider::for_template(provider.template.value).route(provider).map_err(unsupported)?

@@ -144,13 +144,13 @@ pub struct Egress {
 /// `resources`. None means that the default of the container engine or backend applies.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resources {
-    /// The limit of processors.
+    /// The maximum number of processors that the bottle's processes use together.
     pub cpus: Option<Traced<Cpus>>,
-    /// The limit of memory.
+    /// The maximum memory that the bottle's processes use together.
     pub memory: Option<Traced<ByteSize>>,
-    /// The limit on the number of processes.
+    /// The maximum number of the bottle's processes and threads.
     pub pids: Traced<u64>,
-    /// The limit of disk space.
+    /// The maximum total size of the files that the bottle writes.
     pub disk: Option<Traced<ByteSize>>,
     /// Whether processes in the bottle may create user namespaces.
     pub nested: Traced<bool>,
