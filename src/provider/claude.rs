@@ -11,7 +11,7 @@ use super::{
     ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting, api, supervise_url, task_argument,
 };
 
-/// The host of its model API.
+/// The host of Claude Code's model API.
 const HOST: &str = "api.anthropic.com";
 
 /// Claude Code identifies an approved key by this number of characters from its end.

@@ -14,10 +14,10 @@ use super::{
     task_argument,
 };
 
-/// The host of OpenAI's API, used with an API key.
+/// The host of codex's model API with an API key.
 const API_HOST: &str = "api.openai.com";
 
-/// The host of the API, used with a ChatGPT login.
+/// The host of codex's model API with a ChatGPT login.
 const CHATGPT_HOST: &str = "chatgpt.com";
 
 /// The environment variable from which codex reads its API key if it has no terminal. On a terminal, it reads

@@ -1,5 +1,5 @@
 //! The provider for any terminal program. Its command line is `command`, the startup arguments and the
-//! arguments after `--`; placeholders in `command` are replaced.
+//! arguments after `--`. In `command`, `{prompt_file}`, `{task_file}` and `{task}` are replaced.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn argv(
     filled.chain(added.map(Ok)).collect()
 }
 
-/// Replaces all placeholders in one pass, so that braces in a task are not expanded.
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in one pass, so that braces in a task are not expanded.
 fn fill(argument: &str, task: Option<&str>) -> Result<String, ArgvError> {
     let mut filled = String::with_capacity(argument.len());
     let mut rest = argument;

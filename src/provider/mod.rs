@@ -175,7 +175,8 @@ pub struct UnsupportedSetting {
     pub hint: String,
 }
 
-/// The kernel's limit for the length of one argument, in bytes, including the terminating NUL.
+/// The kernel's limit for the length of one argument, in bytes, including the terminating NUL. A longer task is an
+/// error.
 const ARGUMENT_MAX: usize = 128 << 10;
 
 /// Checks that the task is short enough for one argument.
@@ -189,7 +190,7 @@ pub enum ArgvError {
     /// `command` is empty.
     #[error("the agent has no command")]
     Empty,
-    /// `command` contains a placeholder for a task, but there is no task.
+    /// `command` contains `{task}` or `{task_file}`, but there is no task.
     #[error("the agent's command uses {0}, and there is no task")]
     NoTask(&'static str),
     /// The task exceeds the kernel's limit for one argument.

@@ -14,11 +14,12 @@ use crate::manifest::origin::Traced;
 /// The model provider to use if the manifest names none.
 const DEFAULT: &str = "anthropic";
 
-/// The environment variable with the API key for a model provider that pi does not know.
+/// The environment variable from which pi reads its API key, in fact a placeholder, for a model provider that pi
+/// does not know.
 const KEY_VARIABLE: &str = "MODEL_API_KEY";
 
-/// The model providers that pi knows by name: the URL and kind of their API, and the environment variable
-/// with the API key.
+/// The model providers that pi knows by name: the URL and kind of their API, and the environment variable from
+/// which pi reads the API key.
 const KNOWN: [(&str, &str, Api, &str); 4] = [
     ("anthropic", "https://api.anthropic.com", Api::Messages, "ANTHROPIC_API_KEY"),
     ("openai", "https://api.openai.com/v1", Api::Responses, "OPENAI_API_KEY"),
