@@ -12,7 +12,7 @@ use ring::hmac;
 
 use super::files::FileError;
 
-/// The maximum number of bytes read from a file.
+/// The maximum number of bytes read from a `known_hosts` file. The rest of the file is ignored.
 const FILE_MAX: u64 = 256 << 10;
 
 /// Returns the text of those files that exist.

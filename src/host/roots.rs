@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// The maximum size of a bundle in bytes. A bundle of all public root certificates has about 220 KB.
+/// The maximum size of a bundle of root certificates in bytes. A larger bundle of the machine is not used; a larger
+/// `egress.ca_bundle` is an error. A bundle of all public root certificates has about 220 KB.
 const BUNDLE_MAX: u64 = 4 << 20;
 
 /// The label that precedes a certificate in a PEM file (RFC 7468).

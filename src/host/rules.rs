@@ -13,10 +13,11 @@ use bottle_scan::{BadRuleFile, RuleFiles};
 use super::files::FileError;
 use super::{Host, plain_file};
 
-/// The maximum number of files, because every launch sends all of them.
+/// The maximum number of rules files, because every launch sends all of them. More files are an error.
 const MAX_FILES: usize = 64;
 
-/// The maximum total size of the files in bytes. It is twice the size of the longest published list.
+/// The maximum total size of the rules files in bytes. Larger files are an error. The limit is twice the size of
+/// the longest published list of rules.
 const MAX_BYTES: u64 = 256 << 10;
 
 /// The user's rules for the scanner.

@@ -30,7 +30,8 @@ pub struct Settings {
     pub detach_keys: Option<DetachKeys>,
     /// `terminal.pass`: the terminal features that an agent's output may use in addition to text and colours.
     pub terminal_pass: Pass,
-    /// `home_allow`: paths in the user's home that a bottle may read.
+    /// `home_allow`: paths of this machine, absolute or in the user's home, that every bottle on the backend
+    /// `linux` may read.
     pub home_allow: Vec<PathBuf>,
     /// `logs.keep`: the maximum size of each bottle's proxy log in bytes.
     pub log_keep: u64,
@@ -38,7 +39,8 @@ pub struct Settings {
     pub limits: Limits,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
-    /// `supervise.notify`: a program and its arguments, which run for each new proposal.
+    /// `supervise.notify`: a program and its arguments, which `bottle` runs for each new proposal and when a bottle
+    /// is locked.
     pub notify: Option<Vec<String>>,
     /// `keep_days`: how many days usage records are kept.
     pub keep_days: u32,
@@ -46,15 +48,15 @@ pub struct Settings {
     pub docker: DockerSettings,
 }
 
-/// The default of `logs.keep`.
+/// The default of `logs.keep`, in bytes.
 const LOG_KEEP: u64 = 64 << 20;
 
 /// How long proposals wait for the user's answer, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// `supervise.token_timeout`: how long a blocked request waits.
+    /// `supervise.token_timeout`: how long a request with a finding waits before it is denied.
     pub token_seconds: u64,
-    /// `supervise.git_timeout`: how long a blocked push waits.
+    /// `supervise.git_timeout`: how long a push with a finding waits before it is refused.
     pub git_seconds: u64,
     /// `supervise.call_wait`: how long an agent's tool call waits before it returns without a decision.
     pub call_seconds: u64,
@@ -66,20 +68,21 @@ impl Default for Waits {
     }
 }
 
-/// The default of `keep_days`.
+/// The default of `keep_days`: for how many days usage records are kept.
 const KEEP_DAYS: u32 = 90;
 
-/// The minimum of `logs.keep`. Smaller log files would lose the latest entries.
+/// The minimum of `logs.keep`, in bytes. Smaller log files would lose the latest entries.
 const LOG_KEEP_MIN: u64 = 1 << 20;
 
-/// The minimum of `egress.body_limit` and `egress.spool_quota`. This amount is always buffered in memory.
+/// The minimum of `egress.body_limit` and `egress.spool_quota`, in bytes. The proxy buffers this much of a body in
+/// memory in any case.
 const LIMIT_MIN: u64 = 1 << 20;
 
-/// The maximum time to wait for the user. A waiting request occupies one of a small number of slots, and its
-/// client gives up long before this time.
+/// The maximum of `supervise.token_timeout` and `supervise.git_timeout`, in seconds. A waiting request occupies one
+/// of a small number of slots, and its client gives up long before this time.
 const WAIT_MAX: u64 = 24 * 60 * 60;
 
-/// The maximum time that a tool call waits, because clients time out after a minute.
+/// The maximum of `supervise.call_wait`, in seconds, because clients time out after a minute.
 const CALL_WAIT_MAX: u64 = 55;
 
 impl Default for Settings {
