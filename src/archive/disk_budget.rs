@@ -6,10 +6,11 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-/// The number of bytes that always remain free. On a small disk, it is a twentieth of the disk.
+/// The number of bytes that an extraction leaves free: one that needs more space fails. On a small disk, a
+/// twentieth of the disk is left free instead.
 const RESERVE: u64 = 1 << 30;
 
-/// The minimum number of bytes counted for an entry, because it needs a directory entry and an inode.
+/// The number of bytes counted for a small entry, because every entry needs a directory entry and an inode.
 const ENTRY: u64 = 4096;
 
 /// The number of bytes that may still be written below a folder. The limit is needed because the agent

@@ -17,10 +17,11 @@ use bottle_scan::Redactor;
 
 use super::DiskBudget;
 
-/// The maximum number of skipped entries that are reported by name.
+/// The maximum number of skipped entries that are reported by name. Further skipped entries are not reported.
 const MAX_NAMED: usize = 20;
 
-/// The size of the largest file in which secrets are masked, in bytes. Such a file is buffered in memory.
+/// The maximum size in bytes of a file whose secrets are masked. If secrets are masked, a larger file is skipped,
+/// because the whole file has to fit in memory.
 const MASKED_MAX: u64 = 64 << 20;
 
 /// The limits of an extraction.

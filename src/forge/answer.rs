@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The maximum number of characters of a forge's message that are shown.
+/// The maximum number of characters of a forge's message that are shown. The rest is left out.
 const MESSAGE_MAX: usize = 200;
 
 /// One deploy key in a list that the forge returned.

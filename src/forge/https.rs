@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use url::Url;
 
-/// Time limit of one call, from connecting to the end of the response.
+/// The time limit of one call, from connecting to the end of the response. A call that takes longer is an error.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The size limit of a response in bytes. A page of a hundred keys is smaller.
+/// The size limit of a response in bytes. A longer response is an error. A page of a hundred keys is shorter.
 const ANSWER_MAX: usize = 1 << 20;
 
 /// The response to a call.

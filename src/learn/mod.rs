@@ -5,9 +5,10 @@
 //!                                       ├─► Learning ─────┼─► rules: where the routes allow more than was requested
 //!                  the current routes ──┘                 └─► left out: requests that the routes do not allow, and why
 //! ```
-//! The proposed routes contain the hosts and methods that were requested. They also contain the requested paths, except
-//! where more than [`FEW`] paths of one folder were requested with the same methods; the folder then replaces those
-//! paths. The requests come from inside the bottle, so their number is bounded, and the routes are parsed like a
+//! The proposed routes contain the hosts, methods and paths that were requested. If more than [`FEW`] paths of one
+//! folder were requested with the same methods, the folder replaces those paths. If more than `MAX_ENTRIES` paths
+//! and folders remain, every path of the host is allowed for these methods. A denied clone adds both requests of the
+//! clone. The requests come from inside the bottle, so their number is bounded, and the routes are parsed like a
 //! proposal of the agent.
 
 mod folding;
@@ -30,16 +31,18 @@ use serde_json::{Value, json};
 use crate::backend::SIDECAR_LOGS;
 use crate::instance::routes;
 
-/// The maximum number of paths of a folder that are listed individually.
+/// The maximum number of paths of a folder that a route lists individually. Beyond it, the route allows the folder.
 pub const FEW: usize = 8;
 
-/// The maximum number of hosts in one proposal, because a user must read it.
+/// The maximum number of hosts in one proposal, because a user must read it. Hosts with fewer requests are left
+/// out.
 const MAX_ROUTES: usize = 50;
 
-/// The maximum number of paths in one route entry.
+/// The maximum number of paths in one route entry. Beyond it, the entry allows every path of the host.
 const MAX_ENTRIES: usize = 50;
 
-/// Memory limits for one bottle: the number of hosts, of paths for one host, and of omitted requests.
+/// Memory limits for one bottle: the number of hosts, of paths for one host, and of reasons for omitted requests.
+/// Requests for further hosts and paths are omitted; further reasons are not reported.
 const MAX_HOSTS: usize = 1_000;
 const MAX_PATHS: usize = 5_000;
 const MAX_LEFT_OUT: usize = 200;

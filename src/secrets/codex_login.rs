@@ -1,6 +1,7 @@
 //! Reads codex's login on this machine.
 //!
-//! Codex writes the file. After a ChatGPT login it contains tokens; after a login with an API key it contains the key.
+//! Codex writes the login to the file `auth.json`. After a ChatGPT login, `auth.json` contains tokens; after a login
+//! with an API key, it contains the key.
 
 use std::io;
 use std::path::Path;

@@ -25,10 +25,12 @@ use crate::host::Host;
 use crate::manifest::secret_ref::SecretRef;
 use crate::plan::{SecretNeed, SecretSource};
 
-/// The size limit of a secret in bytes. It is more than any token, key or certificate needs.
+/// The size limit of a secret in bytes. A longer secret is an error. The limit is more than any token, key or
+/// certificate needs.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// Time limit of a command that prints a secret. The user may have to unlock a vault or touch a security key.
+/// The time limit of a command that prints a secret. A command that takes longer is killed, and the secret cannot be
+/// read. The user may have to unlock a vault or touch a security key.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Prompts the user. An interactive command prompts on the terminal; a script has no implementation.
@@ -102,7 +104,7 @@ impl SecretError {
     }
 }
 
-/// Resolves every needed secret. Reads each source, or prompts for it, only one time.
+/// Resolves every needed secret. Reads each source, or prompts for its value, only once.
 ///
 /// # Errors
 /// [`SecretError`] that contains all missing secrets, or the first one that cannot be read.
