@@ -1,7 +1,7 @@
 //! The exit codes of all commands.
 //!
-//! `start`, `attach` and `exec` pass on the exit code of a program. They report errors of bottle with codes
-//! from 125, as container engines do.
+//! `start`, `attach`, `resume` and `exec` pass on the exit code of a program in the bottle. Like container engines,
+//! they report errors of bottle itself with codes from 125.
 
 /// The command succeeded.
 pub(crate) const DONE: u8 = 0;

@@ -39,7 +39,7 @@ pub(crate) struct ActiveBottle {
 /// `bottle cleanup --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct CleanupReport {
-    /// Whether this was a dry run.
+    /// Whether nothing was removed, because of `--dry-run`.
     pub(crate) dry_run: bool,
     /// Running bottles that were stopped (`--all`).
     pub(crate) stopped: Vec<String>,

@@ -59,13 +59,14 @@ const BUSY_TICK: Duration = Duration::from_millis(20);
 /// The interval at which the effect of the selected proposal is computed again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The capacity of the event channel.
+/// The number of events that the channel buffers. A sender waits while the channel is full.
 const NEWS: usize = 16;
 
 /// How long after the editor's end a signal may still come from a key that the user pressed in the editor.
 const EDITOR_SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
-/// How long the screen may take to restore the terminal after a signal.
+/// How long the command waits, after a signal, for the screen to restore the terminal; and, after the screen failed,
+/// for a signal that explains the failure.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// SIGINT and SIGQUIT, which the terminal sends to the foreground process when the user presses their keys.
@@ -123,9 +124,9 @@ fn run(host: &Host, output: &Output) -> Result<Option<UnsavedRoutes>, CliError> 
 /// State that is shared with the signal handler.
 #[derive(Debug, Default)]
 struct SignalFlags {
-    /// The editor has taken over the terminal, or has just ended.
+    /// Whether the editor has taken over the terminal, or has just ended.
     editing: AtomicBool,
-    /// The screen must restore the terminal and close.
+    /// Whether the screen must restore the terminal and close.
     ending: AtomicBool,
 }
 
