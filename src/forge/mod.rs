@@ -79,7 +79,7 @@ pub struct ForgeError {
     action: String,
     /// The user's next step.
     pub hint: String,
-    /// The cause.
+    /// Why the action failed.
     source: Box<Fault>,
 }
 

@@ -15,7 +15,7 @@ use super::disk;
 pub struct FileError {
     action: &'static str,
     path: PathBuf,
-    /// The cause.
+    /// The I/O error.
     pub source: io::Error,
 }
 

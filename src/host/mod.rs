@@ -39,7 +39,7 @@ pub struct Host {
     /// The folder for the sockets of running bottles. It is private to this user, specific to this
     /// `$BOTTLE_HOME`, and has a short path.
     pub runtime: PathBuf,
-    /// The path of this program.
+    /// The path of the running `bottle` program.
     pub program: PathBuf,
 }
 

@@ -39,7 +39,7 @@ pub enum HostError {
     /// `$BOTTLE_HOME` belongs to another user. This user could control what agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
-        /// The folder.
+        /// The path of `$BOTTLE_HOME`.
         path: PathBuf,
         /// The name of its owner, or the user id.
         owner: String,
@@ -47,9 +47,9 @@ pub enum HostError {
     /// `$BOTTLE_HOME` cannot be accessed.
     #[error("cannot use {}", path.display())]
     Home {
-        /// The folder.
+        /// The path of `$BOTTLE_HOME`.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         source: io::Error,
     },
     /// The path of this program cannot be found.
@@ -64,17 +64,17 @@ pub enum HostError {
     /// Sockets cannot be created in the runtime folder. Some network disks do not support sockets.
     #[error("cannot create a socket in {}", path.display())]
     RuntimeNoSockets {
-        /// The folder.
+        /// The path of the runtime folder.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         source: io::Error,
     },
     /// The runtime folder cannot be created.
     #[error("cannot create {}", path.display())]
     Runtime {
-        /// The folder.
+        /// The path of the runtime folder.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         source: io::Error,
     },
 }

@@ -41,7 +41,7 @@ pub enum OwnRulesError {
     /// A file is not valid.
     #[error("{}/{error}", folder.display())]
     Wrong {
-        /// The folder.
+        /// The path of the folder `rules`.
         folder: PathBuf,
         /// The name of the file, the line and the problem.
         error: BadRuleFile,

@@ -117,15 +117,15 @@ pub enum SettingsError {
     /// The file exists but cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// The path of `settings.yml`.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         source: io::Error,
     },
     /// The file is not valid.
     #[error("{}:{problem}", path.display())]
     Wrong {
-        /// The file.
+        /// The path of `settings.yml`.
         path: PathBuf,
         /// The position and the problem.
         problem: String,

@@ -50,13 +50,13 @@ const MAX_LEFT_OUT: usize = 200;
 /// A denied request from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The host.
+    /// The requested host.
     pub host: String,
-    /// The port.
+    /// The requested port.
     pub port: u16,
-    /// The method. Empty if unknown.
+    /// The requested method. Empty if unknown.
     pub method: String,
-    /// The path without its query. Empty if unknown.
+    /// The requested path without its query. Empty if unknown.
     pub path: String,
     /// The reason of the denial.
     pub reason: Reason,

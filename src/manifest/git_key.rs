@@ -18,7 +18,7 @@ use super::{Position, Spanned};
 pub enum KeySource {
     /// A private key file on the host. Its path has the form that [`host_path::on_host`] returns.
     Static {
-        /// The file.
+        /// The path of the private key file.
         path: PathBuf,
     },
     /// A deploy key created at launch through Gitea's or Forgejo's API.

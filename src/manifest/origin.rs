@@ -16,7 +16,7 @@ pub enum Origin {
     Default,
     /// The value is in a file.
     File {
-        /// The file.
+        /// The file that contains the value.
         source: Source,
         /// The position of the value in the file.
         at: Position,
@@ -74,7 +74,7 @@ impl Serialize for Origin {
 /// A value, and where it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Traced<T> {
-    /// The value.
+    /// The resolved value.
     pub value: T,
     /// Where the value comes from.
     pub origin: Origin,

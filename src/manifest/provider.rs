@@ -71,20 +71,20 @@ pub struct SettingsLayer {
     pub provider: Option<Spanned<String>>,
     /// The URL of the model API.
     pub base_url: Option<Spanned<String>>,
-    /// The kind of the model API.
+    /// The wire format of the model API, for example `anthropic-messages`.
     pub api: Option<Spanned<String>>,
     /// The API key that pi gets in the bottle. Its type is [`Secret`], because a user may write a real key
     /// here.
     pub api_key: Option<Spanned<Secret>>,
     /// The environment variable from which pi reads its API key in the bottle.
     pub api_key_env: Option<Spanned<String>>,
-    /// The ids of the models.
+    /// The ids of the models. Pi uses the first one.
     pub models: Option<Spanned<Vec<String>>>,
     /// The name of the request field that limits the output tokens.
     pub max_tokens_field: Option<Spanned<String>>,
-    /// Whether the API supports the developer role.
+    /// Whether the API accepts the message role `developer`.
     pub supports_developer_role: Option<Spanned<bool>>,
-    /// Whether the API supports reasoning effort.
+    /// Whether the API accepts the field `reasoning_effort`.
     pub supports_reasoning_effort: Option<Spanned<bool>>,
 }
 
@@ -153,8 +153,8 @@ impl ProviderLayer {
         Ok(())
     }
 
-    /// Checks the fields for the template `command`. It has no provider route and no login, so its hosts must
-    /// be in `egress.routes`.
+    /// Checks the fields for the template `command`. This template has no provider route and no login, so its
+    /// hosts must be in `egress.routes`.
     fn check_command(&self, at: Position) -> Result<(), Fault> {
         if self.command.is_none() {
             let message =

@@ -41,7 +41,7 @@ pub struct SkillFile {
     pub path: String,
     /// The path of the file on the host, with all links resolved.
     pub source: PathBuf,
-    /// The size in bytes.
+    /// The size of the file in bytes.
     pub size: u64,
     /// Whether the file's owner may execute it.
     pub executable: bool,
@@ -77,9 +77,9 @@ pub enum SkillError {
     /// A file or folder of the skill cannot be read.
     #[error("cannot be read: {}: {error}", .path.display())]
     Unreadable {
-        /// The path.
+        /// The path of the file or folder that cannot be read.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
 }

@@ -76,7 +76,7 @@ pub enum PlanError {
     Argv {
         /// The name of the agent.
         agent: String,
-        /// The cause.
+        /// Why the command line cannot be built.
         source: ArgvError,
     },
     /// A file of a skill cannot be read.

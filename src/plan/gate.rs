@@ -30,7 +30,8 @@ pub struct PlannedRepo {
     pub key: PlannedKey,
     /// The refs that a push may change.
     pub refs: GateRefs,
-    /// Whether the user decides about findings in a push. Otherwise a push with findings is refused.
+    /// Whether the user decides about a push with findings. Otherwise the push is refused. A push with a known
+    /// secret is refused in any case.
     pub supervise: bool,
     /// Whether the mirror is served when the upstream cannot be reached.
     pub stale_ok: bool,
@@ -42,14 +43,14 @@ pub struct PlannedRepo {
 pub enum PlannedKey {
     /// A private ssh key, with the trusted host keys of the upstream.
     Ssh {
-        /// The id of the secret.
+        /// The id of the secret that contains the private key.
         secret: String,
         /// The trusted host keys.
         known: KnownHosts,
     },
     /// A token for an `https` upstream.
     Token {
-        /// The id of the secret.
+        /// The id of the secret that contains the token.
         secret: String,
     },
     /// A private key that is created at launch. It is registered as a deploy key at a forge until the bottle
@@ -78,7 +79,7 @@ pub enum KnownHosts {
         host: String,
         /// The port of the upstream, if it is not the standard port of ssh.
         port: Option<u16>,
-        /// The paths of the files.
+        /// The paths of the `known_hosts` files.
         files: Vec<PathBuf>,
     },
 }

@@ -20,7 +20,7 @@ use crate::provider::{LoginForm, codex};
 pub enum Unsettled {
     /// The form of a login. The first form whose prefix the secret's value has applies.
     Forms {
-        /// The id of the secret.
+        /// The id of the secret whose value selects the form.
         secret: String,
         /// The possible forms. Until it is settled, the plan contains the last one.
         forms: Vec<LoginForm>,

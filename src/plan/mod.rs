@@ -191,7 +191,7 @@ pub struct Egress {
     pub limits: Limits,
     /// `egress.ca_bundle`: a path on the host, which is read at launch.
     pub ca_bundle: Option<PathBuf>,
-    /// `egress.upstream_proxy`. It is a secret if the URL may contain a password.
+    /// `egress.upstream_proxy`. The value is a secret if the URL may contain a password.
     pub upstream_proxy: Option<Value>,
 }
 

@@ -23,7 +23,7 @@ const MAX_BYTES: usize = 128 << 10;
 /// Variables whose values are sensitive.
 #[derive(Debug, Default)]
 pub struct SensitiveEnv {
-    /// The values, without duplicates.
+    /// The values of the sensitive variables, without duplicates.
     pub values: Vec<SecretText>,
     /// The variables' names, for messages.
     pub names: Vec<String>,

@@ -5,8 +5,8 @@ use bottle_contract::names::{BadName, Name, SLUG_MAX, Slug};
 /// The lower-case base32 alphabet of RFC 4648, which omits digits that look like letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// The number of random characters in a slug without a label. It gives 33 million combinations for each
-/// agent.
+/// The number of random characters in a slug without a label. Five characters give 33 million combinations for
+/// each agent.
 const RANDOM: usize = 5;
 
 /// Creates the slug for a launch. `random` fills a buffer with random bytes; it is not called if there is a

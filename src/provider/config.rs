@@ -41,20 +41,20 @@ pub struct ProviderSettings {
     pub provider: Option<Traced<String>>,
     /// The URL of the model API.
     pub base_url: Option<Traced<String>>,
-    /// The kind of the model API.
+    /// The wire format of the model API, for example `anthropic-messages`.
     pub api: Option<Traced<String>>,
     /// The API key that pi gets in the bottle. It is not serialised.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<Traced<Secret>>,
     /// The environment variable from which pi reads its API key in the bottle.
     pub api_key_env: Option<Traced<String>>,
-    /// The ids of the models.
+    /// The ids of the models. Pi uses the first one.
     pub models: Traced<Vec<String>>,
     /// The name of the request field that limits the output tokens.
     pub max_tokens_field: Option<Traced<String>>,
-    /// Whether the API supports the developer role. None means that pi decides.
+    /// Whether the API accepts the message role `developer`. None means that pi decides.
     pub supports_developer_role: Option<Traced<bool>>,
-    /// Whether the API supports reasoning effort. None means that pi decides.
+    /// Whether the API accepts the field `reasoning_effort`. None means that pi decides.
     pub supports_reasoning_effort: Option<Traced<bool>>,
 }
 

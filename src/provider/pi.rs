@@ -137,7 +137,8 @@ impl Provider for Pi {
         Ok(Some(route))
     }
 
-    /// The known model providers all need an API key. A custom API may need none.
+    /// Pi has no login if `base_url` or `api_key` is set without `auth_token`, because a custom API may need no key.
+    /// The known model providers all need an API key.
     fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let settings = &provider.settings;
         let model = Model::new(settings);
