@@ -37,7 +37,8 @@ pub(crate) struct CliError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The command line names something unknown, or combines flags that exclude each other.
+    /// The command line is wrong, for example because of an unknown name or flags that exclude each other; or the
+    /// command has to ask a question and there is no terminal.
     Usage,
     /// A manifest cannot be used.
     Manifest,
@@ -45,7 +46,7 @@ pub(crate) enum Kind {
     Settings,
     /// One of the user's rules files cannot be used.
     Rules,
-    /// A secret is missing.
+    /// A secret is missing or cannot be read.
     Secret,
     /// No bottle has this slug.
     NoSuchBottle,

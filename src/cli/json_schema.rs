@@ -36,14 +36,14 @@ pub(crate) struct ActiveBottle {
     pub(crate) problem: Option<String>,
 }
 
-/// `bottle cleanup --json`.
+/// The output of `bottle cleanup --json`. With `--dry-run`, the lists contain what would be stopped and removed.
 #[derive(Debug, Serialize)]
 pub(crate) struct CleanupReport {
     /// Whether nothing was removed, because of `--dry-run`.
     pub(crate) dry_run: bool,
     /// Running bottles that were stopped (`--all`).
     pub(crate) stopped: Vec<String>,
-    /// Bottles without a keeper whose resources were removed.
+    /// Bottles without a keeper that were removed, or preserved because of the work in their workspace.
     pub(crate) removed: Vec<Leftover>,
     /// References of removed snapshots that no bottle refers to.
     pub(crate) snapshots: Vec<String>,
@@ -59,19 +59,19 @@ pub(crate) struct CleanupReport {
     pub(crate) errors: Vec<String>,
 }
 
-/// A bottle that `cleanup` removed.
+/// A bottle without a keeper that `cleanup` removed or preserved.
 #[derive(Debug, Serialize)]
 pub(crate) struct Leftover {
     pub(crate) slug: String,
     pub(crate) backend: String,
     pub(crate) why: String,
-    /// Whether the bottle was stopped and preserved rather than removed, because its workspace has work.
+    /// Whether the bottle was stopped and preserved, because its workspace has work. Otherwise it was removed.
     pub(crate) work_kept: bool,
     /// Deploy keys that were revoked at forges. `errors` names the keys that could not be revoked.
     pub(crate) deploy_keys: Vec<String>,
 }
 
-/// `bottle discard --json`.
+/// The output of `bottle discard --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Discarded {
     pub(crate) slug: String,
@@ -79,7 +79,7 @@ pub(crate) struct Discarded {
     pub(crate) snapshot: bool,
 }
 
-/// `bottle commit --json`.
+/// The output of `bottle commit --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Committed {
     #[serde(flatten)]
@@ -92,7 +92,7 @@ pub(crate) struct Committed {
     pub(crate) moved_by: Option<String>,
 }
 
-/// `bottle pull --json`.
+/// The output of `bottle pull --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pulled {
     pub(crate) slug: String,
@@ -109,7 +109,7 @@ pub(crate) struct Pulled {
     pub(crate) elsewhere: usize,
 }
 
-/// `bottle diff --json`.
+/// The output of `bottle diff --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) slug: String,
@@ -200,7 +200,7 @@ impl From<&Pending> for Question {
     }
 }
 
-/// `bottle supervise approve --json` and `reject --json`.
+/// The output of `bottle supervise approve --json` and `bottle supervise reject --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answered {
     pub(crate) id: String,
@@ -234,11 +234,11 @@ pub(crate) struct VerifiedLog {
     pub(crate) lines: u64,
     /// The hash of the last line, if the chain is intact.
     pub(crate) head: Option<String>,
-    /// What is wrong with the chain.
+    /// What is wrong with the chain; absent if the chain is intact.
     pub(crate) why: Option<String>,
 }
 
-/// `bottle learn --json`.
+/// The output of `bottle learn --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct LearnReport {
     pub(crate) slug: String,
@@ -289,7 +289,7 @@ impl From<&JudgedAttempt> for ProbeAttempt {
     }
 }
 
-/// `bottle policy check --json`.
+/// The output of `bottle policy check --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct PolicyAnswer {
     /// `allow`, `deny` or `ask`.

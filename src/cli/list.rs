@@ -114,7 +114,7 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         pending => format!("{status}, {}", styles.yellow(&counted(pending, "proposal"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    // The supervise queue does not isolate the bottle, so it is shown only when it is down.
+    // The supervise sidecar does not isolate the bottle, so it is shown only when it is down.
     let is_shown = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
         bottle.services.iter().filter(is_shown).map(|service| named_service(service, styles)).collect();

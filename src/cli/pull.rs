@@ -104,7 +104,7 @@ pub(crate) async fn pull(
             channel.open(&KeeperRequest::Pulled { at: started_at }).await.map_err(keeper_lost)?;
         match stream.receive::<KeeperEvent>().await {
             Ok(KeeperEvent::Done) => {}
-            // The keeper then preserves the bottle's work although it was pulled.
+            // If the keeper did not record the pull, it preserves the bottle's work although the work was pulled.
             other => tracing::warn!("the keeper did not record the pull: {other:?}"),
         }
     }

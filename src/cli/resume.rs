@@ -87,8 +87,8 @@ impl Resume {
         let settings = Settings::load(host)?;
         OwnRules::load(host)?;
         let record = preserved(host, slug).await?;
-        // The working directory of the first start gives the manifests, and the workspace if it has to be
-        // copied again.
+        // The working directory of the first start decides which project's agents are found, and is copied if the
+        // workspace has to be created again.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
         let start_point = self.start_point(host, &record, output).await?;
         let bottles = if self.bottles.is_empty() { &record.bottles } else { &self.bottles };

@@ -18,10 +18,11 @@ use crate::cli::exit;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
-/// The maximum length of a record in bytes. Records that the proxy writes are much shorter.
+/// The maximum length of a record in bytes; a longer one is an error. Records that the proxy writes are much
+/// shorter.
 const MAX_RECORD: u64 = 1 << 20;
 
-/// The maximum number of distinct changes that are listed.
+/// The maximum number of distinct changes that are listed. Further changes are only reported as "more".
 const MAX_CHANGES: usize = 1000;
 
 /// The arguments of `policy test`.

@@ -21,7 +21,8 @@ use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 /// time limits of guest and bundle, and the time for the backend's removal.
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The maximum number of distinct denials in the summary, because an agent can cause any number.
+/// The maximum numbers of distinct denials, of warnings and of pending proposals that are collected, because an
+/// agent can cause any number. Further denials are only counted; further warnings and proposals are dropped.
 const MAX_DISTINCT: usize = 20;
 
 /// Listens to the notices about one bottle.
@@ -81,7 +82,7 @@ impl Watch {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).summary()
     }
 
-    /// Waits until the bottle has ended, up to a time limit. Returns all notices received.
+    /// Waits until the bottle has ended, up to [`TEARDOWN_TIMEOUT`]. Returns all notices received so far.
     pub(crate) async fn wait_for_end(mut self) -> End {
         let _ = tokio::time::timeout(TEARDOWN_TIMEOUT, &mut self.task).await;
         std::mem::take(&mut self.received.lock().unwrap_or_else(PoisonError::into_inner))

@@ -36,7 +36,7 @@ pub(super) fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pe
     for damaged in &damaged {
         output.warn(skipped_file(damaged));
     }
-    // An answered proposal is about to be removed from the queue.
+    // An answered proposal is not listed, because it is about to be removed from the queue.
     Ok(pending.into_iter().filter(|pending| pending.state != State::Answered).collect())
 }
 
