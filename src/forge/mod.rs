@@ -229,7 +229,7 @@ impl Api<'_> {
         let answer = self.call(Method::DELETE, &format!("/{id}"), None).await.map_err(failed)?;
         match answer.status {
             StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
-            // A forge gives the same response to a token without access. The list of keys distinguishes the two cases.
+            // A forge sends 404 for a missing key, and also for a token without access. The list of keys shows which.
             StatusCode::NOT_FOUND => match self.find(key.public).await.map_err(failed)? {
                 None => Ok(()),
                 Some(_) => Err(failed(self.refused(&answer))),

@@ -268,7 +268,8 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
     let run = async {
         let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
         output.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).await?;
-        // A command with more output is not waited for, because it would block on the full pipe.
+        // If the output is too long, the command's exit is not awaited, because the command would block on the full
+        // pipe.
         let status = if bytes.len() > SECRET_MAX { None } else { Some(child.wait().await?) };
         Ok::<_, io::Error>((bytes, status))
     };
