@@ -24,10 +24,10 @@ const INDENT: usize = 2;
 /// The minimum width for aligning a sentence's wrapped lines with its start.
 const ROOM: usize = 30;
 
-/// The maximum width of host names.
+/// The maximum width of the column of host names. A longer host name shifts the rest of its line to the right.
 const HOSTS: usize = 28;
 
-/// The maximum number of paths listed for a route.
+/// The maximum number of paths listed for one entry of a route's `matches`. Further paths are only counted.
 const PATHS: usize = 3;
 
 /// The importance of a row.

@@ -20,13 +20,14 @@ use crate::host::Host;
 /// The environment variable that contains the bottle's slug.
 pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
 
-/// The maximum number of bytes that one pull reads from a bottle.
+/// The maximum number of bytes that one pull reads from a bottle. A pull that gets more fails.
 const MAX_BYTES: u64 = 8 << 30;
 
-/// How long either side may send nothing. Git sends nothing while it creates or checks a large pack.
+/// How long the bottle may send nothing before the transport fails. Git sends nothing while it creates or checks a
+/// large pack.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The maximum number of bytes kept of the standard error in the bottle.
+/// The maximum number of bytes kept of the standard error of git in the bottle. The rest is dropped.
 const MAX_STDERR: usize = 4096;
 
 /// Runs the transport until either side ends it.

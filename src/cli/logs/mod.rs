@@ -29,7 +29,8 @@ use crate::cli::completions;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
-/// The maximum number of bytes read from saved output. The guest keeps 1 MiB of each stream.
+/// The maximum number of bytes read from saved output. Longer output is truncated, which does not occur, because
+/// the guest keeps only 1 MiB of each stream.
 const SAVED_MAX: u64 = 8 << 20;
 
 /// Show an agent's output, or with `--egress` the proxy's access log

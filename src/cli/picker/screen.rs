@@ -12,7 +12,7 @@ use super::list::{Choice, List};
 use crate::cli::output::{Styles, inert};
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The maximum widths of an item's name and of its mark, in columns.
+/// The maximum widths of an item's name and of its mark, in columns. A longer text is truncated.
 const NAME: usize = 28;
 const MARK: usize = 24;
 

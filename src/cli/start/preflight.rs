@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
     pub(crate) home: &'a Path,
 }
 
-/// The maximum number of lines of a row on the one-screen summary.
+/// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;
 
 /// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any.

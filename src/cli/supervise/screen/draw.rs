@@ -16,7 +16,7 @@ use super::text::{request_title, time_left, time_left_sentence};
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
-/// The maximum width of a bottle's name, in columns.
+/// The maximum width of a bottle's name, in columns. A longer name is truncated.
 const NAME: usize = 24;
 
 /// The widths of the proposal's kind and of the remaining time, in columns.

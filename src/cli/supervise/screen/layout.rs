@@ -11,7 +11,7 @@ use super::text;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::wrapped;
 
-/// The maximum number of lines of a message.
+/// The maximum number of lines of a message. Further lines are not shown.
 const WORD_ROWS: usize = 3;
 
 /// The prepared lines and heights.
