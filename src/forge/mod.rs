@@ -30,7 +30,7 @@ use https::Answer;
 /// The URL of GitHub's public API.
 const GITHUB: &str = "https://api.github.com";
 
-/// The maximum number of pages of keys to search. No repository has that many keys.
+/// The maximum number of pages of keys to search. More pages are an error. No repository has that many keys.
 const PAGES: usize = 100;
 
 /// How long to wait for a key to appear in the forge's list if the request to create it got no response.

@@ -1,7 +1,7 @@
 //! Detects whether the clock of this machine was set back.
 //!
-//! Time stamps of files come from the realtime clock, which users can set. If it was set back, a later change
-//! can have an earlier time stamp.
+//! Time stamps of files come from the realtime clock, which users can set. If the clock was set back, a later
+//! change can have an earlier time stamp.
 
 use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -10,10 +10,11 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// reads of a clock.
 const MIN_STEP: SignedDuration = SignedDuration::from_millis(50);
 
-/// The maximum time that three consecutive reads of clocks take if the process is not interrupted.
+/// The maximum time that three consecutive reads of clocks take if the process is not interrupted. Slower reads are
+/// repeated.
 const UNINTERRUPTED: SignedDuration = SignedDuration::from_millis(1);
 
-/// The maximum number of attempts to read the clocks without interruption.
+/// The maximum number of attempts to read the clocks without interruption. After that, the fastest attempt counts.
 const TRIES: usize = 20;
 
 /// Returns the difference between the realtime clock and the time since boot. It changes only when the clock
@@ -36,8 +37,8 @@ pub fn boot_offset() -> SignedDuration {
     best.map_or(SignedDuration::ZERO, |(_, offset)| offset)
 }
 
-/// Returns how far the clock was set back between the two offsets `then` and `now`. A reboot makes the offset
-/// larger.
+/// Returns how far the clock was set back between the two offsets `then` and `now`; none if it was not. A reboot
+/// makes the offset larger, so it does not count as setting the clock back.
 #[must_use]
 pub fn set_back(then: SignedDuration, now: SignedDuration) -> Option<SignedDuration> {
     Some(then.saturating_sub(now)).filter(|back| *back > MIN_STEP)

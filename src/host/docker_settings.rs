@@ -39,10 +39,10 @@ impl DockerTransport {
     }
 }
 
-/// The default range. It is private, and not in the default address pools of container engines.
+/// The default of `docker.subnets`: a private range that is not in the default address pools of container engines.
 const SUBNETS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 213, 0, 0), 16);
 
-/// The longest prefix of a range that has room for the two networks of one bottle.
+/// The longest prefix of a range that has room for the two networks of one bottle. A smaller range is refused.
 const LONGEST_PREFIX: u8 = 27;
 
 impl Default for DockerSettings {

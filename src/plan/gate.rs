@@ -33,7 +33,8 @@ pub struct PlannedRepo {
     /// Whether the user decides about a push with findings. Otherwise the push is refused. A push with a known
     /// secret is refused in any case.
     pub supervise: bool,
-    /// Whether the mirror is served when the upstream cannot be reached.
+    /// Whether the git gate answers a fetch from its mirror while the upstream cannot be reached. Otherwise the
+    /// fetch fails.
     pub stale_ok: bool,
 }
 

@@ -25,7 +25,7 @@ pub enum Unsettled {
         /// The possible forms. Until it is settled, the plan contains the last one.
         forms: Vec<LoginForm>,
     },
-    /// The placeholder for codex's login contains the real account id.
+    /// The placeholder file for codex's login, which has to contain the real account id.
     CodexAccount {
         /// The id of the secret that contains the account id.
         secret: String,

@@ -54,7 +54,8 @@ pub(super) fn token_or_prompt(provider: &ProviderConfig, question: &'static str)
 pub(super) fn route(host: HostPattern, matches: Vec<RequestMatch>, login: Option<&Login>) -> Route {
     Route {
         matches,
-        // Only Codex tries to open a WebSocket. If this is refused, it uses ordinary requests without delay.
+        // Only Codex tries to open a WebSocket. If the WebSocket is refused, Codex uses ordinary requests without
+        // delay.
         websocket: WebSocket::Refuse,
         provider: true,
         auth: login.and_then(auth),
