@@ -35,9 +35,10 @@ use crate::resolve::{BottleChoice, Resolved};
 
 /// Start an agent in a new bottle
 ///
-/// On a terminal, the agent takes over the terminal. Otherwise the agent runs on plain pipes: its output is
-/// unchanged, and bottle's own messages go to standard error. Exits with the agent's exit code; 125 if bottle
-/// failed after the agent started. `bottle help exit-codes` lists the codes of a failed start.
+/// On a terminal and without `--prompt`, the agent takes over the terminal. Otherwise the agent runs on plain
+/// pipes: its output is unchanged, and bottle's own messages go to standard error. Exits with the agent's exit
+/// code; 125 if bottle failed after the agent started. `bottle help exit-codes` lists the codes of a failed
+/// start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The agent to start; asks when omitted
