@@ -1,6 +1,6 @@
 //! The host machine: its environment, folders and settings, as one value that tests can replace.
 //!
-//! Before a launch, all code reads the machine through this value, and is otherwise deterministic.
+//! Code that prepares a launch reads the environment, the folders and the settings of the machine through this value.
 
 pub mod addresses;
 pub mod byte_size;

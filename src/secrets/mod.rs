@@ -1,7 +1,7 @@
 //! Resolves secret references to values. This happens only at launch, in the process that has the user's terminal.
 //!
-//! Values exist only in memory and in the launch order. Every read has a size limit and every wait has a deadline. No
-//! message contains a value.
+//! Values exist only in memory and in the launch order. Every read has a size limit, and every command has a deadline.
+//! No message contains a value.
 
 mod codex_login;
 mod saved_references;
