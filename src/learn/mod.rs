@@ -1,4 +1,4 @@
-//! Derives the smallest routes that would allow a bottle's denied requests.
+//! Derives routes that would allow a bottle's denied requests, and little more.
 //!
 //! ```text
 //! the proxy's log ─► journal ─► Refused ─┐                 ┌─► routes, as a proposal

@@ -1,4 +1,4 @@
-//! Merges layers. There is one function for each kind of field.
+//! Merges layers. Each kind of field has a rule, which the named function applies.
 //!
 //! | kind | rule | function |
 //! |---|---|---|
