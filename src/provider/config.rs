@@ -26,7 +26,8 @@ pub struct ProviderConfig {
     pub auth_token: Option<Traced<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Traced<bool>,
-    /// `route`: limits the provider route. `egress.routes` already contains the limited route.
+    /// `route`: narrows the requests of the provider route, and sets its `connect_to` and `dlp`. `egress.routes`
+    /// already contains the changed route.
     pub route: Option<Traced<Narrowing>>,
     /// `settings`.
     pub settings: ProviderSettings,

@@ -7,7 +7,7 @@ use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::{ManifestError, Position};
 use crate::provider::{self, ProviderConfig, UnsupportedSetting};
 
-/// Returns the template's route, limited by `agent_provider.route`.
+/// Returns the template's route, with the changes of `agent_provider.route`.
 ///
 /// # Errors
 /// Returns an error if the provider does not support a value of `agent_provider`, or if `agent_provider.route`
